@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does nothing if all of it is there.
+#   deploy/install_deps.sh          to build and serve
+#   deploy/install_deps.sh --test   and what the tests use: promtool, and a Python virtual environment in .venv
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  build-essential cmake ninja-build pkg-config git ca-certificates curl ccache clang-19 cbindgen
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+  nlohmann-json3-dev prometheus-cpp-dev libboost1.81-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev
+)
+with_tests=false
+if [ "${1:-}" = --test ]; then
+  with_tests=true
+  packages+=(python3 python3-venv prometheus)
+elif [ $# -gt 0 ]; then
+  echo "usage: deploy/install_deps.sh [--test]" >&2
+  exit 2
+fi
+
+# A Rust toolchain of the machine's own will do if it is new enough for the crates in engine/text/ffi.
+minimum_rust=1.85
+rust_version=$( (cargo --version 2>/dev/null || true) | awk '{print $2}')
+if [ -z "$rust_version" ] || [ "$(printf '%s\n' "$minimum_rust" "$rust_version" | sort -V | head -n 1)" != "$minimum_rust" ]; then
+  packages+=(cargo-web rustc-web)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  apt-get update -q
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+if $with_tests; then
+  stamp=.venv/.requirements
+  if ! cmp -s tests/e2e/requirements.txt "$stamp"; then
+    python3 -m venv .venv
+    .venv/bin/pip install -q --disable-pip-version-check -r tests/e2e/requirements.txt
+    cp tests/e2e/requirements.txt "$stamp"
+  fi
+fi

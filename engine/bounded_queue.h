@@ -1,0 +1,86 @@
+// A queue between threads with a fixed capacity. Push never blocks: a full queue refuses, and the caller decides what that means.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace diffserve {
+
+template <typename T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
+
+  // False if the queue is full or closed; `item` is then untouched.
+  bool TryPush(T&& item) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_ || items_.size() >= capacity_) return false;
+      items_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+  // Waits while the queue is full; false if it is closed. For producers that may be held back (engine -> output).
+  bool Push(T&& item) {
+    {
+      std::unique_lock lock(mutex_);
+      space_.wait(lock, [&] { return closed_ || items_.size() < capacity_; });
+      if (closed_) return false;
+      items_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
+  // Waits for an item; nullopt once the queue is closed and empty.
+  std::optional<T> Pop() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
+    return TakeFront();
+  }
+
+  std::optional<T> TryPop() {
+    std::unique_lock lock(mutex_);
+    return TakeFront();
+  }
+
+  // Wakes every waiter; items already queued can still be popped.
+  void Close() {
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    ready_.notify_all();
+    space_.notify_all();
+  }
+
+  size_t size() const {
+    std::lock_guard lock(mutex_);
+    return items_.size();
+  }
+
+ private:
+  std::optional<T> TakeFront() {
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    space_.notify_one();
+    return item;
+  }
+
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::condition_variable ready_;
+  std::condition_variable space_;
+  std::deque<T> items_;
+  bool closed_ = false;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,114 @@
+#include "engine/engine.h"
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_loop.h"
+#include "engine/inbox.h"
+#include "kernels/base/log.h"
+
+namespace diffserve {
+
+struct Engine::Impl {
+  Impl(EngineOptions engine_options, std::unique_ptr<Executor> executor, EventSink sink)
+      : options(engine_options),
+        on_event(std::move(sink)),
+        inbox(options),
+        loop(options, std::move(executor), inbox,
+             {.deliver = [this](TokenEvent event) { Deliver(std::move(event)); },
+              .publish = [this](const EngineStats& stats) { Publish(stats); }}),
+        thread([this] { Run(); }) {}
+
+  ~Impl() {
+    inbox.Stop();
+    thread.join();
+  }
+
+  void Run() {
+    std::string reason;
+    try {
+      loop.Run();
+      return;
+    } catch (const std::exception& exception) {
+      reason = exception.what();
+    } catch (...) {
+      reason = "unknown exception";
+    }
+    Log(LogLevel::kError, "engine_failed", {{"reason", reason}});
+    Fail("the engine has stopped after a failure");
+  }
+
+  // The requests that live get their events; one that was ended by Fail gets no more.
+  void Deliver(TokenEvent event) {
+    std::lock_guard lock(delivery_mutex);
+    const RequestId request = event.request;
+    const bool terminal = event.finish != FinishReason::kNone;
+    if (!inbox.IsLive(request)) return;
+    on_event(std::move(event));
+    if (terminal) inbox.Finish(request);
+  }
+
+  void Fail(const std::string& message) {
+    std::lock_guard lock(delivery_mutex);
+    const std::vector<RequestId> ended = inbox.Fail();
+    {
+      std::lock_guard stats_lock(stats_mutex);
+      published.finished_error += ended.size();
+      published.running = 0;
+    }
+    for (RequestId request : ended) {
+      TokenEvent event;
+      event.request = request;
+      event.finish = FinishReason::kError;
+      event.error = Status(StatusCode::kUnavailable, message);
+      on_event(std::move(event));
+      inbox.Finish(request);
+    }
+  }
+
+  // After Fail the engine thread may still be in a step; what it says then is out of date.
+  void Publish(const EngineStats& stats) {
+    std::lock_guard lock(stats_mutex);
+    if (!inbox.failed()) published = stats;
+  }
+
+  const EngineOptions options;
+  const EventSink on_event;
+  std::mutex delivery_mutex;  // held while on_event runs; taken before stats_mutex, and that before the inbox's own
+  std::mutex stats_mutex;
+  EngineStats published;
+  Inbox inbox;
+  EngineLoop loop;
+  std::thread thread;  // last: it uses all of the above
+};
+
+Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event)
+    : impl_(std::make_unique<Impl>(options, std::move(executor), std::move(on_event))) {}
+
+Engine::~Engine() = default;
+
+Status Engine::Submit(Request request) { return impl_->inbox.Submit(std::move(request)); }
+
+void Engine::Cancel(RequestId request, FinishReason as) { impl_->inbox.Cancel(request, as); }
+
+void Engine::Drain(std::chrono::steady_clock::time_point deadline) { impl_->inbox.Drain(deadline); }
+
+void Engine::Fail(const std::string& message) { impl_->Fail(message); }
+
+EngineStats Engine::Snapshot() const {
+  EngineStats stats;
+  {
+    std::lock_guard lock(impl_->stats_mutex);
+    stats = impl_->published;
+  }
+  impl_->inbox.Describe(stats);
+  stats.seconds_since_progress = stats.failed ? 0.0 : impl_->loop.seconds_since_progress();
+  return stats;
+}
+
+const EngineOptions& Engine::options() const { return impl_->options; }
+
+}  // namespace diffserve

@@ -1,0 +1,80 @@
+#include "engine/response_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace diffserve {
+namespace {
+
+size_t BytesOf(const TokenText& token) { return sizeof(token) + token.bytes.size(); }
+
+size_t BytesOf(const TokenOutput& output) {
+  size_t bytes = BytesOf(output.token) + sizeof(output.top);
+  for (const TokenText& token : output.top) bytes += BytesOf(token);
+  return bytes;
+}
+
+// About what the event holds in memory.
+size_t BytesOf(const ResponseEvent& event) {
+  size_t bytes = sizeof(event);
+  if (const auto* started = std::get_if<ResponseStarted>(&event)) {
+    for (const PromptInfo& prompt : started->prompts) {
+      bytes += sizeof(prompt) + prompt.token_ids.size() * sizeof(int32_t) + prompt.text.size();
+    }
+  } else if (const auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {
+    for (const auto& token : logprobs->tokens) bytes += token ? BytesOf(*token) : sizeof(token);
+  } else if (const auto* delta = std::get_if<ResponseDelta>(&event)) {
+    bytes += delta->text.size();
+    for (const TokenOutput& token : delta->tokens) bytes += BytesOf(token);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ResponseStream::ResponseStream(size_t max_queued_bytes, std::function<void()> notify)
+    : max_queued_bytes_(max_queued_bytes), notify_(std::move(notify)) {}
+
+bool ResponseStream::Push(ResponseEvent event) {
+  const bool is_done = std::holds_alternative<ResponseDone>(event);
+  const size_t bytes = std::min(BytesOf(event), std::max<size_t>(max_queued_bytes_ / 4, 1));
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_ || done_ || (overflowed_ && !is_done)) return false;
+    if (!is_done && queued_bytes_ + bytes > max_queued_bytes_) {
+      overflowed_ = true;
+      return false;
+    }
+    done_ = is_done;
+    queued_bytes_ += bytes;
+    events_.emplace_back(std::move(event), bytes);
+  }
+  std::lock_guard notify_lock(notify_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+  }
+  if (notify_) notify_();
+  return true;
+}
+
+std::optional<ResponseEvent> ResponseStream::TryPop() {
+  std::lock_guard lock(mutex_);
+  if (events_.empty()) return std::nullopt;
+  std::optional<ResponseEvent> event(std::move(events_.front().first));
+  queued_bytes_ -= events_.front().second;
+  events_.pop_front();
+  return event;
+}
+
+void ResponseStream::Close() {
+  std::deque<std::pair<ResponseEvent, size_t>> dropped;
+  // Waits for a notify that has begun on another thread.
+  std::lock_guard notify_lock(notify_mutex_);
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  queued_bytes_ = 0;
+  dropped.swap(events_);
+}
+
+}  // namespace diffserve

@@ -1,0 +1,95 @@
+// ResponseStream: the one way out. Text and output threads push events; the transport (an HTTP session or a gRPC reactor) is
+// notified and takes them. The queue is bounded in bytes: a reader that is too slow overflows it, and the request is cancelled.
+//
+// Thread safety: every method may be called from any thread. `notify` runs on the pushing thread after each event, one call at a
+// time and without a lock that TryPop needs, and must only post a wake-up.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace diffserve {
+
+struct TokenText {
+  int32_t id = 0;
+  std::string bytes;  // what the token stands for; may be part of a character
+  float logprob = 0;
+};
+
+struct TokenOutput {
+  TokenText token;
+  std::vector<TokenText> top;  // most likely first; empty unless asked for
+};
+
+struct PromptInfo {
+  std::vector<int32_t> token_ids;
+  std::string text;  // as rendered, for echo
+};
+
+// The request was accepted: all prompts are tokenized and queued. Comes first, once.
+struct ResponseStarted {
+  std::vector<PromptInfo> prompts;
+};
+
+// Log-probabilities of a prompt (echo with logprobs): entry i belongs to prompt token i; the first has none (nullopt).
+struct ResponsePromptLogprobs {
+  int choice = 0;
+  std::vector<std::optional<TokenOutput>> tokens;
+};
+
+struct ResponseDelta {
+  int choice = 0;  // prompt index * n + continuation index
+  std::string text;
+  std::vector<TokenOutput> tokens;  // ids always; logprob and top only if asked for
+  FinishReason finish = FinishReason::kNone;
+  std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or id that matched
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+};
+
+// The last event, exactly once: an error that ended the request (before or after ResponseStarted), or ok.
+struct ResponseDone {
+  Status status;
+  Usage usage;
+};
+
+using ResponseEvent = std::variant<ResponseStarted, ResponsePromptLogprobs, ResponseDelta, ResponseDone>;
+
+class ResponseStream {
+ public:
+  ResponseStream(size_t max_queued_bytes, std::function<void()> notify);
+
+  // False once the queue has overflowed or Close was called: the producer then cancels the request. ResponseDone always fits, and
+  // nothing is taken after it. One event counts for a quarter of the limit at most (its own size is bounded by the request), so
+  // that log-probabilities of a long prompt do not look like a slow reader.
+  bool Push(ResponseEvent event);
+  std::optional<ResponseEvent> TryPop();
+  // The transport is gone: nothing more is queued, `notify` is never called again after this returns.
+  void Close();
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::pair<ResponseEvent, size_t>> events_;
+  size_t queued_bytes_ = 0;
+  const size_t max_queued_bytes_;
+  bool overflowed_ = false;
+  bool done_ = false;  // ResponseDone was taken
+  bool closed_ = false;
+  std::recursive_mutex notify_mutex_;  // held during notify_, taken before mutex_; recursive, so that notify_ may Close
+  std::function<void()> notify_;
+};
+
+}  // namespace diffserve

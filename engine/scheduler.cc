@@ -1,0 +1,313 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+namespace {
+
+bool UsesPenalties(const SamplingParams& params) {
+  return params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f || params.repetition_penalty != 1.0f;
+}
+
+PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOptions& options) {
+  index_options.num_pages = options.num_pages;
+  index_options.page_size = options.page_size;
+  return index_options;
+}
+
+}  // namespace
+
+// What the plan under construction has left.
+struct Scheduler::Budget {
+  int rows = 0;              // for prompts; the decodes of running sequences are set aside before
+  int half = 0;              // a prompt with more rows than this is long
+  bool others_wait = false;  // more than one sequence wants prompt rows
+  bool long_served = false;
+  bool out_of_pages = false;
+
+  void Take(const Sequence& sequence, int planned) {
+    rows -= planned;
+    long_served |= sequence.num_remaining() > half;
+  }
+};
+
+Status CheckFits(const EngineOptions& options, const Request& request) {
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t wanted = prompt + request.max_tokens;
+  if (prompt == 0) return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
+  if (request.max_tokens < 0 || (request.max_tokens == 0 && request.prompt_logprobs < 0)) {
+    return InvalidArgument("max_tokens is " + std::to_string(request.max_tokens) +
+                               "; it must be at least 1, or 0 if log-probabilities of the prompt are asked for",
+                           "max_tokens");
+  }
+  if (wanted > options.max_model_len) {
+    return InvalidArgument("the maximum context length is " + std::to_string(options.max_model_len) + " tokens, but " +
+                               std::to_string(wanted) + " were requested (" + std::to_string(prompt) + " in the prompt, " +
+                               std::to_string(request.max_tokens) + " in max_tokens)",
+                           prompt >= options.max_model_len ? "prompt" : "max_tokens");
+  }
+  const int64_t pages = PagesFor(MaxCachedTokens(request), options.page_size);
+  if (pages > options.num_pages) {
+    return InvalidArgument("the KV cache holds " + std::to_string(int64_t{options.num_pages} * options.page_size) +
+                               " tokens, but " + std::to_string(wanted) + " were requested (" + std::to_string(prompt) +
+                               " in the prompt, " + std::to_string(request.max_tokens) + " in max_tokens)",
+                           PagesFor(prompt, options.page_size) > options.num_pages ? "prompt" : "max_tokens");
+  }
+  return Status();
+}
+
+Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_options)
+    : options_(options),
+      max_running_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
+      pool_(options.num_pages),
+      index_(Complete(index_options, options)) {
+  DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0, "every size of the engine is positive");
+}
+
+void Scheduler::Add(Request request) {
+  DS_CHECK(planned_.empty(), "no plan is under way");
+  DS_CHECK(CheckFits(options_, request).ok(), "admission has checked that the request fits");
+  auto sequence = std::make_unique<Sequence>();
+  sequence->request = std::move(request);
+  sequence->tokens = sequence->request.prompt;
+  const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
+  DS_CHECK(is_new, "a request id is used once");
+  waiting_tokens_ += sequence->num_tokens();
+  waiting_.push_back(std::move(sequence));
+}
+
+std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Status error) {
+  DS_CHECK(planned_.empty(), "no plan is under way");
+  const auto it = by_id_.find(id);
+  if (it == by_id_.end()) return std::nullopt;
+  TokenEvent event;
+  event.request = id;
+  event.finish = finish;
+  event.error = std::move(error);
+  event.cached_tokens = it->second->cached_tokens;
+  Remove(*it->second);
+  return event;
+}
+
+// Frees the sequence's pages and the sequence.
+void Scheduler::Remove(const Sequence& sequence) {
+  by_id_.erase(sequence.request.id);
+  const auto is_it = [&](const std::unique_ptr<Sequence>& other) { return other.get() == &sequence; };
+  if (const auto it = std::ranges::find_if(running_, is_it); it != running_.end()) {
+    ReleasePages(**it);
+    running_.erase(it);
+    return;
+  }
+  const auto it = std::ranges::find_if(waiting_, is_it);
+  DS_CHECK(it != waiting_.end(), "a sequence runs or waits");
+  waiting_tokens_ -= (*it)->num_tokens();
+  waiting_.erase(it);
+}
+
+StepPlan Scheduler::Plan() {
+  DS_CHECK(planned_.empty() && HasWork(), "plans and commits alternate, and there is work");
+  Budget budget;
+  const auto decodes = std::ranges::count_if(running_, [](const auto& s) { return s->num_remaining() == 1; });
+  budget.rows = options_.max_num_batched_tokens - static_cast<int>(decodes);
+  budget.half = std::max(1, budget.rows / 2);
+  budget.others_wait = running_.size() - decodes + waiting_.size() > 1;
+  PlanRunning(budget);
+  PlanWaiting(budget);
+  PlanLeftover(budget);
+
+  for (const auto& sequence : running_) {
+    if (sequence->num_planned > 0) planned_.push_back(sequence.get());
+  }
+  std::ranges::stable_partition(planned_, [](const Sequence* s) { return s->num_remaining() == 1; });
+  StepPlan plan;
+  plan.step = ++step_;
+  for (Sequence* sequence : planned_) plan.sequences.push_back(Describe(*sequence));
+  DS_CHECK(!plan.sequences.empty(), "the oldest sequence always advances");
+  return plan;
+}
+
+void Scheduler::PlanRunning(Budget& budget) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    const bool decodes = sequence.num_remaining() == 1;
+    const int wanted = decodes ? 1 : RowsFor(sequence.num_remaining(), budget);
+    while (PagesMissing(sequence, wanted) > pool_.num_available() && i + 1 < running_.size()) Preempt(budget);
+    const int planned = PlanRows(sequence, wanted);
+    if (!decodes) budget.Take(sequence, planned);
+    budget.out_of_pages |= planned < wanted;
+  }
+}
+
+void Scheduler::PlanWaiting(Budget& budget) {
+  while (!waiting_.empty() && static_cast<int>(running_.size()) < max_running_ && budget.rows > 0 && !budget.out_of_pages) {
+    Sequence& head = *waiting_.front();
+    const std::vector<int32_t> hits = FindPrefix(head);
+    const int num_hits = static_cast<int>(hits.size());
+    const int wanted = RowsFor(head.num_tokens() - num_hits * options_.page_size, budget);
+    if (PrefixIsUnderWay(head, num_hits, wanted)) {
+      ++counters_.deferrals;
+      return;
+    }
+    if (!HasRoomFor(head, hits)) return;
+    Admit(hits);
+    const int planned = PlanRows(head, wanted);
+    budget.Take(head, planned);
+    budget.out_of_pages |= planned < wanted;
+  }
+}
+
+// Rows that nobody took, to the oldest first.
+void Scheduler::PlanLeftover(Budget& budget) {
+  for (const auto& sequence : running_) {
+    if (budget.rows == 0) return;
+    const int wanted = std::min(sequence->num_remaining() - sequence->num_planned, budget.rows);
+    budget.rows -= PlanRows(*sequence, wanted);
+  }
+}
+
+// Of the rows that are left, how many a prompt takes with so many tokens to compute.
+int Scheduler::RowsFor(int remaining, const Budget& budget) const {
+  const int rows = std::min(remaining, budget.rows);
+  if (!budget.others_wait || remaining <= budget.half) return rows;
+  return std::min(rows, budget.long_served ? options_.page_size : budget.half);
+}
+
+// The head of the line starts to run, from the end of its cached prefix.
+void Scheduler::Admit(const std::vector<int32_t>& hits) {
+  Sequence& head = *waiting_.front();
+  waiting_tokens_ -= head.num_tokens();
+  for (int32_t page : hits) pool_.Share(page);
+  head.pages = hits;
+  head.num_indexed_pages = static_cast<int>(hits.size());
+  head.num_computed = head.num_indexed_pages * options_.page_size;
+  if (!head.admitted_before) {
+    head.admitted_before = true;
+    head.cached_tokens = std::min(head.num_computed, head.num_prompt_tokens());
+    CountPrefix(head, head.num_indexed_pages);
+  }
+  running_.push_back(std::move(waiting_.front()));
+  waiting_.pop_front();
+}
+
+// The youngest running sequence gives up its pages and goes back to the front of the waiting ones. It will compute its tokens
+// again, to the same bits.
+void Scheduler::Preempt(Budget& budget) {
+  std::unique_ptr<Sequence> victim = std::move(running_.back());
+  running_.pop_back();
+  DS_CHECK(victim->num_planned == 0, "pages go by age, so a younger sequence is not planned yet");
+  DS_CHECK(victim->preemptions < options_.max_preemptions_per_sequence, "what it may need was guaranteed when it was admitted");
+  if (victim->num_remaining() == 1) ++budget.rows;
+  ReleasePages(*victim);
+  victim->num_computed = 0;
+  victim->prompt_scores.clear();
+  ++victim->preemptions;
+  ++counters_.preemptions;
+  waiting_tokens_ += victim->num_tokens();
+  waiting_.push_front(std::move(victim));
+  budget.out_of_pages = true;  // nobody is admitted in a step that preempts
+}
+
+PlannedSequence Scheduler::Describe(Sequence& sequence) const {
+  PlannedSequence planned;
+  planned.request = sequence.request.id;
+  planned.num_computed = sequence.num_computed;
+  planned.num_planned = sequence.num_planned;
+  planned.first_step = !std::exchange(sequence.started, true);
+  planned.samples = sequence.num_planned == sequence.num_remaining() && sequence.request.max_tokens > 0;
+  planned.scores_prompt = sequence.wants_prompt_scores();
+  const auto first = sequence.tokens.begin() + sequence.num_computed;
+  planned.tokens.assign(first, first + sequence.num_planned);
+  planned.pages = sequence.pages;
+  if (planned.samples) {
+    const Request& request = sequence.request;
+    if (UsesPenalties(request.sampling)) {
+      const std::span<const int32_t> outputs = sequence.output_tokens();
+      planned.output_tokens.assign(outputs.begin(), outputs.end());
+    }
+    if (sequence.num_outputs() < request.min_tokens) {
+      planned.banned_tokens = request.stop_token_ids;
+      if (!request.ignore_eos) {
+        planned.banned_tokens.insert(planned.banned_tokens.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
+      }
+    }
+  }
+  return planned;
+}
+
+std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
+  DS_CHECK(!planned_.empty() && result.sequences.size() == planned_.size(), "a result is parallel to its plan");
+  std::vector<TokenEvent> events;
+  const std::vector<Sequence*> planned = std::exchange(planned_, {});
+  for (size_t i = 0; i < planned.size(); ++i) {
+    TokenEvent event = CommitSequence(*planned[i], result.sequences[i]);
+    const bool ended = event.finish != FinishReason::kNone;
+    if (ended) Remove(*planned[i]);
+    if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty()) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+TokenEvent Scheduler::CommitSequence(Sequence& sequence, const SequenceResult& result) {
+  DS_CHECK(result.request == sequence.request.id, "a result is parallel to its plan");
+  TokenEvent event;
+  event.request = sequence.request.id;
+  event.cached_tokens = sequence.cached_tokens;
+  const bool samples = sequence.num_planned == sequence.num_remaining() && sequence.request.max_tokens > 0;
+  DS_CHECK(result.sampled == samples, "a token is drawn exactly where the plan says so");
+  const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) && (!samples || result.sample.finite);
+  if (!finite) {
+    ForgetContent(sequence);
+    ++counters_.corrupted;
+    event.finish = FinishReason::kError;
+    event.error = Status(StatusCode::kInternal, "the model produced non-finite logits");
+    return event;
+  }
+  TakePromptScores(sequence, result, event);
+  sequence.num_computed += std::exchange(sequence.num_planned, 0);
+  IndexFullPages(sequence);
+  if (samples) {
+    AppendToken(sequence, result.sample, event);
+  } else if (sequence.num_remaining() == 0) {
+    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be scored
+  }
+  return event;
+}
+
+void Scheduler::TakePromptScores(Sequence& sequence, const SequenceResult& result, TokenEvent& event) const {
+  if (!sequence.wants_prompt_scores()) return;
+  const int scored = sequence.num_prompt_tokens() - 1;
+  const int end = sequence.num_computed + sequence.num_planned;
+  const int expected = std::max(0, std::min(end, scored) - sequence.num_computed);
+  DS_CHECK(static_cast<int>(result.prompt_scores.size()) == expected, "one score for each row that predicts a prompt token");
+  sequence.prompt_scores.insert(sequence.prompt_scores.end(), result.prompt_scores.begin(), result.prompt_scores.end());
+  if (end < sequence.num_prompt_tokens()) return;
+  event.prompt_logprobs = std::move(sequence.prompt_scores);
+  sequence.prompt_scores.clear();
+  sequence.prompt_scored = true;
+}
+
+void Scheduler::AppendToken(Sequence& sequence, const SampleResult& sample, TokenEvent& event) const {
+  const Request& request = sequence.request;
+  sequence.tokens.push_back(sample.token);
+  event.tokens.push_back(sample.token);
+  if (request.sampling.num_logprobs >= 0) event.logprobs.push_back(sample);
+  const auto is_in = [&](const std::vector<int32_t>& ids) { return std::ranges::find(ids, sample.token) != ids.end(); };
+  if (sequence.num_outputs() > request.min_tokens) {
+    if (!request.ignore_eos && is_in(request.eos_token_ids)) {
+      event.finish = FinishReason::kStop;
+      return;
+    }
+    if (is_in(request.stop_token_ids)) {
+      event.finish = FinishReason::kStop;
+      event.stop_token = sample.token;
+      return;
+    }
+  }
+  if (sequence.num_outputs() >= request.max_tokens) event.finish = FinishReason::kLength;
+}
+
+}  // namespace diffserve

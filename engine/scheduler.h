@@ -1,0 +1,108 @@
+// Scheduler: decides what each step computes, and which pages hold it. It handles numbers only (no tensor, device, clock or
+// thread) and is deterministic: the same calls give the same plans. Owned by the engine loop, which alternates Plan and Commit.
+//
+// Policy. Sequences stand in one line by order of arrival; the running ones are its front, the waiting ones the rest. Each
+// running sequence with one token left gets one row; the rows left over go to prompts in order of arrival, except that a prompt
+// longer than half of them takes no more than half while others want some, so that a short prompt need not wait for a long one
+// before it. When no page is left, the youngest running sequence is preempted: it gives up its pages and computes its tokens
+// again later. The oldest running one never is, and as admission proved that each request fits into the pool alone, it always
+// advances.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/options.h"
+#include "engine/page_pool.h"
+#include "engine/prefix_index.h"
+#include "engine/sequence.h"
+#include "engine/stats.h"
+#include "engine/step_plan.h"
+
+namespace diffserve {
+
+// Whether a request could ever be served; the Status names found, allowed and the field. Thread safety: reads its arguments only.
+Status CheckFits(const EngineOptions& options, const Request& request);
+
+struct SchedulerCounters {
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens, at first admission
+  std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};
+  uint64_t preemptions = 0;
+  uint64_t corrupted = 0;
+  uint64_t deferrals = 0;  // steps in which the head of the line waited for a prefix that another sequence was computing
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const EngineOptions& options, PrefixIndex::Options index_options = {});
+
+  // REQUIRES: CheckFits(options, request).ok(), an id not in use, no plan under way. So for all calls but Commit.
+  void Add(Request request);
+  // Ends the request and frees its pages now. The event is its terminal one; nullopt: the id is unknown.
+  std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
+  bool HasWork() const { return !running_.empty() || !waiting_.empty(); }
+
+  // REQUIRES: HasWork(). The plan is never empty.
+  StepPlan Plan();
+  // The step's events in the plan's order. REQUIRES: `result` is parallel to the plan.
+  std::vector<TokenEvent> Commit(const StepResult& result);
+
+  const Request& request(RequestId id) const { return by_id_.at(id)->request; }
+  // Oldest first; every waiting sequence arrived after every running one.
+  const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
+  const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
+  int64_t waiting_tokens() const { return waiting_tokens_; }
+  const PagePool& pool() const { return pool_; }
+  const PrefixIndex& index() const { return index_; }
+  const SchedulerCounters& counters() const { return counters_; }
+  // Every invariant between pool, index and sequences; linear in pages and sequences.
+  void CheckInvariants() const;
+
+ private:
+  struct Budget;
+  // Plan.
+  void PlanRunning(Budget& budget);
+  void PlanWaiting(Budget& budget);
+  void PlanLeftover(Budget& budget);
+  int RowsFor(int remaining, const Budget& budget) const;
+  void Admit(const std::vector<int32_t>& hits);
+  void Preempt(Budget& budget);
+  PlannedSequence Describe(Sequence& sequence) const;
+  // Pages.
+  int PlanRows(Sequence& sequence, int rows);  // plans as many of them as there are pages for, and returns how many
+  int64_t PagesMissing(const Sequence& sequence, int rows) const;
+  int64_t MaxPages(const Sequence& sequence) const;  // that it can ever hold
+  void ReleasePages(Sequence& sequence);
+  bool HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const;
+  // Prefix cache.
+  bool TakesFromCache(const Sequence& sequence) const;
+  PrefixIndex::Key KeyOf(Sequence& sequence, int page, int32_t parent) const;
+  std::vector<int32_t> FindPrefix(Sequence& sequence) const;
+  bool PrefixIsUnderWay(Sequence& head, int num_hits, int rows) const;
+  void CountPrefix(Sequence& sequence, int num_hits);
+  void IndexFullPages(Sequence& sequence);
+  void ForgetContent(Sequence& sequence);
+  // Commit.
+  TokenEvent CommitSequence(Sequence& sequence, const SequenceResult& result);
+  void TakePromptScores(Sequence& sequence, const SequenceResult& result, TokenEvent& event) const;
+  void AppendToken(Sequence& sequence, const SampleResult& sample, TokenEvent& event) const;
+  void Remove(const Sequence& sequence);
+
+  const EngineOptions options_;
+  const int max_running_;
+  PagePool pool_;
+  PrefixIndex index_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // by arrival, oldest first
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // by arrival, all after the running ones
+  int64_t waiting_tokens_ = 0;
+  std::unordered_map<RequestId, Sequence*> by_id_;
+  std::vector<Sequence*> planned_;  // of the plan under way, in its order
+  uint64_t step_ = 0;
+  SchedulerCounters counters_;
+};
+
+}  // namespace diffserve

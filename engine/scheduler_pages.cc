@@ -1,0 +1,161 @@
+// The Scheduler's part that deals with pages: who holds which, and what the prefix index knows of them.
+#include <algorithm>
+#include <unordered_map>
+
+#include "engine/scheduler.h"
+#include "kernels/base/check.h"
+
+namespace diffserve {
+
+int64_t Scheduler::PagesMissing(const Sequence& sequence, int rows) const {
+  const int64_t slots = int64_t{sequence.num_computed} + sequence.num_planned + rows;
+  return PagesFor(slots, options_.page_size) - static_cast<int64_t>(sequence.pages.size());
+}
+
+int64_t Scheduler::MaxPages(const Sequence& sequence) const {
+  return PagesFor(MaxCachedTokens(sequence.request), options_.page_size);
+}
+
+int Scheduler::PlanRows(Sequence& sequence, int rows) {
+  while (rows > 0 && PagesMissing(sequence, rows) > 0) {
+    const std::optional<PagePool::Grant> grant = pool_.Allocate();
+    if (!grant) break;
+    if (grant->was_cached) index_.Evict(grant->page);
+    sequence.pages.push_back(grant->page);
+  }
+  const int64_t slots = static_cast<int64_t>(sequence.pages.size()) * options_.page_size;
+  const int planned = static_cast<int>(std::min<int64_t>(rows, slots - sequence.num_computed - sequence.num_planned));
+  sequence.num_planned += planned;
+  return planned;
+}
+
+// The last page first, so that of a cached chain the end is evicted before what it hangs on.
+void Scheduler::ReleasePages(Sequence& sequence) {
+  for (size_t i = sequence.pages.size(); i-- > 0;) pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
+  sequence.pages.clear();
+  sequence.num_indexed_pages = 0;
+}
+
+// Whether the head of the line may run now. What can run to its end together with all that run is never preempted; else there
+// must be pages for all tokens known so far, its own and the others', and one more for each that runs.
+bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const {
+  if (running_.empty()) return true;
+  int64_t pages_at_end = MaxPages(head);
+  int64_t pages_missing = static_cast<int64_t>(running_.size());
+  for (const auto& sequence : running_) {
+    pages_at_end += MaxPages(*sequence);
+    pages_missing += PagesFor(sequence->num_tokens(), options_.page_size) - static_cast<int64_t>(sequence->pages.size());
+  }
+  if (pages_at_end <= pool_.num_pages()) return true;
+  if (head.preemptions >= options_.max_preemptions_per_sequence) return false;
+  pages_missing += PagesFor(head.num_tokens(), options_.page_size) - static_cast<int64_t>(hits.size());
+  pages_missing += std::ranges::count_if(hits, [&](int32_t page) { return pool_.is_cached(page); });
+  return pages_missing <= pool_.num_available();
+}
+
+bool Scheduler::TakesFromCache(const Sequence& sequence) const {
+  return options_.enable_prefix_caching && !sequence.wants_prompt_scores();
+}
+
+// REQUIRES: the tokens of the page are known.
+PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) const {
+  const auto size = static_cast<size_t>(options_.page_size);
+  const std::span<const int32_t> tokens = sequence.tokens;
+  for (size_t known = sequence.page_hashes.size(); known <= static_cast<size_t>(page); ++known) {
+    const uint64_t before = known == 0 ? index_.RootHash(sequence.request.cache_salt) : sequence.page_hashes.back();
+    sequence.page_hashes.push_back(index_.ChainHash(before, tokens.subspan(known * size, size)));
+  }
+  return {parent, sequence.page_hashes[page], tokens.subspan(page * size, size), sequence.request.cache_salt};
+}
+
+// The longest run of indexed pages that leaves at least one token to compute: the draw needs the last token's logits.
+std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
+  std::vector<int32_t> hits;
+  if (!TakesFromCache(sequence)) return hits;
+  const int max_pages = (sequence.num_tokens() - 1) / options_.page_size;
+  for (int page = 0; page < max_pages; ++page) {
+    const int32_t hit = index_.Find(KeyOf(sequence, page, hits.empty() ? -1 : hits.back()));
+    if (hit < 0) break;
+    hits.push_back(hit);
+  }
+  return hits;
+}
+
+// Whether a running sequence is about to compute the page that the head needs next, and at least as fast as the head could: then
+// the head waits for it instead of computing the same again (n continuations of one prompt arrive together).
+bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int rows) const {
+  const int64_t end = int64_t{num_hits + 1} * options_.page_size;
+  if (!TakesFromCache(head) || end >= head.num_tokens()) return false;
+  const uint64_t wanted = KeyOf(head, num_hits, -1).hash;
+  return std::ranges::any_of(running_, [&](const auto& other) {
+    const bool chain_is_indexed = other->num_indexed_pages == other->num_computed / options_.page_size;
+    return other->num_planned >= rows && chain_is_indexed && other->num_indexed_pages <= num_hits && end <= other->num_tokens() &&
+           KeyOf(*other, num_hits, -1).hash == wanted;
+  });
+}
+
+void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
+  const auto count = [&](MissReason reason) { ++counters_.prefix_misses[static_cast<size_t>(reason)]; };
+  if (!TakesFromCache(sequence)) return count(MissReason::kDisabled);
+  counters_.prefix_queries += sequence.num_prompt_tokens();
+  counters_.prefix_hits += sequence.cached_tokens;
+  if (num_hits > 0) return;
+  if (sequence.num_tokens() <= options_.page_size) return count(MissReason::kPartialPage);
+  count(index_.WhyMissing(KeyOf(sequence, 0, -1)));
+}
+
+// Puts the pages that are full now into the index. Where the same tokens are indexed already, the sequence goes over to that page
+// and gives its own back: the bits are the same. So whoever holds a page of a chain holds the pages before it as well.
+void Scheduler::IndexFullPages(Sequence& sequence) {
+  if (!options_.enable_prefix_caching) return;
+  for (int page = sequence.num_indexed_pages; int64_t{page + 1} * options_.page_size <= sequence.num_computed; ++page) {
+    const int32_t own = sequence.pages[page];
+    const int32_t kept = index_.Insert(KeyOf(sequence, page, page == 0 ? -1 : sequence.pages[page - 1]), own);
+    if (kept < 0) return;
+    if (kept != own) {
+      pool_.Share(kept);
+      pool_.Release(own, false);
+      sequence.pages[page] = kept;
+    }
+    sequence.num_indexed_pages = page + 1;
+  }
+}
+
+// The sequence's K and V are not to be trusted, wherever they came from: nobody takes them, or what hangs on them, from the
+// cache.
+void Scheduler::ForgetContent(Sequence& sequence) {
+  if (sequence.num_indexed_pages == 0 || !index_.Contains(sequence.pages[0])) return;
+  for (int32_t page : index_.EraseChain(sequence.pages[0])) {
+    if (pool_.is_cached(page)) pool_.Forget(page);
+  }
+}
+
+void Scheduler::CheckInvariants() const {
+  pool_.CheckInvariants();
+  index_.CheckInvariants();
+  std::vector<int> holders(pool_.num_pages(), 0);
+  for (const auto& sequence : running_) {
+    const int64_t slots = int64_t{sequence->num_computed} + sequence->num_planned;
+    DS_CHECK(slots <= sequence->num_tokens(), "only known tokens are computed");
+    DS_CHECK(static_cast<int64_t>(sequence->pages.size()) == PagesFor(slots, options_.page_size),
+             "a page table is as long as its tokens need");
+    for (int32_t page : sequence->pages) ++holders[page];
+    for (size_t i = static_cast<size_t>(sequence->num_indexed_pages); i < sequence->pages.size(); ++i) {
+      DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");
+    }
+  }
+  int64_t waiting_tokens = 0;
+  for (const auto& sequence : waiting_) {
+    DS_CHECK(sequence->pages.empty() && sequence->num_computed == 0 && sequence->num_planned == 0, "what waits holds nothing");
+    waiting_tokens += sequence->num_tokens();
+  }
+  DS_CHECK(waiting_tokens == waiting_tokens_, "waiting tokens are counted");
+  DS_CHECK(by_id_.size() == running_.size() + waiting_.size(), "every sequence runs or waits");
+  for (int32_t page = 0; page < pool_.num_pages(); ++page) {
+    DS_CHECK(pool_.holders(page) == holders[page], "a page has as many holders as sequences list it");
+    DS_CHECK(!pool_.is_cached(page) || index_.Contains(page), "a cached page is indexed");
+    DS_CHECK(holders[page] > 0 || pool_.is_cached(page) || !index_.Contains(page), "an indexed page has content");
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,95 @@
+#include "engine/stats_recorder.h"
+
+namespace diffserve {
+namespace {
+
+double Seconds(StatsRecorder::TimePoint begin, StatsRecorder::TimePoint end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+}  // namespace
+
+void StatsRecorder::OnAdd(const Request& request) {
+  Times& times = times_[request.id];
+  times.arrival = request.arrival;
+  times.prompt_tokens = static_cast<int>(request.prompt.size());
+}
+
+void StatsRecorder::OnPlan(const StepPlan& plan, TimePoint now) {
+  for (const PlannedSequence& sequence : plan.sequences) {
+    if (!sequence.first_step) continue;
+    Times& times = times_.at(sequence.request);
+    times.started = now;
+    times.has_started = true;
+    stats_.prompt_tokens += times.prompt_tokens;
+    stats_.queue_seconds.Observe(Seconds(times.arrival, now));
+  }
+}
+
+void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
+  const auto it = times_.find(event.request);
+  if (it == times_.end()) return;
+  Times& times = it->second;
+  if (!event.tokens.empty()) {
+    if (times.generated == 0) {
+      times.first_token = now;
+      stats_.time_to_first_token_seconds.Observe(Seconds(times.arrival, now));
+      stats_.prefill_seconds.Observe(Seconds(times.started, now));
+    } else {
+      stats_.inter_token_seconds.Observe(Seconds(times.last_token, now));
+    }
+    times.last_token = now;
+    times.generated += static_cast<int>(event.tokens.size());
+    stats_.generation_tokens += event.tokens.size();
+  }
+  if (event.finish == FinishReason::kNone) return;
+  OnEnd(event, times, now);
+  times_.erase(it);
+}
+
+void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint now) {
+  if (event.finish == FinishReason::kCancelled) ++stats_.finished_cancelled;
+  if (event.finish == FinishReason::kError) ++stats_.finished_error;
+  if (event.finish == FinishReason::kStop) ++stats_.finished_stop;
+  if (event.finish == FinishReason::kLength) ++stats_.finished_length;
+  if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
+  stats_.e2e_seconds.Observe(Seconds(times.arrival, now));
+  stats_.request_prompt_tokens.Observe(times.prompt_tokens);
+  stats_.request_generation_tokens.Observe(times.generated);
+  if (times.generated > 0) stats_.decode_seconds.Observe(Seconds(times.first_token, now));
+}
+
+void StatsRecorder::OnStep(const StepPlan& plan, const StepTimes& times) {
+  stats_.steps = plan.step;
+  stats_.last_batch_rows = plan.num_rows();
+  stats_.last_batch_sequences = static_cast<int>(plan.sequences.size());
+  stats_.step_rows.Observe(stats_.last_batch_rows);
+  stats_.plan_seconds.Observe(Seconds(times.begin, times.planned));
+  stats_.execute_seconds.Observe(Seconds(times.planned, times.executed));
+  stats_.commit_seconds.Observe(Seconds(times.executed, times.committed));
+}
+
+void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
+  stats_.running = static_cast<int>(scheduler.running().size());
+  stats_.waiting = static_cast<int>(scheduler.waiting().size());
+  stats_.waiting_tokens = scheduler.waiting_tokens();
+  stats_.pages_total = scheduler.pool().num_pages();
+  stats_.pages_free = scheduler.pool().num_free();
+  stats_.pages_cached = scheduler.pool().num_cached();
+  stats_.pages_used = scheduler.pool().num_in_use();
+  const SchedulerCounters& counters = scheduler.counters();
+  stats_.prompt_tokens_cached = counters.prefix_hits;
+  stats_.prefix_queries = counters.prefix_queries;
+  stats_.prefix_hits = counters.prefix_hits;
+  stats_.prefix_misses = counters.prefix_misses;
+  stats_.prefix_deferrals = counters.deferrals;
+  stats_.preemptions = counters.preemptions;
+  stats_.corrupted = counters.corrupted;
+}
+
+bool StatsRecorder::HasStarted(RequestId request) const {
+  const auto it = times_.find(request);
+  return it != times_.end() && it->second.has_started;
+}
+
+}  // namespace diffserve

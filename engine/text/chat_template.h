@@ -1,0 +1,30 @@
+// ChatTemplate: a conversation rendered to a prompt by the model's own Jinja template (the Rust crate `minijinja`), from
+// tokenizer_config.json's chat_template or chat_template.jinja. The template is the operator's, never the client's; it is run
+// with a fuel limit and has no access to files, environment or network. Thread safety: const after Load.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+class ChatTemplate {
+ public:
+  // nullptr if the model has none. Error: a template that does not compile, with its line.
+  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
+  ~ChatTemplate();
+
+  // `messages_json`: array of {"role", "content", ...}; `kwargs_json`: object of extra variables ("{}" for none).
+  // Error: what the template raised (raise_exception), or fuel exhausted: kInvalidArgument.
+  Result<std::string> Render(std::string_view messages_json, bool add_generation_prompt, std::string_view kwargs_json) const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace diffserve

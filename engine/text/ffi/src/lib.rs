@@ -1,0 +1,252 @@
+//! The border to C++: every function that engine/text/*.cc calls. The header is made from this file by cbindgen.
+//!
+//! Memory handed out is freed by the function named after it. No panic crosses: each entry runs behind `guard`, and a failure is
+//! a message of one line in `*error`.
+
+mod python_format;
+mod template;
+mod token_bytes;
+mod tokenizer;
+
+use std::cell::Cell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Once;
+
+/// Borrowed bytes of the caller, valid during the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FfiStr {
+    data: *const u8,
+    size: usize,
+}
+
+/// Bytes owned by this library: `ffi_bytes_free`. All zero is empty and need not be freed.
+#[repr(C)]
+pub struct FfiBytes {
+    data: *mut u8,
+    size: usize,
+    capacity: usize,
+}
+
+/// Numbers owned by this library: `ffi_ids_free`. All zero is empty and need not be freed.
+#[repr(C)]
+pub struct FfiIds {
+    data: *mut u32,
+    size: usize,
+    capacity: usize,
+}
+
+/// What each id stands for. Token `i` is `bytes[ends[i - 1] .. ends[i])`.
+#[repr(C)]
+pub struct FfiTokenTable {
+    bytes: FfiBytes,
+    ends: FfiIds,
+    /// The same for a token that opens a text; empty if that makes no difference.
+    first_bytes: FfiBytes,
+    first_ends: FfiIds,
+    /// Per id: 1 = a token, 2 = a special one (bits).
+    flags: FfiBytes,
+    /// 0: only `ffi_tokenizer_decode` can decode; 1: the text is the bytes of the tokens, each broken character one U+FFFD; 2:
+    /// each byte of a broken character one U+FFFD.
+    decoding: u32,
+    /// How many of `strip_char` to leave out where a text begins.
+    strip_max: u32,
+    strip_char: u32,
+}
+
+pub struct FfiTokenizer(tokenizer::TextTokenizer);
+pub struct FfiTemplate(template::Template);
+
+const MAX_MESSAGE_BYTES: usize = 600;
+
+impl FfiBytes {
+    fn new(mut bytes: Vec<u8>) -> Self {
+        let out = FfiBytes { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() };
+        std::mem::forget(bytes);
+        out
+    }
+}
+
+impl FfiIds {
+    fn new(mut ids: Vec<u32>) -> Self {
+        let out = FfiIds { data: ids.as_mut_ptr(), size: ids.len(), capacity: ids.capacity() };
+        std::mem::forget(ids);
+        out
+    }
+}
+
+impl FfiStr {
+    unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.size == 0 {
+            return &[];
+        }
+        std::slice::from_raw_parts(self.data, self.size)
+    }
+
+    unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
+        std::str::from_utf8(self.bytes()).map_err(|e| format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
+    }
+}
+
+thread_local! {
+    static PANIC_LINE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A panic's own message may quote the text that was tokenized, so it is neither printed nor handed on: only its line is.
+fn silence_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| PANIC_LINE.with(|line| line.set(info.location().map_or(0, |at| at.line())))));
+    });
+}
+
+fn one_line(message: &str) -> String {
+    let mut out = String::new();
+    for c in message.chars() {
+        if out.len() + c.len_utf8() > MAX_MESSAGE_BYTES {
+            out.push_str("...");
+            break;
+        }
+        out.push(if c.is_control() { ' ' } else { c });
+    }
+    out
+}
+
+fn guard<T>(error: *mut FfiBytes, on_error: T, work: impl FnOnce() -> Result<T, String>) -> T {
+    silence_panics();
+    let message = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(message)) => message,
+        Err(payload) => {
+            std::mem::forget(payload); // its destructor might panic again
+            format!("the text library failed (line {})", PANIC_LINE.with(|line| line.get()))
+        }
+    };
+    if !error.is_null() {
+        unsafe { error.write(FfiBytes::new(one_line(&message).into_bytes())) };
+    }
+    on_error
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_bytes_free(bytes: FfiBytes) {
+    if !bytes.data.is_null() {
+        drop(Vec::from_raw_parts(bytes.data, bytes.size, bytes.capacity));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_ids_free(ids: FfiIds) {
+    if !ids.data.is_null() {
+        drop(Vec::from_raw_parts(ids.data, ids.size, ids.capacity));
+    }
+}
+
+/// `config` is tokenizer_config.json, empty if there is none. Null on error.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_tokenizer_load(json: FfiStr, config: FfiStr, error: *mut FfiBytes) -> *mut FfiTokenizer {
+    guard(error, std::ptr::null_mut(), || {
+        let tokenizer = tokenizer::TextTokenizer::new(json.bytes(), config.bytes())?;
+        Ok(Box::into_raw(Box::new(FfiTokenizer(tokenizer))))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_tokenizer_free(tokenizer: *mut FfiTokenizer) {
+    if !tokenizer.is_null() {
+        guard(std::ptr::null_mut(), (), || {
+            drop(Box::from_raw(tokenizer));
+            Ok(())
+        });
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_tokenizer_encode(
+    tokenizer: *const FfiTokenizer,
+    text: FfiStr,
+    add_special_tokens: bool,
+    ids: *mut FfiIds,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || {
+        let encoded = (*tokenizer).0.encode(text.text("the text")?, add_special_tokens)?;
+        ids.write(FfiIds::new(encoded));
+        Ok(true)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_tokenizer_decode(
+    tokenizer: *const FfiTokenizer,
+    ids: *const u32,
+    num_ids: usize,
+    skip_special_tokens: bool,
+    text: *mut FfiBytes,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || {
+        let ids: &[u32] = if num_ids == 0 { &[] } else { std::slice::from_raw_parts(ids, num_ids) };
+        let decoded = (*tokenizer).0.decode(ids, skip_special_tokens)?;
+        text.write(FfiBytes::new(decoded.into_bytes()));
+        Ok(true)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_tokenizer_table(
+    tokenizer: *const FfiTokenizer,
+    table: *mut FfiTokenTable,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || {
+        let made = (*tokenizer).0.table()?;
+        table.write(FfiTokenTable {
+            bytes: FfiBytes::new(made.tokens.bytes),
+            ends: FfiIds::new(made.tokens.ends),
+            first_bytes: FfiBytes::new(made.first_tokens.bytes),
+            first_ends: FfiIds::new(made.first_tokens.ends),
+            flags: FfiBytes::new(made.flags),
+            decoding: made.decoding,
+            strip_max: made.strip_max,
+            strip_char: made.strip_char as u32,
+        });
+        Ok(true)
+    })
+}
+
+/// `jinja` is chat_template.jinja and `config` tokenizer_config.json, empty where there is none. Null without error: the model
+/// has no chat template.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_template_load(jinja: FfiStr, config: FfiStr, error: *mut FfiBytes) -> *mut FfiTemplate {
+    guard(error, std::ptr::null_mut(), || {
+        let loaded = template::Template::new(jinja.text("chat_template.jinja")?, config.bytes())?;
+        Ok(loaded.map_or(std::ptr::null_mut(), |template| Box::into_raw(Box::new(FfiTemplate(template)))))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_template_free(template: *mut FfiTemplate) {
+    if !template.is_null() {
+        guard(std::ptr::null_mut(), (), || {
+            drop(Box::from_raw(template));
+            Ok(())
+        });
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_template_render(
+    template: *const FfiTemplate,
+    messages: FfiStr,
+    kwargs: FfiStr,
+    add_generation_prompt: bool,
+    text: *mut FfiBytes,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || {
+        let rendered = (*template).0.render(messages.bytes(), kwargs.bytes(), add_generation_prompt)?;
+        text.write(FfiBytes::new(rendered));
+        Ok(true)
+    })
+}

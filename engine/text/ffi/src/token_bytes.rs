@@ -1,0 +1,153 @@
+//! What each token stands for as bytes, where the decoder of tokenizer.json allows to say so token by token: then a text is the
+//! tokens' bytes one after another, and can be streamed exactly.
+
+use serde_json::Value;
+
+#[derive(Default)]
+pub struct Blob {
+    pub bytes: Vec<u8>,
+    pub ends: Vec<u32>,
+}
+
+impl Blob {
+    fn push(&mut self, token: &[u8]) {
+        self.bytes.extend_from_slice(token);
+        self.ends.push(self.bytes.len() as u32);
+    }
+}
+
+/// See FfiTokenTable.
+pub struct TokenTable {
+    pub tokens: Blob,
+    pub first_tokens: Blob,
+    pub flags: Vec<u8>,
+    pub decoding: u32,
+    pub strip_max: u32,
+    pub strip_char: char,
+}
+
+const IS_TOKEN: u8 = 1;
+const IS_SPECIAL: u8 = 2;
+
+const DECODE_BY_CRATE: u32 = 0;
+const DECODE_CHARACTERS: u32 = 1;
+const DECODE_BYTES: u32 = 2;
+
+/// How one token is turned into bytes.
+#[derive(Default)]
+struct Rule {
+    byte_level: bool,
+    byte_fallback: bool,
+    replace: Vec<(String, String)>,
+    /// Metaspace: the character that stands for a space, and whether the first token loses it.
+    metaspace: Option<(char, bool)>,
+    fused: bool,
+    strip: Option<(char, u32)>,
+}
+
+/// None: a decoder whose text is not made token by token.
+fn rule_of(decoder: &Value) -> Option<Rule> {
+    let mut rule = Rule::default();
+    let single = [decoder.clone()];
+    let steps: &[Value] = match decoder.get("type").and_then(Value::as_str) {
+        Some("Sequence") => decoder.get("decoders")?.as_array()?,
+        Some(_) => &single,
+        None => return None,
+    };
+    for step in steps {
+        if rule.byte_level || rule.metaspace.is_some() || rule.strip.is_some() {
+            return None; // nothing may follow these
+        }
+        match step.get("type")?.as_str()? {
+            "ByteLevel" if steps.len() == 1 => rule.byte_level = true,
+            "Replace" if !rule.fused && !rule.byte_fallback => {
+                let pattern = step.get("pattern")?.get("String")?.as_str()?;
+                rule.replace.push((pattern.to_string(), step.get("content")?.as_str()?.to_string()));
+            }
+            "ByteFallback" if !rule.fused => rule.byte_fallback = true,
+            "Fuse" => rule.fused = true,
+            "Strip" if rule.fused && step.get("stop").and_then(Value::as_u64) == Some(0) => {
+                let content = step.get("content")?.as_str()?.chars().next()?;
+                rule.strip = Some((content, u32::try_from(step.get("start")?.as_u64()?).ok()?));
+            }
+            "Metaspace" if !rule.fused => {
+                let replacement = step.get("replacement")?.as_str()?.chars().next()?;
+                let add_prefix = step.get("add_prefix_space").and_then(Value::as_bool);
+                let never = add_prefix == Some(false) || step.get("prepend_scheme").and_then(Value::as_str) == Some("never");
+                rule.metaspace = Some((replacement, !never));
+            }
+            _ => return None,
+        }
+    }
+    Some(rule)
+}
+
+/// GPT-2's alphabet: bytes that print stand for themselves, the others for U+0100 onwards.
+fn byte_of_char() -> std::collections::HashMap<char, u8> {
+    let prints = |b: u8| (b'!'..=b'~').contains(&b) || (0xA1..=0xAC).contains(&b) || b >= 0xAE;
+    let mut shifted = 0x100;
+    (0..=255u8)
+        .map(|b| {
+            if prints(b) {
+                return (b as char, b);
+            }
+            shifted += 1;
+            (char::from_u32(shifted - 1).expect("below the surrogates"), b)
+        })
+        .collect()
+}
+
+fn fallback_byte(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if hex.len() == 2 && token.is_ascii() {
+        return u8::from_str_radix(hex, 16).ok();
+    }
+    None
+}
+
+fn bytes_of(token: &str, rule: &Rule, alphabet: &std::collections::HashMap<char, u8>, first: bool) -> Vec<u8> {
+    if rule.byte_level {
+        let bytes: Option<Vec<u8>> = token.chars().map(|c| alphabet.get(&c).copied()).collect();
+        return bytes.unwrap_or_else(|| token.as_bytes().to_vec());
+    }
+    let mut text = token.to_string();
+    for (from, to) in &rule.replace {
+        text = text.replace(from.as_str(), to);
+    }
+    if rule.byte_fallback {
+        if let Some(byte) = fallback_byte(&text) {
+            return vec![byte];
+        }
+    }
+    if let Some((replacement, drops)) = rule.metaspace {
+        text = text.replace(replacement, if first && drops { "" } else { " " });
+    }
+    text.into_bytes()
+}
+
+pub fn make_table(decoder: &Value, tokens: &[Option<(String, bool)>]) -> TokenTable {
+    let rule = rule_of(decoder);
+    let decoding = match &rule {
+        None => DECODE_BY_CRATE,
+        Some(rule) if rule.byte_fallback => DECODE_BYTES,
+        Some(_) => DECODE_CHARACTERS,
+    };
+    let rule = rule.unwrap_or_default();
+    let (strip_char, strip_max) = rule.strip.unwrap_or((' ', 0));
+    let alphabet = byte_of_char();
+    let first_differs = matches!(rule.metaspace, Some((_, true)));
+    let mut table =
+        TokenTable { tokens: Blob::default(), first_tokens: Blob::default(), flags: Vec::new(), decoding, strip_max, strip_char };
+    for token in tokens {
+        let content = token.as_ref().map_or("", |(content, _)| content);
+        table.tokens.push(&bytes_of(content, &rule, &alphabet, false));
+        if first_differs {
+            table.first_tokens.push(&bytes_of(content, &rule, &alphabet, true));
+        }
+        table.flags.push(match token {
+            None => 0,
+            Some((_, special)) => IS_TOKEN | if *special { IS_SPECIAL } else { 0 },
+        });
+    }
+    table
+}

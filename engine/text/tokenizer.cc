@@ -1,0 +1,135 @@
+#include "engine/text/tokenizer.h"
+
+#include <utility>
+
+#include "diffserve_text_ffi.h"
+#include "engine/text/model_file.h"
+
+namespace diffserve {
+namespace {
+
+// The largest vocabularies in use (256k tokens with merges) take 35 MB.
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+
+diffserve_ffi::FfiStr Borrow(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+
+std::string Take(diffserve_ffi::FfiBytes bytes) {
+  std::string text(reinterpret_cast<const char*>(bytes.data), bytes.size);
+  diffserve_ffi::ffi_bytes_free(bytes);
+  return text;
+}
+
+template <typename T>
+std::vector<T> Take(diffserve_ffi::FfiIds ids) {
+  std::vector<T> values(ids.data, ids.data + ids.size);
+  diffserve_ffi::ffi_ids_free(ids);
+  return values;
+}
+
+void AppendUtf8(uint32_t code, std::string& out) {
+  if (code < 0x80) {
+    out.push_back(static_cast<char>(code));
+    return;
+  }
+  const int tail = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  constexpr unsigned char kLead[] = {0, 0xC0, 0xE0, 0xF0};
+  out.push_back(static_cast<char>(kLead[tail] | (code >> (6 * tail))));
+  for (int i = tail - 1; i >= 0; --i) out.push_back(static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F)));
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  explicit Impl(diffserve_ffi::FfiTokenizer* loaded) : handle(loaded) {}
+  ~Impl() { diffserve_ffi::ffi_tokenizer_free(handle); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // False with the reason in `error`.
+  bool FillTable(std::string& error);
+
+  diffserve_ffi::FfiTokenizer* const handle;
+  TokenTable table;
+};
+
+bool Tokenizer::Impl::FillTable(std::string& error) {
+  diffserve_ffi::FfiTokenTable made{};
+  diffserve_ffi::FfiBytes message{};
+  if (!diffserve_ffi::ffi_tokenizer_table(handle, &made, &message)) {
+    error = Take(message);
+    return false;
+  }
+  table.bytes = Take(made.bytes);
+  table.ends = Take<uint32_t>(made.ends);
+  table.first_bytes = Take(made.first_bytes);
+  table.first_ends = Take<uint32_t>(made.first_ends);
+  table.flags = Take(made.flags);
+  table.decoding = made.decoding == 1   ? TokenTable::Decoding::kCharacters
+                   : made.decoding == 2 ? TokenTable::Decoding::kBytes
+                                        : TokenTable::Decoding::kLibrary;
+  table.strip_max = made.strip_max;
+  AppendUtf8(made.strip_char, table.strip);
+  return true;
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
+  const Result<std::string> json = ReadModelFile(model_dir, "tokenizer.json", kMaxTokenizerBytes);
+  if (!json.ok()) return json.status();
+  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json", kMaxConfigBytes);
+  if (!config.ok()) return config.status();
+  diffserve_ffi::FfiBytes message{};
+  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(Borrow(json.value()), Borrow(config.value()), &message);
+  if (handle == nullptr) return InvalidArgument(model_dir + "/" + Take(message));
+  auto impl = std::make_unique<Impl>(handle);
+  std::string error;
+  if (!impl->FillTable(error)) return InvalidArgument(model_dir + "/" + error);
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+  diffserve_ffi::FfiIds ids{};
+  diffserve_ffi::FfiBytes message{};
+  if (!diffserve_ffi::ffi_tokenizer_encode(impl_->handle, Borrow(text), add_special_tokens, &ids, &message)) {
+    return InvalidArgument(Take(message), "prompt");
+  }
+  return Take<int32_t>(ids);
+}
+
+Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!impl_->table.Contains(ids[i])) {
+      return InvalidArgument("token " + std::to_string(i) + " is " + std::to_string(ids[i]) + ", allowed are 0 .. " +
+                                 std::to_string(vocab_size() - 1),
+                             "tokens");
+    }
+  }
+  std::string text;
+  if (impl_->table.decoding != TokenTable::Decoding::kLibrary) {
+    TokenStream stream(impl_->table, skip_special_tokens);
+    for (const int32_t id : ids) stream.Push(id, text);
+    stream.Finish(text);
+    return text;
+  }
+  const std::vector<uint32_t> unsigned_ids(ids.begin(), ids.end());
+  diffserve_ffi::FfiBytes decoded{};
+  diffserve_ffi::FfiBytes message{};
+  if (!diffserve_ffi::ffi_tokenizer_decode(impl_->handle, unsigned_ids.data(), unsigned_ids.size(), skip_special_tokens, &decoded,
+                                           &message)) {
+    return InvalidArgument(Take(message), "tokens");
+  }
+  return Take(decoded);
+}
+
+std::string Tokenizer::TokenBytes(int32_t id) const {
+  return impl_->table.Contains(id) ? std::string(impl_->table.Bytes(id)) : std::string();
+}
+
+bool Tokenizer::IsSpecial(int32_t id) const { return impl_->table.IsSpecial(id); }
+int Tokenizer::vocab_size() const { return static_cast<int>(impl_->table.ends.size()); }
+const TokenTable& Tokenizer::table() const { return impl_->table; }
+
+}  // namespace diffserve

@@ -1,0 +1,92 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels/attention/diff_attention.h"
+#include "kernels/base/check.h"
+
+namespace diffserve {
+namespace {
+
+double KvElement(const PagedKvLayer& kv, const std::byte* page, size_t offset) {
+  if (kv.layout.dtype == DType::kBFloat16) return BFloat16ToFloat(reinterpret_cast<const uint16_t*>(page)[offset]);
+  return reinterpret_cast<const float*>(page)[offset];
+}
+
+// One sequence's slots as one group sees them.
+struct GroupSlots {
+  const PagedKvLayer& kv;
+  const int32_t* pages;
+  int group;
+
+  const std::byte* PageOf(int slot) const { return kv.Page(pages[slot / kv.layout.page_size], group); }
+  double K(int k_map, int dim, int slot) const {
+    return KvElement(kv, PageOf(slot), kv.layout.KOffset(k_map, dim, slot % kv.layout.page_size));
+  }
+  double V(int dim, int slot) const { return KvElement(kv, PageOf(slot), kv.layout.VOffset(dim, slot % kv.layout.page_size)); }
+};
+
+// softmax(q K^T * scale) V over slots 0 .. position.
+std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int position, double scale) {
+  const PagedKvLayout& layout = slots.kv.layout;
+  const size_t count = static_cast<size_t>(position) + 1;
+  std::vector<double> p(count);
+  double max = -std::numeric_limits<double>::infinity();
+  for (int slot = 0; slot <= position; ++slot) {
+    double score = 0;
+    for (int d = 0; d < layout.head_dim; ++d) score += static_cast<double>(q[d]) * slots.K(k_map, d, slot);
+    p[static_cast<size_t>(slot)] = score * scale;
+    max = std::max(max, score * scale);
+  }
+  double sum = 0;
+  for (double& value : p) sum += value = std::exp(value - max);
+  std::vector<double> out(static_cast<size_t>(layout.v_dim));
+  for (int d = 0; d < layout.v_dim; ++d) {
+    for (int slot = 0; slot <= position; ++slot) out[static_cast<size_t>(d)] += p[static_cast<size_t>(slot)] * slots.V(d, slot);
+    out[static_cast<size_t>(d)] /= sum;
+  }
+  return out;
+}
+
+void Row(const DiffAttentionArgs& args, const SequenceRows& sequence, int row, int head) {
+  const DiffSpec& spec = args.spec;
+  const int position = sequence.position + row;
+  const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
+  const float* q = args.q + batch_row * static_cast<size_t>(spec.q_width());
+  const GroupSlots slots{args.kv, sequence.pages, head / (spec.num_q1_heads / spec.num_kv_groups)};
+
+  std::vector<double> o = Map(slots, q + head * spec.head_dim, 0, position, args.scale);
+  if (spec.has_second_map()) {
+    const int noise_head = head / (spec.num_q1_heads / spec.num_q2_heads);
+    const float* q2 = q + (spec.num_q1_heads + noise_head) * spec.head_dim;
+    const std::vector<double> a2 = Map(slots, q2, spec.k_maps - 1, position, args.scale);
+    const double lambda = spec.lambda_kind == LambdaKind::kPerTokenHead
+                              ? args.lambda_rows[batch_row * static_cast<size_t>(spec.num_q1_heads) + static_cast<size_t>(head)]
+                              : args.lambda;
+    for (size_t d = 0; d < o.size(); ++d) o[d] -= lambda * a2[d];
+  }
+  double factor = args.out_scale;
+  if (spec.sub_norm != SubNorm::kNone) {
+    double squares = 0;
+    for (double value : o) squares += value * value;
+    factor /= std::sqrt(squares / spec.v_dim + static_cast<double>(spec.sub_norm_eps));
+  }
+  float* out = args.out + batch_row * static_cast<size_t>(spec.out_width()) + static_cast<size_t>(head * spec.v_dim);
+  for (int d = 0; d < spec.v_dim; ++d) {
+    const double weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight[d] : 1.0;
+    out[d] = static_cast<float>(o[static_cast<size_t>(d)] * weight * factor);
+  }
+}
+
+}  // namespace
+
+void DiffAttentionRef(const DiffAttentionArgs& args) {
+  for (const SequenceRows& sequence : args.sequences) {
+    for (int row = 0; row < sequence.num_rows; ++row) {
+      for (int head = 0; head < args.spec.num_q1_heads; ++head) Row(args, sequence, row, head);
+    }
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,34 @@
+#include "kernels/base/cpu_isa.h"
+
+#include <string>
+
+namespace diffserve {
+
+std::vector<CpuIsa> SupportedCpuIsas() {
+  // The builtin checks XCR0 too: a level counts only if the operating system saves its registers.
+  __builtin_cpu_init();
+  std::vector<CpuIsa> levels;
+  if (!__builtin_cpu_supports("x86-64-v3")) return levels;
+  levels.push_back(CpuIsa::kAvx2);
+  if (!__builtin_cpu_supports("x86-64-v4")) return levels;
+  levels.push_back(CpuIsa::kAvx512);
+  if (__builtin_cpu_supports("avx512bf16")) levels.push_back(CpuIsa::kAvx512Bf16);
+  return levels;
+}
+
+Result<CpuIsa> ChooseCpuIsa(std::string_view name) {
+  const std::vector<CpuIsa> supported = SupportedCpuIsas();
+  if (supported.empty()) {
+    return Status(StatusCode::kUnimplemented, "this processor lacks AVX2, FMA or F16C, which is the least that is needed",
+                  "cpu-isa");
+  }
+  if (name == "auto") return supported.back();
+  std::string supported_names = "auto";
+  for (CpuIsa level : supported) {
+    if (name == NameOf(level)) return level;
+    supported_names += ", " + std::string(NameOf(level));
+  }
+  return InvalidArgument("cpu-isa is \"" + std::string(name) + "\"; this machine allows " + supported_names, "cpu-isa");
+}
+
+}  // namespace diffserve

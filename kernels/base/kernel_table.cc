@@ -1,0 +1,31 @@
+#include "kernels/base/kernel_table.h"
+
+#include "kernels/base/check.h"
+#include "kernels/base/cpu_isa.h"
+
+namespace diffserve {
+
+namespace avx2 {
+extern const KernelTable kKernels;
+}
+namespace avx512 {
+extern const KernelTable kKernels;
+}
+namespace paired16 {
+extern const KernelTable kKernels;
+}
+
+const KernelTable& KernelsFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx2:
+      return avx2::kKernels;
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAvx512Bf16:
+      return avx512::kKernels;
+    case CpuIsa::kPaired16:
+      return paired16::kKernels;
+  }
+  DS_CHECK(false, "unknown CPU level");
+}
+
+}  // namespace diffserve

@@ -1,0 +1,31 @@
+// The functions of the per-ISA kernel files, one table a level. Host code fills a plain argument struct and calls through it.
+#pragma once
+
+#include <cstdint>
+
+namespace diffserve {
+
+enum class CpuIsa;     // kernels/base/cpu_isa.h
+struct LinearSlice;    // kernels/ops/linear_kernel.h
+struct RmsNormRows;    // kernels/ops/rowwise_kernel.h
+struct SiluMulRows;    // kernels/ops/rowwise_kernel.h
+struct RopeRow;        // kernels/ops/rope_kernel.h
+struct AttentionCall;  // kernels/attention/diff_attention_kernel.h
+struct AttentionTask;  // kernels/attention/diff_attention_kernel.h
+
+struct KernelTable {
+  int panel_columns;  // output features in a panel of packed weights
+  void (*linear)(const LinearSlice& slice);
+  void (*rms_norm)(const RmsNormRows& rows);
+  void (*silu_mul)(const SiluMulRows& rows);
+  void (*rope_row)(const RopeRow& row);
+  // `workspace`: AttentionWorkspaceFloats(call) floats of the calling worker's own.
+  void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);
+  // For machine_probe.h. Register-only FMAs: returns how many floating-point operations were done.
+  double (*fma_flops)(int64_t iterations);
+  float (*read_all)(const float* p, int64_t count);  // count: a multiple of 128
+};
+
+const KernelTable& KernelsFor(CpuIsa isa);
+
+}  // namespace diffserve

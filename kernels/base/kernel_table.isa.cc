@@ -1,0 +1,28 @@
+#include "kernels/base/kernel_table.h"
+
+#include "kernels/base/simd.h"
+
+namespace diffserve::DS_ISA {
+
+void Linear(const LinearSlice& slice);
+void RmsNorm(const RmsNormRows& rows);
+void SiluMul(const SiluMulRows& rows);
+void RotateAndAppend(const RopeRow& row);
+void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
+double FmaFlops(int64_t iterations);
+float ReadAll(const float* p, int64_t count);
+
+// No initialiser may run at start-up: it would hold this level's instructions on every machine.
+extern const KernelTable kKernels;
+constinit const KernelTable kKernels = {
+    .panel_columns = kPanelColumns,
+    .linear = Linear,
+    .rms_norm = RmsNorm,
+    .silu_mul = SiluMul,
+    .rope_row = RotateAndAppend,
+    .attention = Attention,
+    .fma_flops = FmaFlops,
+    .read_all = ReadAll,
+};
+
+}  // namespace diffserve::DS_ISA

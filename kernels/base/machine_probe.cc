@@ -1,0 +1,57 @@
+#include "kernels/base/machine_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "kernels/base/check.h"
+#include "kernels/base/kernel_table.h"
+
+namespace diffserve {
+namespace {
+
+double SecondsOf(ThreadPool& pool, const std::function<void(int)>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  pool.Run(body);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+constexpr size_t kReadBytes = size_t{256} << 20;
+
+ReadProbe::ReadProbe(CpuIsa isa) : isa_(isa), buffer_(kReadBytes) {}
+
+double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {
+  const KernelTable& kernels = KernelsFor(isa_);
+  constexpr int kPieceFloats = 1 << 18;
+  constexpr int kPieces = static_cast<int>(kReadBytes / (kPieceFloats * sizeof(float)));
+  std::vector<float> sums(static_cast<size_t>(pool.num_threads()));
+  constexpr int kPasses = 2;
+  double seconds = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    seconds += SecondsOf(pool, [&](int worker) {
+      const Share share = ShareOf(kPieces, worker, pool.num_threads());
+      const float* begin = buffer_.as<float>() + static_cast<int64_t>(share.begin) * kPieceFloats;
+      sums[static_cast<size_t>(worker)] = kernels.read_all(begin, static_cast<int64_t>(share.end - share.begin) * kPieceFloats);
+    });
+  }
+  for (float sum : sums) DS_CHECK(sum == 0, "the probe's buffer holds zeros");
+  return kPasses * static_cast<double>(kReadBytes) / seconds;
+}
+
+double MeasureReadBytesPerSecond(ThreadPool& pool) { return ReadProbe().MeasureBytesPerSecond(pool); }
+
+double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done) {
+  const KernelTable& kernels = KernelsFor(isa);
+  std::vector<double> flops(static_cast<size_t>(pool.num_threads()));
+  constexpr int64_t kIterations = 4'000'000;
+  const double seconds =
+      SecondsOf(pool, [&](int worker) { flops[static_cast<size_t>(worker)] = kernels.fma_flops(kIterations); });
+  double total = 0;
+  for (double part : flops) total += part;
+  if (flops_done != nullptr) *flops_done = total;
+  return total / seconds;
+}
+
+}  // namespace diffserve

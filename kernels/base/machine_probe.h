@@ -1,0 +1,30 @@
+// What this machine can do right now: the divisors for speed figures. Shared machines change by the second, so a probe belongs
+// right beside the measurement it is compared with. Each takes about 30 to 60 ms on an idle machine.
+#pragma once
+
+#include "kernels/base/cpu_isa.h"
+#include "kernels/base/tensor.h"
+#include "kernels/base/thread_pool.h"
+
+namespace diffserve {
+
+// All workers read their shares of a 256 MiB buffer, several times over.
+class ReadProbe {
+ public:
+  explicit ReadProbe(CpuIsa isa = CpuIsa::kAvx2);
+  double MeasureBytesPerSecond(ThreadPool& pool);
+  static constexpr double kBytesRead = 2.0 * (256 << 20);  // by one measurement
+
+ private:
+  CpuIsa isa_;
+  Buffer buffer_;
+};
+
+// As ReadProbe, with a buffer of its own for the one call.
+double MeasureReadBytesPerSecond(ThreadPool& pool);
+
+// Independent float32 fused multiply-adds in registers on all workers; a multiply-add counts as two. `flops_done`, if given,
+// receives how many were done.
+double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done = nullptr);
+
+}  // namespace diffserve

@@ -1,0 +1,73 @@
+// The vector layer of the per-ISA kernel files: F32 is kLanes floats, with the same operations and the same rounding at every
+// width, so one kernel source serves 8 lanes (AVX2) and 16 lanes (AVX-512).
+//
+// Only *.isa.cc files include this, and they include nothing with inline functions outside namespace diffserve::DS_ISA: the
+// linker would be free to keep the AVX-512 copy of such a function for callers on every machine.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#ifndef DS_ISA
+#error "kernel files are compiled once per level with -DDS_ISA=<level>"
+#endif
+
+#if defined(__AVX512F__)
+#include "kernels/base/simd_avx512.h"
+#elif defined(DS_PAIRED)
+#include "kernels/base/simd_paired.h"
+#else
+#include "kernels/base/simd_avx2.h"
+#endif
+
+namespace diffserve::DS_ISA {
+
+inline constexpr int kPanelColumns = 2 * kLanes;  // KernelTable::panel_columns
+
+// kLanes bfloat16 pairs, as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of `odd`.
+struct F32Pair {
+  F32 even;
+  F32 odd;
+};
+
+[[gnu::always_inline]] inline F32Pair LoadBf16Pairs(const uint16_t* p) { return {EvenBf16(p), OddBf16(p)}; }
+
+inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a normal number
+
+// exp(x) within 2 ulp for kLowestExp <= x <= 88.3; exactly 0 below (-infinity included); NaN for NaN alone. REQUIRES: x <= 88.3.
+[[gnu::always_inline]] inline F32 ExpOfBounded(F32 x) {
+  const F32 bounded = Max(Set1(kLowestExp), x);  // a NaN in the second operand passes through
+  const F32 n = RoundToNearest(Mul(bounded, Set1(1.44269504f)));
+  F32 r = Fma(n, Set1(-0.693359375f), bounded);
+  r = Fma(n, Set1(2.12194440e-4f), r);
+  F32 poly = Set1(1.9875691500e-4f);
+  poly = Fma(poly, r, Set1(1.3981999507e-3f));
+  poly = Fma(poly, r, Set1(8.3334519073e-3f));
+  poly = Fma(poly, r, Set1(4.1665795894e-2f));
+  poly = Fma(poly, r, Set1(1.6666665459e-1f));
+  poly = Fma(poly, r, Set1(5.0000001201e-1f));
+  poly = Fma(Mul(r, r), poly, Add(r, Set1(1.0f)));
+  return SelectLess(x, Set1(kLowestExp), Zero(), Mul(poly, PowerOf2(n)));
+}
+
+// The same for any x: infinity above 88.37.
+[[gnu::always_inline]] inline F32 Exp(F32 x) {
+  constexpr float kHighest = 88.37f;
+  const F32 result = ExpOfBounded(Min(Set1(kHighest), x));
+  return SelectLess(Set1(kHighest), x, Set1(__builtin_inff()), result);
+}
+
+[[gnu::always_inline]] inline float BFloat16ToFloat(uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
+}
+
+// Round to nearest even; a NaN stays a NaN.
+[[gnu::always_inline]] inline uint16_t FloatToBFloat16(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+}  // namespace diffserve::DS_ISA

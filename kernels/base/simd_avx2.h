@@ -1,0 +1,96 @@
+// 8 lanes in one AVX2 register. Included by simd.h (and simd_paired.h) alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace diffserve::DS_ISA {
+
+struct F8 {
+  __m256 v;
+};
+
+[[gnu::always_inline]] inline __m256i FirstMask8(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+[[gnu::always_inline]] inline F8 Zero8() { return {_mm256_setzero_ps()}; }
+[[gnu::always_inline]] inline F8 Set8(float x) { return {_mm256_set1_ps(x)}; }
+[[gnu::always_inline]] inline F8 Load8(const float* p) { return {_mm256_loadu_ps(p)}; }
+[[gnu::always_inline]] inline void Store(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
+[[gnu::always_inline]] inline F8 Load8First(const float* p, int n) { return {_mm256_maskload_ps(p, FirstMask8(n))}; }
+// A masked store is slow on AMD processors: only for n < 8.
+[[gnu::always_inline]] inline void StoreFirst(float* p, int n, F8 a) {
+  if (n >= 8) {
+    Store(p, a);
+  } else {
+    _mm256_maskstore_ps(p, FirstMask8(n), a.v);
+  }
+}
+[[gnu::always_inline]] inline F8 EvenBf16x8(const uint16_t* p) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16))};
+}
+[[gnu::always_inline]] inline F8 OddBf16x8(const uint16_t* p) {
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), upper))};
+}
+[[gnu::always_inline]] inline F8 LoadBf16x8(const uint16_t* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
+}
+// a * b + c in one rounding.
+[[gnu::always_inline]] inline F8 Fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+[[gnu::always_inline]] inline F8 Add(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 Sub(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 Mul(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 Div(F8 a, F8 b) { return {_mm256_div_ps(a.v, b.v)}; }
+// Max and Min give b if either operand is a NaN.
+[[gnu::always_inline]] inline F8 Max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 Min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 RoundToNearest(F8 a) {
+  return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+// 2^n for whole n, -126 <= n <= 127.
+[[gnu::always_inline]] inline F8 PowerOf2(F8 n) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
+}
+// x < y ? a : b, lane by lane.
+[[gnu::always_inline]] inline F8 SelectLess(F8 x, F8 y, F8 a, F8 b) {
+  return {_mm256_blendv_ps(b.v, a.v, _mm256_cmp_ps(x.v, y.v, _CMP_LT_OQ))};
+}
+// Lane i < n ? a : b.
+[[gnu::always_inline]] inline F8 SelectFirst(int n, F8 a, F8 b) {
+  return {_mm256_blendv_ps(b.v, a.v, _mm256_castsi256_ps(FirstMask8(n)))};
+}
+[[gnu::always_inline]] inline float ReduceMax(F8 a) {
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+[[gnu::always_inline]] inline float ReduceAdd(F8 a) {
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+#ifndef DS_PAIRED
+
+using F32 = F8;
+inline constexpr int kLanes = 8;
+[[gnu::always_inline]] inline F32 Zero() { return Zero8(); }
+[[gnu::always_inline]] inline F32 Set1(float x) { return Set8(x); }
+[[gnu::always_inline]] inline F32 Load(const float* p) { return Load8(p); }
+[[gnu::always_inline]] inline F32 LoadFirst(const float* p, int n) { return Load8First(p, n); }
+[[gnu::always_inline]] inline F32 LoadBf16(const uint16_t* p) { return LoadBf16x8(p); }
+[[gnu::always_inline]] inline F32 EvenBf16(const uint16_t* p) { return EvenBf16x8(p); }
+[[gnu::always_inline]] inline F32 OddBf16(const uint16_t* p) { return OddBf16x8(p); }
+[[gnu::always_inline]] inline F32 LoadBf16First(const uint16_t* p, int n) {
+  alignas(16) uint16_t padded[kLanes] = {};
+  for (int i = 0; i < n && i < kLanes; ++i) padded[i] = p[i];
+  return LoadBf16(padded);
+}
+
+#endif
+
+}  // namespace diffserve::DS_ISA

@@ -1,0 +1,78 @@
+// 16 lanes in one AVX-512 register. Included by simd.h alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace diffserve::DS_ISA {
+
+struct F32 {
+  __m512 v;
+};
+inline constexpr int kLanes = 16;
+
+// REQUIRES: 0 <= n <= 16.
+[[gnu::always_inline]] inline __mmask16 FirstMask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+[[gnu::always_inline]] inline F32 Zero() { return {_mm512_setzero_ps()}; }
+[[gnu::always_inline]] inline F32 Set1(float x) { return {_mm512_set1_ps(x)}; }
+[[gnu::always_inline]] inline F32 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+[[gnu::always_inline]] inline void Store(float* p, F32 a) { _mm512_storeu_ps(p, a.v); }
+[[gnu::always_inline]] inline F32 LoadFirst(const float* p, int n) { return {_mm512_maskz_loadu_ps(FirstMask(n), p)}; }
+[[gnu::always_inline]] inline void StoreFirst(float* p, int n, F32 a) { _mm512_mask_storeu_ps(p, FirstMask(n), a.v); }
+[[gnu::always_inline]] inline F32 EvenBf16(const uint16_t* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
+}
+[[gnu::always_inline]] inline F32 OddBf16(const uint16_t* p) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), upper))};
+}
+[[gnu::always_inline]] inline F32 LoadBf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+[[gnu::always_inline]] inline F32 LoadBf16First(const uint16_t* p, int n) {
+  const __m256i bits = _mm256_maskz_loadu_epi16(FirstMask(n), p);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+// a * b + c in one rounding.
+[[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+[[gnu::always_inline]] inline F32 Add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 Sub(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 Mul(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 Div(F32 a, F32 b) { return {_mm512_div_ps(a.v, b.v)}; }
+// Max and Min give b if either operand is a NaN.
+[[gnu::always_inline]] inline F32 Max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 Min(F32 a, F32 b) { return {_mm512_min_ps(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 RoundToNearest(F32 a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+// 2^n for whole n, -126 <= n <= 127.
+[[gnu::always_inline]] inline F32 PowerOf2(F32 n) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+}
+// x < y ? a : b, lane by lane.
+[[gnu::always_inline]] inline F32 SelectLess(F32 x, F32 y, F32 a, F32 b) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, y.v, _CMP_LT_OQ), b.v, a.v)};
+}
+// Lane i < n ? a : b. n may lie outside 0 .. 16.
+[[gnu::always_inline]] inline F32 SelectFirst(int n, F32 a, F32 b) {
+  return {_mm512_mask_blend_ps(FirstMask(n < 0 ? 0 : n > kLanes ? kLanes : n), b.v, a.v)};
+}
+// The two halves are joined first, then quarters, as in the 8-lane form.
+[[gnu::always_inline]] inline __m256 UpperHalf(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
+[[gnu::always_inline]] inline float ReduceMax(F32 a) {
+  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+[[gnu::always_inline]] inline float ReduceAdd(F32 a) {
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+}  // namespace diffserve::DS_ISA

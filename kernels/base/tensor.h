@@ -1,0 +1,56 @@
+// TensorView: borrowed, contiguous, row-major memory with a dtype and a shape. It never allocates.
+// Buffer: owns one 64-byte aligned allocation (2 MiB aligned and advised as huge pages when large), made at start-up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+
+namespace diffserve {
+
+struct TensorView {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+
+  int64_t num_elements() const;
+  std::string ShapeString() const;  // "[4096, 2048]"
+  // The element at flat index i, converted to float32.
+  float At(int64_t i) const;
+};
+
+// Converts `count` elements from flat index `begin` into out[count].
+void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* out);
+
+class Buffer {
+ public:
+  Buffer() = default;
+  // Zero-filled. Aborts if the system has no memory left: sizes are checked against the machine before this is called.
+  explicit Buffer(size_t size_bytes);
+
+  void* data() { return data_.get(); }
+  const void* data() const { return data_.get(); }
+  template <typename T>
+  T* as() {
+    return static_cast<T*>(data_.get());
+  }
+  template <typename T>
+  const T* as() const {
+    return static_cast<const T*>(data_.get());
+  }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  std::unique_ptr<void, Free> data_;
+  size_t size_bytes_ = 0;
+};
+
+}  // namespace diffserve

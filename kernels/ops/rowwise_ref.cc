@@ -1,0 +1,32 @@
+#include <cmath>
+
+#include "kernels/ops/rowwise.h"
+
+namespace diffserve {
+
+void RmsNormRef(const RmsNormArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* x = args.x + row * args.width;
+    float* out = args.out + row * args.width;
+    double squares = 0;
+    for (int i = 0; i < args.width; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    const double factor = 1.0 / std::sqrt(squares / args.width + static_cast<double>(args.eps));
+    for (int i = 0; i < args.width; ++i) {
+      out[i] = static_cast<float>(static_cast<double>(x[i]) * factor * static_cast<double>(args.weight[i]));
+    }
+  }
+}
+
+void SiluMulRef(const SiluMulArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* gate = args.x + row * 2 * args.width;
+    const float* up = gate + args.width;
+    float* out = args.out + row * args.width;
+    for (int i = 0; i < args.width; ++i) {
+      const double z = static_cast<double>(gate[i]);
+      out[i] = static_cast<float>(z / (1.0 + std::exp(-z)) * static_cast<double>(up[i]));
+    }
+  }
+}
+
+}  // namespace diffserve

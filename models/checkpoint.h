@@ -1,0 +1,46 @@
+// Checkpoint: all tensors of a model directory, by name: model.safetensors, or the shards that model.safetensors.index.json lists
+// (plain file names inside the directory). A dummy checkpoint makes seeded random tensors and reads no file.
+//
+// Thread safety: one thread, the one that loads the model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/safetensors.h"
+
+namespace diffserve {
+
+class Checkpoint {
+ public:
+  static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
+  // Values depend on seed, name and position alone. Their spread keeps activations and logits in a trained model's range.
+  static std::unique_ptr<Checkpoint> Dummy(DType dtype, uint64_t seed);
+
+  // Whether a file holds the tensor; false for a dummy.
+  bool Has(const std::string& name) const { return tensors_.contains(name); }
+  // Error unless the tensor exists with this shape and a float dtype: one line naming file, tensor, found and expected.
+  Status Check(const std::string& name, const std::vector<int64_t>& shape) const;
+  // The tensor, read into memory that lives until ReleaseMemory. The same errors, and those of reading.
+  Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape);
+  void ReleaseMemory() { buffers_.clear(); }
+
+ private:
+  struct Located { const SafetensorsEntry* entry; const SafetensorsFile* file; };
+
+  Checkpoint() = default;
+  Status AddFile(const std::string& path);
+  Status OpenShards(const std::string& model_dir, const std::string& index_path);
+  std::byte* Allocate(size_t size_bytes);
+
+  std::string model_dir_;
+  std::map<std::string, Located, std::less<>> tensors_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<std::byte[]>> buffers_;
+  bool dummy_ = false;
+  DType dummy_dtype_ = DType::kFloat32;
+  uint64_t dummy_seed_ = 0;
+};
+
+}  // namespace diffserve

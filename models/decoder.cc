@@ -1,0 +1,117 @@
+#include "models/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/attention/diff_attention.h"
+#include "kernels/base/check.h"
+#include "kernels/ops/rowwise.h"
+
+namespace diffserve {
+
+Decoder::Decoder(Parts parts, ThreadPool& pool)
+    : parts_(std::move(parts)),
+      pool_(pool),
+      rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim), parts_.max_positions, 1.0) {}
+
+void Decoder::Forward(const Batch& batch, KvCache& kv) {
+  const ModelConfig& config = parts_.config;
+  const int rows = static_cast<int>(batch.tokens.size());
+  const size_t width = static_cast<size_t>(config.hidden_size);
+  work_.Reserve(config, batch.tokens.size());
+
+  cpu::EmbeddingLookup(parts_.weights.embedding, batch.tokens, work_.hidden.data(), pool_);
+  for (int l = 0; l < config.num_layers; ++l) {
+    const LayerWeights& layer = parts_.weights.layers[static_cast<size_t>(l)];
+    Attention(layer, batch, kv.Layer(l));
+    Mlp(layer, rows);
+  }
+
+  // Only the rows whose logits are wanted go on. They are ascending, so moving each up never overwrites one still to be moved.
+  num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const size_t row = static_cast<size_t>(batch.logit_rows[i]);
+    DS_CHECK(row >= i && row < batch.tokens.size(), "logit_rows must be ascending rows of the batch");
+    if (row != i) std::memcpy(&work_.hidden[i * width], &work_.hidden[row * width], width * sizeof(float));
+  }
+  Norm(parts_.weights.final_norm, num_logit_rows_);
+}
+
+std::span<const float> Decoder::Logits(int first, int count) {
+  DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first, "logits of rows that the last Forward did not keep");
+  if (count == 0) return {};
+  const size_t vocab = static_cast<size_t>(parts_.config.vocab_size);
+  const size_t width = static_cast<size_t>(parts_.config.hidden_size);
+  work_.logits.resize(std::max(work_.logits.size(), static_cast<size_t>(count) * vocab));
+  const float* x = work_.normed.data() + static_cast<size_t>(first) * width;
+  cpu::Linear(parts_.weights.lm_head, {.x = x, .rows = count, .y = work_.logits.data()}, pool_);
+  return {work_.logits.data(), static_cast<size_t>(count) * vocab};
+}
+
+// hidden += W_o attention(norm(hidden)); K and V of the batch's rows are appended to their pages.
+void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv) {
+  const DiffSpec& spec = parts_.config.attention;
+  const int rows = static_cast<int>(batch.tokens.size());
+  Norm(layer.input_norm, rows);
+  cpu::Linear(layer.qkv, {.x = work_.normed.data(), .rows = rows, .y = work_.qkv.data()}, pool_);
+  RopeAppendArgs append;
+  append.spec = spec;
+  append.sequences = batch.sequences;
+  append.kv = kv;
+  append.rope = &rope_;
+  append.style = parts_.config.rope.style;
+  append.qkv = work_.qkv.data();
+  append.q = work_.q.data();
+  cpu::RopeAppend(append, parts_.isa, pool_);
+
+  DiffAttentionArgs attention;
+  attention.spec = spec;
+  attention.sequences = batch.sequences;
+  attention.kv = kv;
+  attention.q = work_.q.data();
+  attention.out = work_.attention.data();
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  attention.lambda = layer.lambda;
+  attention.out_scale = layer.out_scale;
+  cpu::DiffAttention(attention, parts_.isa, pool_);
+  cpu::Linear(layer.attention_out,
+              {.x = work_.attention.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true}, pool_);
+}
+
+// hidden += W_down (silu(W_gate x) * W_up x) with x = norm(hidden).
+void Decoder::Mlp(const LayerWeights& layer, int rows) {
+  Norm(layer.post_attention_norm, rows);
+  cpu::Linear(layer.gate_up, {.x = work_.normed.data(), .rows = rows, .y = work_.gate_up.data()}, pool_);
+  cpu::SiluMul({work_.gate_up.data(), work_.mlp.data(), rows, parts_.config.intermediate_size}, parts_.isa, pool_);
+  cpu::Linear(layer.down, {.x = work_.mlp.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true}, pool_);
+}
+
+// normed = rms-norm of the first `rows` rows of hidden.
+void Decoder::Norm(const std::vector<float>& weight, int rows) {
+  cpu::RmsNorm({work_.hidden.data(), weight.data(), work_.normed.data(), rows, parts_.config.hidden_size,
+                parts_.config.rms_norm_eps}, parts_.isa, pool_);
+}
+
+std::vector<float> Decoder::Lambdas() const {
+  std::vector<float> lambdas;
+  if (parts_.config.attention.lambda_kind != LambdaKind::kPerLayer) return lambdas;
+  for (const LayerWeights& layer : parts_.weights.layers) lambdas.push_back(layer.lambda);
+  return lambdas;
+}
+
+void Decoder::Workspace::Reserve(const ModelConfig& config, size_t rows) {
+  const DiffSpec& spec = config.attention;
+  const auto grow = [](std::vector<float>& buffer, size_t count, int width) {
+    buffer.resize(std::max(buffer.size(), count * static_cast<size_t>(width)));
+  };
+  grow(hidden, rows, config.hidden_size);
+  grow(normed, rows, config.hidden_size);
+  grow(qkv, rows, spec.q_width() + spec.k_width() + spec.v_width());
+  grow(q, rows, spec.q_width());
+  grow(attention, rows, spec.out_width());
+  grow(gate_up, rows, 2 * config.intermediate_size);
+  grow(mlp, rows, config.intermediate_size);
+}
+
+}  // namespace diffserve

@@ -1,0 +1,68 @@
+#include "models/dummy_weights.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kQuantiles = 4096;  // distinct values; the index is 12 bits of a hash
+constexpr int kValuesPerHash = 5;    // 5 * 12 of its 64 bits
+
+uint64_t Mix(uint64_t x) {  // the finaliser of SplitMix64
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+uint64_t HashName(const std::string& name, uint64_t seed) {
+  uint64_t hash = Mix(seed);
+  for (char c : name) hash = Mix(hash ^ static_cast<unsigned char>(c));
+  return hash;
+}
+
+// The standard normal distribution's quantiles at the middles of kQuantiles equal shares, by bisection.
+std::array<float, kQuantiles> NormalQuantiles() {
+  std::array<float, kQuantiles> quantiles;
+  for (size_t i = 0; i < kQuantiles; ++i) {
+    const double share = (static_cast<double>(i) + 0.5) / kQuantiles;
+    double low = -5, high = 5;
+    for (int step = 0; step < 40; ++step) {
+      const double middle = (low + high) / 2;
+      (0.5 * std::erfc(-middle / std::sqrt(2.0)) < share ? low : high) = middle;
+    }
+    quantiles[i] = static_cast<float>(low);
+  }
+  return quantiles;
+}
+
+template <typename T>
+void FillRandom(uint64_t key, const std::array<T, kQuantiles>& values, int64_t count, T* out) {
+  int64_t i = 0;
+  for (uint64_t counter = 0; i < count; ++counter) {
+    uint64_t bits = Mix(key + counter);
+    for (int k = 0; k < kValuesPerHash && i < count; ++k, ++i, bits >>= 12) out[i] = values[bits % kQuantiles];
+  }
+}
+
+}  // namespace
+
+void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count, std::byte* out) {
+  static const std::array<float, kQuantiles> kNormal = NormalQuantiles();
+  const bool is_norm = name.find("norm.weight") != std::string::npos;
+  const float deviation = name.find("lambda_") != std::string::npos ? 0.1f : 0.02f;
+  std::array<float, kQuantiles> values;
+  for (size_t i = 0; i < kQuantiles; ++i) values[i] = is_norm ? 1.0f : deviation * kNormal[i];
+  const uint64_t key = HashName(name, seed);
+  if (dtype == DType::kFloat32) {
+    FillRandom(key, values, count, reinterpret_cast<float*>(out));
+    return;
+  }
+  std::array<uint16_t, kQuantiles> halves;
+  for (size_t i = 0; i < kQuantiles; ++i) halves[i] = FloatToBFloat16(values[i]);
+  FillRandom(key, halves, count, reinterpret_cast<uint16_t*>(out));
+}
+
+}  // namespace diffserve

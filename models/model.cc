@@ -1,0 +1,95 @@
+#include "models/model.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "models/checkpoint.h"
+#include "models/decoder.h"
+#include "models/weights.h"
+
+namespace diffserve {
+namespace {
+
+// The machine's memory, or less where the container's limit is lower.
+size_t MachineBytes() {
+  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::ifstream limit("/sys/fs/cgroup/memory.max");  // a number of bytes, or "max"
+  size_t limit_bytes = 0;
+  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);
+  return bytes;
+}
+
+// Weights that cannot fit are refused at once rather than killed by the system half-way.
+Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
+  const size_t machine_bytes = MachineBytes();
+  if (needed_bytes <= machine_bytes) return Status();
+  return InvalidArgument(model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
+                         " MiB for weights and rope table, this machine has " + std::to_string(machine_bytes >> 20) + " MiB");
+}
+
+// A checked model directory, of which no tensor has been read.
+struct OpenModel {
+  ModelConfig config;
+  DType dtype;
+  int max_positions;
+  std::unique_ptr<Checkpoint> checkpoint;
+  WeightSizes sizes;
+};
+
+Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
+  std::error_code not_found;
+  if (!std::filesystem::is_directory(options.model_dir, not_found)) {
+    return InvalidArgument(options.model_dir + ": is not a directory");
+  }
+  Result<ModelConfig> config = LoadModelConfig(options.model_dir);
+  if (!config.ok()) return config.status();
+  OpenModel model;
+  model.config = std::move(config).value();
+  model.dtype = options.dtype.value_or(model.config.checkpoint_dtype);
+  if (model.dtype == DType::kFloat16) model.dtype = DType::kFloat32;  // no float16 kernels; float32 holds every float16
+  model.max_positions = options.max_positions > 0 ? options.max_positions : model.config.max_positions;
+
+  if (options.dummy_weights) {
+    model.checkpoint = Checkpoint::Dummy(model.dtype, options.seed);
+  } else {
+    Result<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(options.model_dir);
+    if (!checkpoint.ok()) return checkpoint.status();
+    model.checkpoint = std::move(checkpoint).value();
+  }
+  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.dtype);
+  if (!sizes.ok()) return sizes.status();
+  model.sizes = *sizes;
+  const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
+  const size_t rope_bytes = static_cast<size_t>(model.max_positions) * head_dim * sizeof(float);
+  DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes + rope_bytes));
+  return model;
+}
+
+}  // namespace
+
+Result<ModelSummary> InspectModel(const ModelOptions& options) {
+  Result<OpenModel> model = OpenAndCheck(options);
+  if (!model.ok()) return model.status();
+  return ModelSummary{model->config, model->dtype, model->sizes.num_parameters, model->sizes.step_bytes,
+                      model->sizes.memory_bytes};
+}
+
+Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPool& pool) {
+  Result<OpenModel> model = OpenAndCheck(options);
+  if (!model.ok()) return model.status();
+  Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype, options.isa, pool);
+  if (!weights.ok()) return weights.status();
+  Decoder::Parts parts;
+  parts.config = std::move(model->config);
+  parts.dtype = model->dtype;
+  parts.isa = options.isa;
+  parts.max_positions = model->max_positions;
+  parts.sizes = model->sizes;
+  parts.weights = std::move(weights).value();
+  return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts), pool));
+}
+
+}  // namespace diffserve

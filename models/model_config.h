@@ -1,0 +1,69 @@
+// ModelConfig: what config.json and generation_config.json say, checked and brought into one form for every family.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/attention/diff_spec.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/status.h"
+#include "kernels/ops/rope_append.h"
+
+namespace diffserve {
+
+// Frequencies as Hugging Face's Llama computes them; both spellings of the config (rope_theta + rope_scaling, rope_parameters).
+struct RopeConfig {
+  enum class Type { kDefault, kLinear, kLlama3 };
+  Type type = Type::kDefault;
+  RopeStyle style = RopeStyle::kHalfSplit;
+  double theta = 10000.0;
+  double factor = 1.0;            // linear, llama3
+  double low_freq_factor = 1.0;   // llama3
+  double high_freq_factor = 4.0;  // llama3
+  int original_max_positions = 8192;  // llama3
+};
+
+// inv_freq[i] for i < head_dim / 2. The values are float32 and come from the same float32 steps as transformers', because a
+// checkpoint was trained with those: a rounding of 1e-7 in a frequency is a milliradian at position 10,000.
+std::vector<double> InverseFrequencies(const RopeConfig& rope, int head_dim);
+
+// How a family's physical heads map to the canonical order (diff_spec.h): canonical head i is physical head order[i].
+struct HeadOrder {
+  std::vector<int32_t> q;  // num_q1_heads + num_q2_heads entries
+  std::vector<int32_t> k;  // num_kv_groups * k_maps entries
+  std::vector<int32_t> v;  // num_kv_groups * v_dim / head_dim entries, in units of head_dim
+};
+
+struct ModelConfig {
+  std::string family;  // "diffllama", "llama"
+  DType checkpoint_dtype = DType::kFloat32;  // torch_dtype / dtype of config.json; float32 if absent
+
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int num_layers = 0;
+  int max_positions = 0;  // max_position_embeddings
+  float rms_norm_eps = 1e-5f;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;  // q, k, v and o
+  bool mlp_bias = false;
+
+  DiffSpec attention;
+  HeadOrder head_order;
+  RopeConfig rope;
+  std::vector<float> lambda_init;  // [num_layers]; empty without a second map
+
+  std::vector<int32_t> eos_token_ids;  // generation_config.json, else config.json; all of them
+  std::optional<int32_t> bos_token_id;
+  // generation_config.json's sampling defaults, used when a request is silent.
+  std::optional<float> default_temperature, default_top_p, default_repetition_penalty;
+  std::optional<int> default_top_k;
+};
+
+// Reads DIR/config.json and DIR/generation_config.json (if there). Every refusal is one line: file, key, found, allowed.
+Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
+
+}  // namespace diffserve

@@ -1,0 +1,240 @@
+#include "models/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+namespace diffserve {
+namespace {
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight";
+constexpr char kLmHead[] = "lm_head.weight";
+constexpr char kFinalNorm[] = "model.norm.weight";
+
+struct TensorNeed {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+std::string LayerPrefix(int layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+// A linear layer of the checkpoint: NAME.weight [out, in] and, with `bias`, NAME.bias [out].
+struct LinearNeed {
+  std::string name;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  bool bias = false;
+};
+
+LinearNeed Query(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "self_attn.q_proj", c.attention.q_width(), c.hidden_size, c.attention_bias};
+}
+LinearNeed Key(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "self_attn.k_proj", c.attention.k_width(), c.hidden_size, c.attention_bias};
+}
+LinearNeed Value(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "self_attn.v_proj", c.attention.v_width(), c.hidden_size, c.attention_bias};
+}
+LinearNeed AttentionOut(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "self_attn.o_proj", c.hidden_size, c.attention.out_width(), c.attention_bias};
+}
+LinearNeed Gate(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias};
+}
+LinearNeed Up(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias};
+}
+LinearNeed Down(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias};
+}
+std::string InputNorm(int layer) { return LayerPrefix(layer) + "input_layernorm.weight"; }
+std::string PostAttentionNorm(int layer) { return LayerPrefix(layer) + "post_attention_layernorm.weight"; }
+std::string LambdaVector(int layer, const char* which) { return LayerPrefix(layer) + "self_attn.lambda_" + which; }
+
+// Which tensors the embedding and the output projection come from. Tied weights as transformers resolves them: one of the two may
+// be absent, and where a checkpoint has both, both are used.
+std::pair<std::string, std::string> EmbeddingAndHead(const ModelConfig& config, const Checkpoint& checkpoint) {
+  if (!config.tie_word_embeddings) return {kEmbedding, kLmHead};
+  if (!checkpoint.Has(kLmHead)) return {kEmbedding, kEmbedding};
+  return {checkpoint.Has(kEmbedding) ? kEmbedding : kLmHead, kLmHead};
+}
+
+// Calls need(NAME, SHAPE) for each tensor of a layer.
+void ForEachLayerTensor(const ModelConfig& config, int layer, const std::function<void(TensorNeed)>& need) {
+  for (const auto linear : {Query, Key, Value, AttentionOut, Gate, Up, Down}) {
+    const LinearNeed l = linear(config, layer);
+    need({l.name + ".weight", {l.out_features, l.in_features}});
+    if (l.bias) need({l.name + ".bias", {l.out_features}});
+  }
+  need({InputNorm(layer), {config.hidden_size}});
+  need({PostAttentionNorm(layer), {config.hidden_size}});
+  if (config.attention.lambda_kind == LambdaKind::kPerLayer) {
+    for (const char* which : {"q1", "k1", "q2", "k2"}) need({LambdaVector(layer, which), {config.attention.head_dim}});
+  }
+}
+
+// Reads tensors in straight lines: the first error is kept, and views after it are empty.
+class TensorSource {
+ public:
+  TensorSource(Checkpoint& checkpoint, DType dtype, CpuIsa isa, ThreadPool& pool)
+      : checkpoint_(checkpoint), dtype_(dtype), isa_(isa), pool_(pool) {}
+
+  TensorView View(const std::string& name, const std::vector<int64_t>& shape) {
+    if (!status_.ok()) return {};
+    Result<TensorView> view = checkpoint_.Get(name, shape);
+    if (!view.ok()) status_ = view.status();
+    return view.ok() ? *view : TensorView{};
+  }
+
+  std::vector<float> Vector(const std::string& name, int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    const TensorView view = View(name, {count});
+    if (view.data != nullptr) CopyToFloat(view, 0, count, values.data());
+    return values;
+  }
+
+  // `head_order`, if given, brings the rows, in runs of head_dim, into canonical order.
+  LinearPart Part(const LinearNeed& need, const std::vector<int32_t>& head_order = {}, int head_dim = 0) {
+    LinearPart part;
+    part.weight = View(need.name + ".weight", {need.out_features, need.in_features});
+    if (need.bias) part.bias = View(need.name + ".bias", {need.out_features});
+    for (int32_t head : head_order) {
+      for (int row = 0; row < head_dim; ++row) part.row_order.push_back(head * head_dim + row);
+    }
+    return part;
+  }
+
+  PackedLinear Pack(std::vector<LinearPart> parts) {
+    if (!status_.ok()) return {};
+    return PackedLinear(parts, dtype_, isa_, pool_);
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  Checkpoint& checkpoint_;
+  DType dtype_;
+  CpuIsa isa_;
+  ThreadPool& pool_;
+  Status status_;
+};
+
+// lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init (arXiv 2410.05258, eq. 2), in float32.
+float ReadLambda(const ModelConfig& config, int layer, TensorSource& source) {
+  const int head_dim = config.attention.head_dim;
+  const auto exp_dot = [&](const char* q, const char* k) {
+    const std::vector<float> a = source.Vector(LambdaVector(layer, q), head_dim);
+    const std::vector<float> b = source.Vector(LambdaVector(layer, k), head_dim);
+    float sum = 0;
+    for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return std::exp(sum);
+  };
+  const float signal = exp_dot("q1", "k1");
+  return signal - exp_dot("q2", "k2") + config.lambda_init[static_cast<size_t>(layer)];
+}
+
+LayerWeights ReadLayer(const ModelConfig& config, int layer, TensorSource& source) {
+  const HeadOrder& order = config.head_order;
+  const int head_dim = config.attention.head_dim;
+  LayerWeights weights;
+  weights.input_norm = source.Vector(InputNorm(layer), config.hidden_size);
+  weights.qkv = source.Pack({source.Part(Query(config, layer), order.q, head_dim),
+                             source.Part(Key(config, layer), order.k, head_dim),
+                             source.Part(Value(config, layer), order.v, head_dim)});
+  weights.attention_out = source.Pack({source.Part(AttentionOut(config, layer))});
+  weights.post_attention_norm = source.Vector(PostAttentionNorm(layer), config.hidden_size);
+  weights.gate_up = source.Pack({source.Part(Gate(config, layer)), source.Part(Up(config, layer))});
+  weights.down = source.Pack({source.Part(Down(config, layer))});
+  if (config.attention.lambda_kind == LambdaKind::kPerLayer) {
+    weights.lambda = ReadLambda(config, layer, source);
+    weights.out_scale = 1.0f - config.lambda_init[static_cast<size_t>(layer)];
+  }
+  return weights;
+}
+
+// The table in the model's own dtype, so that a lookup reads what the checkpoint's weights would be in that dtype.
+Buffer CopyEmbedding(const TensorView& table, DType dtype) {
+  const int64_t count = table.num_elements();
+  Buffer memory(static_cast<size_t>(count) * SizeOf(dtype));
+  if (table.dtype == dtype) {
+    std::memcpy(memory.data(), table.data, memory.size_bytes());
+    return memory;
+  }
+  constexpr int64_t kRun = 4096;
+  float run[kRun];
+  for (int64_t begin = 0; begin < count; begin += kRun) {
+    const int64_t run_count = std::min(kRun, count - begin);
+    CopyToFloat(table, begin, run_count, run);
+    if (dtype == DType::kFloat32) {
+      std::memcpy(memory.as<float>() + begin, run, static_cast<size_t>(run_count) * sizeof(float));
+    } else {
+      for (int64_t i = 0; i < run_count; ++i) memory.as<uint16_t>()[begin + i] = FloatToBFloat16(run[i]);
+    }
+  }
+  return memory;
+}
+
+}  // namespace
+
+Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, DType dtype) {
+  WeightSizes sizes;
+  Status status;
+  // Matrices are kept in `dtype`, vectors in float32.
+  const auto check = [&](const TensorNeed& need) {
+    if (status.ok()) status = checkpoint.Check(need.name, need.shape);
+    const int64_t count = TensorView{nullptr, dtype, need.shape}.num_elements();
+    sizes.num_parameters += count;
+    sizes.memory_bytes += static_cast<size_t>(count) * (need.shape.size() == 2 ? SizeOf(dtype) : sizeof(float));
+  };
+  const auto [embedding, lm_head] = EmbeddingAndHead(config, checkpoint);
+  const std::vector<int64_t> table_shape = {config.vocab_size, config.hidden_size};
+  const size_t table_bytes = static_cast<size_t>(config.vocab_size) * static_cast<size_t>(config.hidden_size) * SizeOf(dtype);
+  check({embedding, table_shape});
+  if (lm_head != embedding) {
+    check({lm_head, table_shape});
+  } else {
+    sizes.memory_bytes += table_bytes;  // packed once more for the output projection
+  }
+  for (int layer = 0; layer < config.num_layers; ++layer) ForEachLayerTensor(config, layer, check);
+  check({kFinalNorm, {config.hidden_size}});
+  if (!status.ok()) return status;
+
+  for (const auto linear : {Query, Down}) {
+    const LinearNeed need = linear(config, 0);
+    if (!need.bias && checkpoint.Has(need.name + ".bias")) {
+      return InvalidArgument("tensor " + need.name + ".bias is in the checkpoint, but config.json says that there is none " +
+                             "(attention_bias, mlp_bias)");
+    }
+  }
+  sizes.step_bytes = sizes.memory_bytes - table_bytes;
+  return sizes;
+}
+
+Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype, CpuIsa isa, ThreadPool& pool) {
+  const auto [embedding_name, lm_head_name] = EmbeddingAndHead(config, checkpoint);
+  TensorSource source(checkpoint, dtype, isa, pool);
+  DecoderWeights weights;
+
+  const TensorView table = source.View(embedding_name, {config.vocab_size, config.hidden_size});
+  if (!source.status().ok()) return source.status();
+  weights.embedding_memory = CopyEmbedding(table, dtype);
+  weights.embedding = {weights.embedding_memory.data(), dtype, {config.vocab_size, config.hidden_size}};
+  if (lm_head_name == embedding_name) weights.lm_head = source.Pack({LinearPart{table, {}, {}}});
+  checkpoint.ReleaseMemory();
+  if (lm_head_name != embedding_name) {
+    weights.lm_head = source.Pack({LinearPart{source.View(lm_head_name, {config.vocab_size, config.hidden_size}), {}, {}}});
+    checkpoint.ReleaseMemory();
+  }
+  for (int layer = 0; layer < config.num_layers && source.status().ok(); ++layer) {
+    weights.layers.push_back(ReadLayer(config, layer, source));
+    checkpoint.ReleaseMemory();
+  }
+  weights.final_norm = source.Vector(kFinalNorm, config.hidden_size);
+  checkpoint.ReleaseMemory();
+  if (!source.status().ok()) return source.status();
+  return weights;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,86 @@
+#include "server/api_key.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "kernels/base/log.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+constexpr size_t kMaxKeyBytes = 512;
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::Load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return InvalidArgument(path + ": cannot be read", "api-key-file");
+  struct stat info{};
+  if (stat(path.c_str(), &info) == 0 && (info.st_mode & S_IROTH) != 0) {
+    Log(LogLevel::kWarning, "api_key_file_world_readable", {{"path", path}});
+  }
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) return InvalidArgument(path + ": larger than 1 MiB", "api-key-file");
+  return FromText(text, path);
+}
+
+Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name_in_errors) {
+  ApiKeys keys;
+  int line_number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = Trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++line_number;
+    if (line.empty() || line.front() == '#') continue;
+    const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 127; });
+    if (!printable || line.size() > kMaxKeyBytes) {
+      return InvalidArgument(name_in_errors + ": line " + std::to_string(line_number) +
+                                 ": a key is at most 512 printable ASCII characters without spaces",
+                             "api-key-file");
+    }
+    Digest digest;
+    SHA256(reinterpret_cast<const unsigned char*>(line.data()), line.size(), digest.data());
+    keys.digests_.push_back(digest);
+  }
+  if (keys.digests_.empty()) return InvalidArgument(name_in_errors + ": holds no key", "api-key-file");
+  return keys;
+}
+
+bool ApiKeys::Accepts(std::string_view presented) const {
+  if (digests_.empty()) return true;
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(presented.data()), presented.size(), digest.data());
+  int equal = 0;
+  for (const Digest& known : digests_) equal |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0 ? 1 : 0;
+  return equal != 0;
+}
+
+std::string_view ApiKeys::BearerToken(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() <= kScheme.size()) return {};
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return {};
+  }
+  return Trimmed(authorization.substr(kScheme.size()));
+}
+
+}  // namespace diffserve

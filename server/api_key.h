@@ -1,0 +1,35 @@
+// ApiKeys: the keys of --api-key-file, kept as SHA-256 digests and compared in constant time. Both ports ask it before routing.
+// Thread safety: const after Load.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+class ApiKeys {
+ public:
+  // No keys: every request is let in.
+  ApiKeys() = default;
+  // One key a line; empty lines and lines that begin with '#' are skipped. Error: unreadable, no key in it, or a key with characters
+  // that no header can carry. The message never holds a key.
+  static Result<ApiKeys> Load(const std::string& path);
+  static Result<ApiKeys> FromText(std::string_view text, const std::string& name_in_errors);
+
+  bool required() const { return !digests_.empty(); }
+  // True without keys. All digests are always compared in full.
+  bool Accepts(std::string_view presented) const;
+  // The key of an Authorization value "Bearer KEY" (scheme in any case), or nothing.
+  static std::string_view BearerToken(std::string_view authorization);
+
+ private:
+  using Digest = std::array<unsigned char, 32>;
+  std::vector<Digest> digests_;
+};
+
+}  // namespace diffserve

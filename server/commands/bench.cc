@@ -1,0 +1,308 @@
+// `diffserve bench`: prefill and decode speed of a model beside what the machine can do at best, probed next to each sample. It
+// drives the model, KV pages and sampler that the server uses, without the engine's queues.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/base/machine_probe.h"
+#include "kernels/ops/sample.h"
+#include "server/commands/commands.h"
+#include "server/commands/json_object.h"
+#include "server/commands/model_session.h"
+
+namespace diffserve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Spread {
+  double min = 0, median = 0, max = 0;
+};
+
+Spread SpreadOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values.front(), values[values.size() / 2], values.back()};
+}
+
+JsonObject ToJson(const Spread& spread) {
+  return JsonObject().Add("min", spread.min).Add("median", spread.median).Add("max", spread.max);
+}
+
+// Work of one token beside its `context` earlier tokens, from the shapes alone.
+struct TokenCost {
+  explicit TokenCost(const ModelConfig& config) {
+    const DiffSpec& a = config.attention;
+    const double hidden = config.hidden_size;
+    const double per_layer = hidden * (a.q_width() + a.k_width() + a.v_width() + a.out_width() + 3.0 * config.intermediate_size);
+    linear_flops = 2 * per_layer * config.num_layers;
+    head_flops = 2 * hidden * config.vocab_size;
+    attention_flops = 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim) * config.num_layers;
+  }
+  double linear_flops = 0;     // all layers, without the output matrix
+  double head_flops = 0;       // the output matrix
+  double attention_flops = 0;  // for each token of context
+};
+
+// Owns the pages of all cases; sequence s has pages [s * pages_per_sequence, (s + 1) * pages_per_sequence).
+class Runner {
+ public:
+  Runner(ModelSession& session, int max_rows, uint64_t seed)
+      : session_(session), kv_(session.MakeKvCache()), max_rows_(max_rows), random_(seed * 2 + 1) {
+    greedy_.temperature = 0;
+  }
+
+  // Computes positions [0, count) of sequence 0 in steps of max_rows, the last row's logits included.
+  void Prefill(int count) {
+    UseTables(count, 1);
+    for (int begin = 0; begin < count; begin += max_rows_) {
+      const int rows = std::min(max_rows_, count - begin);
+      Batch batch;
+      batch.sequences = {{0, rows, begin, tables_[0].data()}};
+      for (int i = 0; i < rows; ++i) batch.tokens.push_back(RandomToken());
+      if (begin + rows == count) batch.logit_rows = {rows - 1};
+      session_.model().Forward(batch, kv_);
+      if (begin + rows == count) session_.model().Logits(0, 1);
+    }
+  }
+
+  // Gives each of `sequences` sequences `depth` tokens in the cache: the first computes them, the others copy its pages.
+  void FillTo(int depth, int sequences, int room) {
+    if (depth > 0) Prefill(depth);
+    UseTables(depth + room, sequences);
+    const int pages = PagesFor(depth);
+    for (int s = 1; s < sequences; ++s) {
+      for (int p = 0; p < pages; ++p)
+        CopyPage(tables_[0][static_cast<size_t>(p)], tables_[static_cast<size_t>(s)][static_cast<size_t>(p)]);
+    }
+  }
+
+  // `steps` steps of one greedy token for each sequence, from `depth` on.
+  void Decode(int depth, int sequences, int steps) {
+    std::vector<int32_t> last(static_cast<size_t>(sequences));
+    for (int32_t& token : last) token = RandomToken();
+    for (int step = 0; step < steps; ++step) {
+      Batch batch;
+      batch.tokens = last;
+      for (int s = 0; s < sequences; ++s) {
+        batch.sequences.push_back({s, 1, depth + step, tables_[static_cast<size_t>(s)].data()});
+        batch.logit_rows.push_back(s);
+      }
+      session_.model().Forward(batch, kv_);
+      DrawAll(last);
+    }
+  }
+
+  int PagesFor(int tokens) const { return (tokens + kv_.layout().page_size - 1) / kv_.layout().page_size; }
+
+ private:
+  void UseTables(int tokens, int sequences) {
+    const int pages = PagesFor(tokens);
+    tables_.assign(static_cast<size_t>(sequences), std::vector<int32_t>(static_cast<size_t>(pages)));
+    for (int s = 0; s < sequences; ++s)
+      std::iota(tables_[static_cast<size_t>(s)].begin(), tables_[static_cast<size_t>(s)].end(), s * pages);
+  }
+
+  void CopyPage(int32_t from, int32_t to) {
+    for (int layer = 0; layer < session_.plan().summary.config.num_layers; ++layer) {
+      const PagedKvLayer pages = kv_.Layer(layer);
+      std::memcpy(pages.Page(to, 0), pages.Page(from, 0),
+                  pages.layout.page_bytes() * static_cast<size_t>(pages.layout.num_groups));
+    }
+  }
+
+  void DrawAll(std::vector<int32_t>& tokens) {
+    const auto vocab = static_cast<size_t>(session_.plan().summary.config.vocab_size);
+    const int count = static_cast<int>(tokens.size());
+    const std::span<const float> logits = session_.model().Logits(0, count);
+    session_.pool().Run([&](int worker) {
+      const Share share = ShareOf(count, worker, session_.pool().num_threads());
+      for (int s = share.begin; s < share.end; ++s) {
+        SampleArgs args;
+        args.logits = logits.subspan(static_cast<size_t>(s) * vocab, vocab);
+        args.params = &greedy_;
+        const SampleResult drawn = Sample(args);
+        if (drawn.finite) tokens[static_cast<size_t>(s)] = drawn.token;
+      }
+    });
+  }
+
+  int32_t RandomToken() {
+    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int32_t>((random_ >> 33) % static_cast<uint64_t>(session_.plan().summary.config.vocab_size));
+  }
+
+  ModelSession& session_;
+  KvCache kv_;
+  const int max_rows_;
+  SamplingParams greedy_;
+  uint64_t random_;
+  std::vector<std::vector<int32_t>> tables_;
+};
+
+template <typename Body>
+double SecondsOf(const Body& body) {
+  const Clock::time_point start = Clock::now();
+  body();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One line of the report: its samples and what they stand beside.
+struct Figure {
+  std::string name;
+  std::vector<double> tokens_per_s, ratio, probe;  // [repeat]
+  double per_token = 0;                            // FLOPs (prefill) or bytes (decode)
+
+  void Add(double seconds, double tokens, double probed_per_s) {
+    tokens_per_s.push_back(tokens / seconds);
+    probe.push_back(probed_per_s);
+    ratio.push_back(per_token * tokens / seconds / probed_per_s);
+  }
+};
+
+class Bench {
+ public:
+  Bench(const Options& options, ModelSession& session)
+      : options_(options),
+        session_(session),
+        cost_(session.plan().summary.config),
+        runner_(session, options.max_num_batched_tokens, options.seed),
+        read_probe_(session.plan().isa) {}
+
+  Status Run() {
+    const ModelConfig& config = session_.plan().summary.config;
+    if (!options_.json) {
+      std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
+                  std::string(NameOf(session_.plan().summary.dtype)).c_str(),
+                  static_cast<long long>(session_.plan().summary.num_parameters),
+                  std::string(NameOf(session_.plan().isa)).c_str(), session_.pool().num_threads());
+    }
+    for (const int prompt : options_.bench_prompt) RunPrefill(prompt);
+    for (const int depth : options_.bench_depth) {
+      for (const int batch : options_.bench_batch) RunDecode(depth, batch);
+    }
+    if (options_.json) PrintJson();
+    return {};
+  }
+
+ private:
+  // What a case needs must fit the model's length and the pages there are; else it is left out, and said so.
+  bool Fits(const std::string& name, int tokens, int sequences) {
+    std::string reason;
+    if (tokens > session_.plan().max_model_len) {
+      reason = std::to_string(tokens) + " tokens, the model's length is " + std::to_string(session_.plan().max_model_len);
+    } else if (int64_t{runner_.PagesFor(tokens)} * sequences > session_.plan().num_pages) {
+      reason = std::to_string(int64_t{runner_.PagesFor(tokens)} * sequences) + " KV pages, there are " +
+               std::to_string(session_.plan().num_pages);
+    } else {
+      return true;
+    }
+    std::fprintf(stderr, "%s left out: %s\n", name.c_str(), reason.c_str());
+    return false;
+  }
+
+  void RunPrefill(int prompt) {
+    Figure figure{"prefill " + std::to_string(prompt), {}, {}, {}, 0};
+    if (!Fits(figure.name, prompt, 1)) return;
+    figure.per_token = cost_.linear_flops + cost_.head_flops / prompt + cost_.attention_flops * (prompt + 1) / 2.0;
+    runner_.Prefill(prompt);
+    for (int i = 0; i < options_.repeat; ++i) {
+      const double flops_per_s = MeasureFmaFlopsPerSecond(session_.plan().isa, session_.pool());
+      figure.Add(SecondsOf([&] { runner_.Prefill(prompt); }), prompt, flops_per_s);
+    }
+    Print(figure, "GFLOP", 1e9, "FMA");
+    prefill_.push_back(std::move(figure));
+  }
+
+  void RunDecode(int depth, int batch) {
+    const int steps = options_.bench_generate;
+    Figure figure{"decode depth " + std::to_string(depth) + " batch " + std::to_string(batch), {}, {}, {}, 0};
+    if (!Fits(figure.name, depth + steps, batch)) return;
+    // A step reads the weights once and each sequence's earlier tokens.
+    const double context = depth + (steps + 1) / 2.0;
+    figure.per_token = static_cast<double>(session_.model().weight_bytes()) / batch +
+                       context * static_cast<double>(session_.plan().kv_bytes_per_token());
+    runner_.FillTo(depth, batch, steps);
+    runner_.Decode(depth, batch, std::min(steps, 4));
+    for (int i = 0; i < options_.repeat; ++i) {
+      const double bytes_per_s = read_probe_.MeasureBytesPerSecond(session_.pool());
+      figure.Add(SecondsOf([&] { runner_.Decode(depth, batch, steps); }), static_cast<double>(steps) * batch, bytes_per_s);
+    }
+    Print(figure, "MB", 1e6, "memory");
+    decode_flops_.push_back(cost_.linear_flops + cost_.head_flops + cost_.attention_flops * context);
+    decode_.push_back(std::move(figure));
+  }
+
+  void Print(const Figure& figure, const char* unit, double scale, const char* probe_name) const {
+    if (options_.json) return;
+    const Spread speed = SpreadOf(figure.tokens_per_s), ratio = SpreadOf(figure.ratio);
+    std::printf(
+        "%-28s %10.1f %10.1f %10.1f tokens/s (min median max)  %9.4f %s/token  %.2f %.2f %.2f of the %s probe (%.1f G/s)\n",
+        figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale, unit, ratio.min, ratio.median,
+        ratio.max, probe_name, SpreadOf(figure.probe).median / 1e9);
+    std::fflush(stdout);
+  }
+
+  void PrintJson() const {
+    std::vector<JsonObject> prefill, decode;
+    for (const Figure& figure : prefill_)
+      prefill.push_back(FigureJson(figure, "fma_flops_per_s").Add("flops_per_token", figure.per_token));
+    for (size_t i = 0; i < decode_.size(); ++i) {
+      decode.push_back(FigureJson(decode_[i], "read_bytes_per_s")
+                           .Add("bytes_per_token", decode_[i].per_token)
+                           .Add("flops_per_token", decode_flops_[i]));
+    }
+    const SessionPlan& plan = session_.plan();
+    JsonObject object;
+    object.Add("family", plan.summary.config.family)
+        .Add("dtype", NameOf(plan.summary.dtype))
+        .Add("kv_cache_dtype", NameOf(plan.layout.dtype))
+        .Add("parameters", plan.summary.num_parameters)
+        .Add("weight_bytes", plan.summary.weight_bytes)
+        .Add("cpu_isa", NameOf(plan.isa))
+        .Add("threads", session_.pool().num_threads())
+        .Add("prefill", prefill)
+        .Add("decode", decode);
+    std::printf("%s\n", object.text().c_str());
+  }
+
+  static JsonObject FigureJson(const Figure& figure, const char* probe_name) {
+    return JsonObject()
+        .Add("name", figure.name)
+        .Add("tokens_per_s", ToJson(SpreadOf(figure.tokens_per_s)))
+        .Add(probe_name, ToJson(SpreadOf(figure.probe)))
+        .Add("ratio_to_probe", ToJson(SpreadOf(figure.ratio)));
+  }
+
+  const Options& options_;
+  ModelSession& session_;
+  const TokenCost cost_;
+  Runner runner_;
+  ReadProbe read_probe_;
+  std::vector<Figure> prefill_, decode_;
+  std::vector<double> decode_flops_;  // [decode_.size()]
+};
+
+KvDemand BenchDemand(const Options& options, int max_model_len) {
+  int64_t wanted = *std::max_element(options.bench_prompt.begin(), options.bench_prompt.end());
+  for (const int depth : options.bench_depth) {
+    const int64_t tokens = int64_t{depth} + options.bench_generate;
+    if (tokens > max_model_len) continue;
+    const int64_t rounded = (tokens + options.page_size - 1) / options.page_size * options.page_size;
+    wanted = std::max(wanted, rounded * *std::max_element(options.bench_batch.begin(), options.bench_batch.end()));
+  }
+  return {1, wanted};
+}
+
+}  // namespace
+
+Status RunBench(const Options& options) {
+  Result<SessionPlan> plan = PlanSession(options, &BenchDemand);
+  if (!plan.ok()) return plan.status();
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
+  if (!session.ok()) return session.status();
+  return Bench(options, **session).Run();
+}
+
+}  // namespace diffserve

@@ -1,0 +1,197 @@
+// `diffserve generate`: one continuation through the engine, streamed to stdout or as one JSON object.
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "engine/bounded_queue.h"
+#include "engine/engine.h"
+#include "engine/text/detokenizer.h"
+#include "engine/text/tokenizer.h"
+#include "server/commands/commands.h"
+#include "server/commands/json_object.h"
+#include "server/commands/model_session.h"
+#include "server/commands/prompt_input.h"
+
+namespace diffserve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Continuation {
+  std::vector<int32_t> tokens;
+  std::string text;
+  std::string finish_reason;
+  int cached_tokens = 0;
+  double first_token_s = 0;  // from the submission
+  double total_s = 0;
+};
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+const char* NameOf(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+    case FinishReason::kError: return "error";
+    case FinishReason::kNone: break;
+  }
+  return "none";
+}
+
+// Token ids alone need no tokenizer; text does. nullptr: ids are printed.
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Options& options) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(options.model_dir + "/tokenizer.json", error);
+  if (options.prompt.empty() && options.stop.empty() && !exists) return std::unique_ptr<Tokenizer>();
+  return Tokenizer::Load(options.model_dir);
+}
+
+Request MakeRequest(const Options& options, const ModelConfig& config, std::vector<int32_t> prompt) {
+  Request request;
+  request.id = 1;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = options.temperature;
+  request.sampling.top_p = options.top_p;
+  request.sampling.top_k = options.top_k;
+  request.sampling.min_p = options.min_p;
+  request.sampling.repetition_penalty = options.repetition_penalty;
+  request.sampling.presence_penalty = options.presence_penalty;
+  request.sampling.frequency_penalty = options.frequency_penalty;
+  request.sampling.seed = options.seed;
+  request.max_tokens = options.max_tokens;
+  request.min_tokens = options.min_tokens;
+  request.ignore_eos = options.ignore_eos;
+  request.eos_token_ids = config.eos_token_ids;
+  request.arrival = Clock::now();
+  return request;
+}
+
+// Turns events into text as they come; prints it unless --json.
+class Printer {
+ public:
+  Printer(const Options& options, const Tokenizer* tokenizer) : prints_(!options.json) {
+    if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special_tokens=*/true);
+    if (!options.stop.empty()) stop_.emplace(std::vector<std::string>{options.stop}, /*include_stop_in_output=*/false);
+  }
+
+  // True if a stop string ended the text.
+  bool Push(int32_t token) {
+    if (!detokenizer_) {
+      if (!text_.empty()) Emit(" ");
+      Emit(std::to_string(token));
+      return false;
+    }
+    return Pass(detokenizer_->Push(token));
+  }
+  void Finish() {
+    if (detokenizer_ && Pass(detokenizer_->Finish())) return;
+    if (stop_) Emit(stop_->Finish());
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  bool Pass(const std::string& delta) {
+    if (!stop_) {
+      Emit(delta);
+      return false;
+    }
+    const StopMatcher::Piece piece = stop_->Push(delta);
+    Emit(piece.text);
+    return piece.matched.has_value();
+  }
+  void Emit(const std::string& text) {
+    text_ += text;
+    if (!prints_) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+
+  const bool prints_;
+  std::optional<Detokenizer> detokenizer_;
+  std::optional<StopMatcher> stop_;
+  std::string text_;
+};
+
+// Runs the request to its terminal event.
+Result<Continuation> Follow(BoundedQueue<TokenEvent>& events, Printer& printer, Clock::time_point start) {
+  Continuation out;
+  while (std::optional<TokenEvent> event = events.Pop()) {
+    bool stopped = false;
+    if (!event->tokens.empty() && out.tokens.empty()) out.first_token_s = SecondsSince(start);
+    if (event->cached_tokens > 0) out.cached_tokens = event->cached_tokens;
+    for (const int32_t token : event->tokens) {
+      out.tokens.push_back(token);
+      stopped = stopped || printer.Push(token);
+    }
+    if (event->finish == FinishReason::kNone && !stopped) continue;
+    if (event->finish == FinishReason::kError) return event->error;
+    if (!stopped) printer.Finish();
+    out.finish_reason = stopped ? "stop" : NameOf(event->finish);
+    break;
+  }
+  out.total_s = SecondsSince(start);
+  out.text = printer.text();
+  return out;
+}
+
+void Report(const Options& options, const std::vector<int32_t>& prompt, const Continuation& done) {
+  const size_t decoded = done.tokens.empty() ? 0 : done.tokens.size() - 1;
+  const double decode_s = done.total_s - done.first_token_s;
+  const double decode_rate = decode_s > 0 ? static_cast<double>(decoded) / decode_s : 0;
+  if (!options.json) {
+    std::printf("\n");
+    std::fprintf(stderr, "%zu prompt tokens, first token after %.1f ms, %zu tokens at %.1f tokens/s, finish: %s\n", prompt.size(),
+                 done.first_token_s * 1e3, done.tokens.size(), decode_rate, done.finish_reason.c_str());
+    return;
+  }
+  JsonObject timings;
+  timings.Add("prompt_tokens", prompt.size())
+      .Add("cached_tokens", done.cached_tokens)
+      .Add("first_token_seconds", done.first_token_s)
+      .Add("total_seconds", done.total_s)
+      .Add("decode_tokens_per_second", decode_rate);
+  JsonObject object;
+  object.Add("prompt_token_ids", prompt)
+      .Add("token_ids", done.tokens)
+      .Add("text", done.text)
+      .Add("finish_reason", done.finish_reason)
+      .Add("timings", timings);
+  std::printf("%s\n", object.text().c_str());
+}
+
+}  // namespace
+
+Status RunGenerate(const Options& options) {
+  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options);
+  if (!tokenizer.ok()) return tokenizer.status();
+  constexpr int kAnyId = std::numeric_limits<int32_t>::max();
+  Result<std::vector<int32_t>> prompt = options.prompt.empty()
+                                            ? PromptTokenIds(options, kAnyId)
+                                            : (*tokenizer)->Encode(options.prompt, /*add_special_tokens=*/true);
+  if (!prompt.ok()) return prompt.status();
+  const int64_t needed = static_cast<int64_t>(prompt->size()) + options.max_tokens;
+  Result<SessionPlan> plan = PlanSession(options, [&](const Options&, int max_model_len) {
+    return KvDemand{std::min<int64_t>(needed, max_model_len), std::min<int64_t>(needed, max_model_len)};
+  });
+  if (!plan.ok()) return plan.status();
+  DS_RETURN_IF_ERROR(CheckIds(*prompt, plan->summary.config.vocab_size, options.prompt.empty() ? "--tokens" : "--prompt"));
+  Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options, std::move(plan).value());
+  if (!loaded.ok()) return loaded.status();
+  ModelSession& session = **loaded;
+
+  // Room for every event, so that the engine never finds it full.
+  BoundedQueue<TokenEvent> events(static_cast<size_t>(options.max_tokens) + 2);
+  Engine engine(session.MakeEngineOptions(options), session.MakeExecutor(),
+                [&](TokenEvent event) { events.TryPush(std::move(event)); });
+  const Clock::time_point start = Clock::now();
+  DS_RETURN_IF_ERROR(engine.Submit(MakeRequest(options, session.plan().summary.config, *prompt)));
+  Printer printer(options, tokenizer->get());
+  Result<Continuation> done = Follow(events, printer, start);
+  if (!done.ok()) return done.status();
+  engine.Cancel(1);  // a stop string may have ended the text before the sequence
+  Report(options, *prompt, *done);
+  return {};
+}
+
+}  // namespace diffserve

@@ -1,0 +1,174 @@
+// `diffserve inspect`: what a model directory holds and what it needs, after every check that `serve` makes before it listens.
+#include <cstdio>
+
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
+#include "server/commands/commands.h"
+#include "server/commands/json_object.h"
+#include "server/commands/model_session.h"
+
+namespace diffserve {
+namespace {
+
+const char* NameOf(LambdaKind kind) {
+  switch (kind) {
+    case LambdaKind::kNone: return "none";
+    case LambdaKind::kPerLayer: return "one a layer";
+    case LambdaKind::kPerTokenHead: return "one a token and head";
+  }
+  return "?";
+}
+
+const char* NameOf(SubNorm norm) {
+  switch (norm) {
+    case SubNorm::kNone: return "none";
+    case SubNorm::kPlain: return "without weight";
+    case SubNorm::kAffine: return "with weight";
+  }
+  return "?";
+}
+
+const char* NameOf(RopeConfig::Type type) {
+  switch (type) {
+    case RopeConfig::Type::kDefault: return "default";
+    case RopeConfig::Type::kLinear: return "linear";
+    case RopeConfig::Type::kLlama3: return "llama3";
+  }
+  return "?";
+}
+
+// The physical heads behind each output head: "0: q 0 - 4, k 0 - 2, v 0 1".
+std::vector<std::string> Pairing(const ModelConfig& config) {
+  const DiffSpec& a = config.attention;
+  const HeadOrder& order = config.head_order;
+  std::vector<std::string> heads;
+  const auto append = [](std::string& text, const char* before, const std::vector<int32_t>& list, int i) {
+    text += before;
+    text += std::to_string(list[static_cast<size_t>(i)]);
+  };
+  for (int s = 0; s < a.num_q1_heads; ++s) {
+    const int group = s / (a.num_q1_heads / a.num_kv_groups);
+    const int v_heads = a.v_dim / a.head_dim;
+    std::string text;
+    append(text, "q ", order.q, s);
+    if (a.has_second_map()) append(text, " - ", order.q, a.num_q1_heads + s / (a.num_q1_heads / a.num_q2_heads));
+    append(text, ", k ", order.k, group);
+    if (a.k_maps == 2) append(text, " - ", order.k, a.num_kv_groups + group);
+    text += ", v";
+    for (int v = 0; v < v_heads; ++v) append(text, " ", order.v, group * v_heads + v);
+    heads.push_back(std::move(text));
+  }
+  return heads;
+}
+
+std::string MiB(double bytes) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / (1 << 20));
+  return text;
+}
+
+// Memory for --max-num-seqs sequences of --max-model-len tokens each.
+double FullKvBytes(const Options& options, const SessionPlan& plan) {
+  const int64_t pages = (int64_t{plan.max_model_len} + plan.layout.page_size - 1) / plan.layout.page_size;
+  return static_cast<double>(pages) * static_cast<double>(plan.page_bytes) * options.max_num_seqs;
+}
+
+void PrintText(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
+  const ModelConfig& c = plan.summary.config;
+  const DiffSpec& a = c.attention;
+  std::printf("family               %s\n", c.family.c_str());
+  std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
+  std::printf("dtype                %s (checkpoint %s), KV pages %s\n", NameOf(plan.summary.dtype).data(),
+              NameOf(c.checkpoint_dtype).data(), NameOf(plan.layout.dtype).data());
+  std::printf("shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n", c.num_layers, c.hidden_size,
+              c.intermediate_size, c.vocab_size, c.tie_word_embeddings ? "tied" : "own");
+  std::printf("attention            %d output heads, %d + %d query heads of %d, %d KV groups, %d K map%s, V of %d\n",
+              a.num_q1_heads, a.num_q1_heads, a.num_q2_heads, a.head_dim, a.num_kv_groups, a.k_maps, a.k_maps == 1 ? "" : "s",
+              a.v_dim);
+  std::printf("lambda               %s\n", NameOf(a.lambda_kind));
+  std::printf("norm                 RMS eps %g, per-head norm %s (eps %g)\n", c.rms_norm_eps, NameOf(a.sub_norm), a.sub_norm_eps);
+  std::printf("rope                 %s, %s, theta %g, factor %g\n", NameOf(c.rope.type),
+              c.rope.style == RopeStyle::kHalfSplit ? "half-split" : "interleaved", c.rope.theta, c.rope.factor);
+  std::printf("biases               attention %s, mlp %s\n", c.attention_bias ? "yes" : "no", c.mlp_bias ? "yes" : "no");
+  std::printf("model length         %d of %d positions\n", plan.max_model_len, c.max_positions);
+  std::printf("chat template        %s\n", has_chat_template ? "yes" : "no");
+  std::printf("weights in memory    %s, of which a decode step reads %s\n",
+              MiB(static_cast<double>(plan.summary.memory_bytes)).c_str(),
+              MiB(static_cast<double>(plan.summary.weight_bytes)).c_str());
+  std::printf("KV bytes a token     %zu\n", plan.kv_bytes_per_token());
+  std::printf("KV pages             %d of %d tokens, %s\n", plan.num_pages, plan.layout.page_size,
+              MiB(static_cast<double>(plan.kv_bytes())).c_str());
+  std::printf("KV for %d x %d tokens %s (free now: %s)\n", options.max_num_seqs, plan.max_model_len,
+              MiB(FullKvBytes(options, plan)).c_str(), MiB(static_cast<double>(plan.free_bytes)).c_str());
+  const std::vector<std::string> heads = Pairing(c);
+  for (size_t i = 0; i < heads.size(); ++i) std::printf("head %-15zu %s\n", i, heads[i].c_str());
+  for (size_t i = 0; i < lambdas.size(); ++i)
+    std::printf("lambda of layer %-4zu %.6f (init %.6f)\n", i, lambdas[i], c.lambda_init[i]);
+}
+
+void PrintJson(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
+  const ModelConfig& c = plan.summary.config;
+  const DiffSpec& a = c.attention;
+  JsonObject attention, memory, object;
+  attention.Add("output_heads", a.num_q1_heads)
+      .Add("noise_heads", a.num_q2_heads)
+      .Add("kv_groups", a.num_kv_groups)
+      .Add("k_maps", a.k_maps)
+      .Add("head_dim", a.head_dim)
+      .Add("v_dim", a.v_dim)
+      .Add("lambda_kind", NameOf(a.lambda_kind))
+      .Add("lambda", std::vector<double>(lambdas.begin(), lambdas.end()))
+      .Add("lambda_init", std::vector<double>(c.lambda_init.begin(), c.lambda_init.end()))
+      .Add("sub_norm", NameOf(a.sub_norm))
+      .Add("pairing", Pairing(c));
+  memory.Add("weight_bytes", plan.summary.memory_bytes)
+      .Add("step_weight_bytes", plan.summary.weight_bytes)
+      .Add("kv_bytes_per_token", plan.kv_bytes_per_token())
+      .Add("kv_pages", plan.num_pages)
+      .Add("kv_bytes", plan.kv_bytes())
+      .Add("kv_bytes_full", FullKvBytes(options, plan))
+      .Add("free_bytes", plan.free_bytes);
+  object.Add("family", c.family)
+      .Add("parameters", plan.summary.num_parameters)
+      .Add("dtype", NameOf(plan.summary.dtype))
+      .Add("kv_cache_dtype", NameOf(plan.layout.dtype))
+      .Add("layers", c.num_layers)
+      .Add("hidden_size", c.hidden_size)
+      .Add("intermediate_size", c.intermediate_size)
+      .Add("vocab_size", c.vocab_size)
+      .Add("max_positions", c.max_positions)
+      .Add("max_model_len", plan.max_model_len)
+      .Add("page_size", plan.layout.page_size)
+      .Add("tied_embeddings", c.tie_word_embeddings)
+      .Add("rope", NameOf(c.rope.type))
+      .Add("rope_theta", c.rope.theta)
+      .Add("chat_template", has_chat_template)
+      .Add("attention", attention)
+      .Add("memory", memory);
+  std::printf("%s\n", object.text().c_str());
+}
+
+}  // namespace
+
+Status RunInspect(const Options& options) {
+  Result<SessionPlan> plan = PlanSession(options, &ServeDemand);
+  if (!plan.ok()) return plan.status();
+  const SessionPlan shown = *plan;
+  std::vector<float> lambdas;
+  bool has_chat_template = false;
+  // With dummy weights there is nothing further to read.
+  if (!options.dummy_weights) {
+    Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model_dir);
+    if (!tokenizer.ok()) return tokenizer.status();
+    Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(options.model_dir);
+    if (!chat_template.ok()) return chat_template.status();
+    has_chat_template = *chat_template != nullptr;
+    Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
+    if (!session.ok()) return session.status();
+    lambdas = (*session)->model().Lambdas();
+  }
+  options.json ? PrintJson(options, shown, lambdas, has_chat_template) : PrintText(options, shown, lambdas, has_chat_template);
+  return {};
+}
+
+}  // namespace diffserve

@@ -1,0 +1,100 @@
+// `diffserve logits`: the logits of every position of one prompt, through the model, KV pages and chunks that the server uses.
+// The pages are numbered in order here, since one sequence needs no pool.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "server/commands/commands.h"
+#include "server/commands/model_session.h"
+#include "server/commands/prompt_input.h"
+
+namespace diffserve {
+namespace {
+
+constexpr int64_t kMaxLogitElements = int64_t{1} << 24;  // held at once
+
+static_assert(std::endian::native == std::endian::little, "the .npy header says little-endian");
+
+// A .npy file (format 1.0) of float32 [rows, columns], written row by row.
+class NpyFile {
+ public:
+  static Result<NpyFile> Create(const std::string& path, int64_t rows, int64_t columns) {
+    NpyFile npy(path, std::fopen(path.c_str(), "wb"));
+    if (npy.file_ == nullptr) return npy.Failed();
+    std::string header =
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " + std::to_string(columns) + "), }";
+    constexpr size_t kPrefixBytes = 10;
+    header.resize((kPrefixBytes + header.size() + 1 + 63) / 64 * 64 - kPrefixBytes - 1, ' ');
+    header += '\n';
+    const auto size = static_cast<uint16_t>(header.size());
+    const char prefix[kPrefixBytes] = {
+        '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(size & 0xff), static_cast<char>(size >> 8)};
+    const bool written = std::fwrite(prefix, 1, kPrefixBytes, npy.file_.get()) == kPrefixBytes &&
+                         std::fwrite(header.data(), 1, header.size(), npy.file_.get()) == header.size();
+    if (!written) return npy.Failed();
+    return npy;
+  }
+
+  Status Append(std::span<const float> values) {
+    return std::fwrite(values.data(), sizeof(float), values.size(), file_.get()) == values.size() ? Status() : Failed();
+  }
+  Status Close() { return std::fclose(file_.release()) == 0 ? Status() : Failed(); }
+
+ private:
+  struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  NpyFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  Status Failed() const { return InvalidArgument("--output " + path_ + ": " + std::strerror(errno), "--output"); }
+
+  std::string path_;
+  std::unique_ptr<std::FILE, CloseFile> file_;
+};
+
+}  // namespace
+
+Status RunLogits(const Options& options) {
+  // The ids are read twice: once to learn how many pages they need, then checked against the vocabulary.
+  Result<std::vector<int32_t>> counted = PromptTokenIds(options, std::numeric_limits<int32_t>::max());
+  if (!counted.ok()) return counted.status();
+  const std::vector<int32_t>& tokens = *counted;
+  const auto count = static_cast<int64_t>(tokens.size());
+  Result<SessionPlan> plan = PlanSession(options, [&](const Options&, int) { return KvDemand{count, count}; });
+  if (!plan.ok()) return plan.status();
+  const int vocab_size = plan->summary.config.vocab_size;
+  DS_RETURN_IF_ERROR(CheckIds(tokens, vocab_size, options.tokens.empty() ? "--tokens-file" : "--tokens"));
+  if (count > plan->max_model_len) {
+    return InvalidArgument("the prompt has " + std::to_string(count) + " tokens, allowed: 1.." +
+                           std::to_string(plan->max_model_len));
+  }
+  Result<NpyFile> output = NpyFile::Create(options.output, count, vocab_size);
+  if (!output.ok()) return output.status();
+  Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options, std::move(plan).value());
+  if (!loaded.ok()) return loaded.status();
+  ModelSession& session = **loaded;
+
+  KvCache kv = session.MakeKvCache();
+  std::vector<int32_t> pages(static_cast<size_t>(session.plan().num_pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  const int chunk = options.chunk > 0 ? options.chunk : options.max_num_batched_tokens;
+  const int slice = static_cast<int>(std::max<int64_t>(1, kMaxLogitElements / vocab_size));
+  for (int64_t begin = 0; begin < count; begin += chunk) {
+    const int rows = static_cast<int>(std::min<int64_t>(chunk, count - begin));
+    Batch batch;
+    batch.tokens.assign(tokens.begin() + begin, tokens.begin() + begin + rows);
+    batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
+    batch.logit_rows.resize(static_cast<size_t>(rows));
+    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
+    session.model().Forward(batch, kv);
+    for (int first = 0; first < rows; first += slice) {
+      DS_RETURN_IF_ERROR(output->Append(session.model().Logits(first, std::min(slice, rows - first))));
+    }
+  }
+  return output->Close();
+}
+
+}  // namespace diffserve

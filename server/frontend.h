@@ -1,0 +1,107 @@
+// Frontend: the protocol-free entry. HTTP and gRPC parse their messages into a GenerateRequest and are thin over it.
+// A pool of text threads renders the chat template and tokenizes; then the continuations are submitted to the engine.
+//
+// Thread safety: every method may be called from any thread; none blocks on the model.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/output_loop.h"
+#include "engine/response_stream.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
+#include "models/model_config.h"
+
+namespace diffserve {
+
+struct ChatPrompt {
+  std::string messages_json;
+  std::string template_kwargs_json = "{}";
+  bool add_generation_prompt = true;
+};
+
+// Text is tokenized with special tokens, a chat prompt is rendered first and tokenized without, ids are taken as they are.
+using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
+
+struct GenerateRequest {
+  std::string request_id;  // the client's X-Request-Id, or one that the transport made
+  std::string model;       // empty = the served one
+  std::vector<Prompt> prompts;
+  int n = 1;
+  std::optional<int> max_tokens;  // nullopt: max_tokens_default, as far as the context allows
+  int max_tokens_default = 0;     // 0: all that the context leaves
+  int min_tokens = 0;
+  SamplingParams sampling;  // start from Frontend::DefaultSampling()
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  bool skip_special_tokens = true;
+  std::optional<bool> add_special_tokens;  // nullopt: as said at Prompt
+  bool want_prompt_text = false;           // decode id prompts for PromptInfo::text (echo)
+  int prompt_logprobs = -1;
+  std::string cache_salt;
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with kDeadlineExceeded
+};
+
+struct FrontendOptions {
+  std::string served_model_name;
+  int max_prompts = 128;       // prompts in one request
+  int max_n = 16;
+  int max_stop_strings = 16;
+  size_t max_stop_bytes = 1024;  // of all stop strings together
+  int max_stop_token_ids = 256;
+  int max_logit_bias = 1024;
+  int max_logprobs = 20;
+  size_t max_cache_salt_bytes = 256;
+  size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled
+  int text_threads = 1;
+  int max_text_queue = 1024;                       // requests waiting for a text thread
+  size_t max_text_queue_bytes = size_t{64} << 20;  // their prompts together
+};
+
+class Frontend {
+ public:
+  Frontend(FrontendOptions options, const ModelConfig& config, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+           Engine& engine, OutputLoop& output);
+  ~Frontend();  // ends queued text work with kUnavailable and joins the text threads
+
+  // Checks the fields (Status names the parameter), then queues the text work. Later failures arrive as ResponseDone.
+  // Returns kResourceExhausted if the text queue is full.
+  Status Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
+  // Ends all continuations of this request id (the Cancel RPC). False if it is not known (any more).
+  bool Cancel(const std::string& request_id);
+  // The transport's client is gone: closes the stream and ends its continuations. A finished or unknown stream is only closed.
+  void CancelStream(const std::shared_ptr<ResponseStream>& stream);
+
+  // What a silent request gets: generation_config's values, and a fresh seed at each call.
+  SamplingParams DefaultSampling() const;
+
+  // Rendered and tokenized on a text thread; `done` runs there.
+  Status Tokenize(Prompt prompt, bool add_special_tokens, std::function<void(Result<std::vector<int32_t>>)> done);
+  Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
+  // The same on a text thread, for transports whose own threads must not decode long lists.
+  Status Detokenize(std::vector<int32_t> ids, std::function<void(Result<std::string>)> done);
+
+  // Other text work, such as parsing a body too large for an I/O thread; `bytes` is what it holds. `work` is given false if the
+  // frontend ends before its turn. Returns kResourceExhausted if the text queue is full.
+  Status RunOnTextThread(size_t bytes, std::function<void(bool run)> work);
+
+  const FrontendOptions& options() const;
+  const ModelConfig& model_config() const;
+  const Tokenizer& tokenizer() const;
+  Engine& engine();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,58 @@
+// MetricsExporter: the text of /metrics. It copies the engine's counters at each scrape and names them twice: our own names
+// (diffserve_...) and the vllm: names that dashboards, autoscalers and gateways look for.
+//
+// Thread safety: every method may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/stats.h"
+
+namespace diffserve {
+
+// What does not change while the server runs.
+struct ServedModelInfo {
+  std::string model_name;
+  std::string version, commit, cpu_isa, dtype, kv_cache_dtype;
+  int page_size = 0;
+  int num_pages = 0;
+  int max_model_len = 0;
+  bool prefix_caching = true;
+  std::vector<float> lambdas;  // [num_layers]; empty for plain attention
+};
+
+class MetricsExporter {
+ public:
+  // `snapshot` gives the engine's numbers at the time of a scrape.
+  MetricsExporter(ServedModelInfo info, std::function<EngineStats()> snapshot);
+
+  // Prometheus text format, version 0.0.4.
+  std::string Render() const;
+  // The same without the vllm: names, whose colons and one suffix `promtool check metrics` objects to.
+  std::string RenderOwnNames() const;
+
+  // `route` and `method` must come from a fixed set, never from a client. `code` is the HTTP status or the grpc::StatusCode.
+  void CountHttp(std::string_view route, int code);
+  void CountGrpc(std::string_view method, int code);
+
+ private:
+  std::string OwnNames(const EngineStats& stats) const;
+  using RequestCounts = std::map<std::pair<std::string, int>, uint64_t>;
+  void Count(RequestCounts& counts, std::string_view name, int code);
+
+  const ServedModelInfo info_;
+  const std::function<EngineStats()> snapshot_;
+  const std::chrono::system_clock::time_point start_;
+  mutable std::mutex mutex_;
+  RequestCounts http_, grpc_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,314 @@
+#include "server/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "server/option_table.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxConfigFileBytes = 1 << 20;
+
+std::string Joined(std::span<const std::string_view> names) {
+  std::string text;
+  for (std::string_view name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+std::string CommandsText(unsigned commands) {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < CommandNames().size(); ++i) {
+    if ((commands & (1u << i)) != 0) names.push_back(CommandNames()[i]);
+  }
+  return Joined(names);
+}
+
+// The flag of this name for this command; nullptr if there is none. `elsewhere` collects the commands that do have it.
+const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& elsewhere) {
+  for (const FlagSpec& flag : FlagTable()) {
+    if (flag.name != name) continue;
+    if ((flag.commands & command) != 0) return &flag;
+    elsewhere |= flag.commands;
+  }
+  return nullptr;
+}
+
+// "--no-FLAG" of a switch: the switch's own name, else empty.
+std::string WithoutNo(std::string_view name) {
+  return name.starts_with("--no-") ? "--" + std::string(name.substr(5)) : std::string();
+}
+
+bool IsSwitch(const FlagSpec& flag) { return std::holds_alternative<bool Options::*>(flag.target); }
+
+Status UnknownFlag(const std::string& name, unsigned elsewhere, std::string_view command) {
+  if (elsewhere != 0) {
+    return InvalidArgument(name + " does not apply to " + std::string(command) + "; it belongs to: " + CommandsText(elsewhere),
+                           name);
+  }
+  return InvalidArgument(name + " is not a flag; diffserve --help lists all flags", name);
+}
+
+// Walks argv after the command: flags are collected with their values, in order.
+struct Assignment {
+  const FlagSpec* flag;
+  std::string value;
+};
+
+class ArgumentReader {
+ public:
+  ArgumentReader(const std::vector<std::string>& args, unsigned command) : args_(args), command_(command) {}
+
+  Status Read() {
+    for (next_ = 1; next_ < args_.size();) {
+      const std::string& arg = args_[next_++];
+      if (!arg.starts_with("--")) {
+        if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, 0, args_[0]);
+        if (!model_dir.empty()) {
+          return InvalidArgument("found \"" + arg + "\" after MODEL_DIR \"" + model_dir + "\"; allowed: one MODEL_DIR",
+                                 "MODEL_DIR");
+        }
+        model_dir = arg;
+      } else {
+        DS_RETURN_IF_ERROR(ReadFlag(arg));
+      }
+    }
+    return {};
+  }
+
+  std::vector<Assignment> assignments;
+  std::string model_dir, config_file;
+  bool help = false, version = false;
+
+ private:
+  Status ReadFlag(const std::string& arg) {
+    const size_t equals = arg.find('=');
+    const std::string name = arg.substr(0, equals);
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = arg.substr(equals + 1);
+    if (name == "--help") return help = true, Status();
+    if (name == "--version") return version = true, Status();
+    if (name == "--config") return TakeValue(name, value, config_file);
+
+    unsigned elsewhere = 0;
+    if (const FlagSpec* flag = FindFlag(name, command_, elsewhere)) {
+      std::string text = "true";
+      if (IsSwitch(*flag)) {
+        text = value.value_or(text);
+      } else {
+        DS_RETURN_IF_ERROR(TakeValue(name, value, text));
+      }
+      assignments.push_back({flag, std::move(text)});
+      return {};
+    }
+    const FlagSpec* positive = FindFlag(WithoutNo(name), command_, elsewhere);
+    if (positive == nullptr || !IsSwitch(*positive)) return UnknownFlag(name, elsewhere, args_[0]);
+    if (value) return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
+    assignments.push_back({positive, "false"});
+    return {};
+  }
+
+  Status TakeValue(const std::string& name, const std::optional<std::string>& inline_value, std::string& out) {
+    if (inline_value) {
+      out = *inline_value;
+    } else if (next_ < args_.size() && !args_[next_].starts_with("--")) {
+      out = args_[next_++];
+    } else {
+      return InvalidArgument(name + " needs a value", name);
+    }
+    return {};
+  }
+
+  const std::vector<std::string>& args_;
+  const unsigned command_;
+  size_t next_ = 0;
+};
+
+// A JSON value as it would stand on the command line; nullopt for one that no flag takes.
+std::optional<std::string> ValueText(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean() || value.is_number()) return value.dump();
+  if (!value.is_array() || value.empty()) return std::nullopt;
+  std::string text;
+  for (const nlohmann::json& item : value) {
+    if (!item.is_number()) return std::nullopt;
+    if (!text.empty()) text += ',';
+    text += item.dump();
+  }
+  return text;
+}
+
+// Applies the file's keys. A key of another command is passed over, so that one file can serve several commands.
+Status ApplyConfigFile(const std::string& path, unsigned command, Options& options) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return InvalidArgument("--config " + path + ": the file cannot be read", "--config");
+  std::string text(kMaxConfigFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxConfigFileBytes) {
+    return InvalidArgument("--config " + path + ": longer than " + std::to_string(kMaxConfigFileBytes) + " bytes", "--config");
+  }
+  bool too_deep = false;
+  const auto limit_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return !(too_deep |= depth > 2); };
+  const nlohmann::json root = nlohmann::json::parse(text, limit_depth, /*allow_exceptions=*/false);
+  if (too_deep || !root.is_object()) return InvalidArgument("--config " + path + ": expected one flat JSON object", "--config");
+
+  for (const auto& [key, value] : root.items()) {
+    std::string name = "--" + key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    unsigned elsewhere = 0;
+    const FlagSpec* flag = FindFlag(name, command, elsewhere);
+    if (flag == nullptr && elsewhere != 0) continue;
+    if (flag == nullptr) return InvalidArgument("--config " + path + ": " + UnknownFlag(name, 0, "").message(), name);
+    const std::optional<std::string> as_text = ValueText(value);
+    const Status status =
+        as_text ? ApplyFlag(*flag, *as_text, options)
+                : InvalidArgument(name + " is a JSON " + value.type_name() + ", allowed: " + AllowedText(*flag), name);
+    if (!status.ok()) return InvalidArgument("--config " + path + ": " + status.message(), name);
+  }
+  return {};
+}
+
+Status CheckTogether(const Options& options) {
+  if (options.model_dir.empty())
+    return InvalidArgument("MODEL_DIR is missing: diffserve " + options.command + " MODEL_DIR", "MODEL_DIR");
+  const int prompts = !options.prompt.empty() + !options.tokens.empty() + !options.tokens_file.empty();
+  if (options.command == "generate" && prompts != 1) {
+    return InvalidArgument(
+        "found " + std::to_string(prompts) + " prompts, allowed: exactly one of --prompt, --tokens, --tokens-file", "--prompt");
+  }
+  if (options.command == "logits") {
+    if (prompts != 1) {
+      return InvalidArgument("found " + std::to_string(prompts) + " prompts, allowed: exactly one of --tokens, --tokens-file",
+                             "--tokens");
+    }
+    if (options.output.empty()) return InvalidArgument("--output is missing: the .npy file to write", "--output");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Options> ParseOptions(const std::vector<std::string>& args) {
+  Options options;
+  const auto names = CommandNames();
+  const auto command = args.empty() ? names.end() : std::find(names.begin(), names.end(), args[0]);
+  if (command == names.end()) {
+    for (const std::string& arg : args) {
+      if (arg == "--help" || arg == "-h" || arg == "help") return options.command = "help", options;
+      if (arg == "--version" || arg == "version") return options.command = "version", options;
+    }
+    return InvalidArgument((args.empty() ? "a command is missing" : "\"" + args[0] + "\" is not a command") +
+                               ", allowed: " + Joined(names) + "; diffserve --help tells more",
+                           "command");
+  }
+  options.command = *command;
+  const unsigned bit = 1u << (command - names.begin());
+  ArgumentReader reader(args, bit);
+  DS_RETURN_IF_ERROR(reader.Read());
+  if (reader.help || reader.version) return options.command = reader.help ? "help" : "version", options;
+  options.model_dir = reader.model_dir;
+  if (!reader.config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
+  for (const Assignment& assignment : reader.assignments)
+    DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
+  DS_RETURN_IF_ERROR(CheckTogether(options));
+  return options;
+}
+
+Result<MemorySize> ParseMemorySize(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  const Status bad =
+      InvalidArgument("\"" + std::string(text) + "\" is not a size, allowed: bytes with suffix (2G, 512MiB) or a share (0.3)");
+  if (error != std::errc() || !std::isfinite(number) || number <= 0) return bad;
+  MemorySize size;
+  if (suffix.empty() && number <= 1) return size.share = number, size;
+  static constexpr std::pair<std::string_view, double> kSuffixes[] = {{"", 1},
+                                                                      {"K", 1e3},
+                                                                      {"M", 1e6},
+                                                                      {"G", 1e9},
+                                                                      {"T", 1e12},
+                                                                      {"KB", 1e3},
+                                                                      {"MB", 1e6},
+                                                                      {"GB", 1e9},
+                                                                      {"TB", 1e12},
+                                                                      {"KiB", 1024.0},
+                                                                      {"MiB", 1048576.0},
+                                                                      {"GiB", 1073741824.0},
+                                                                      {"TiB", 1099511627776.0}};
+  for (const auto& [name, factor] : kSuffixes) {
+    if (suffix != name) continue;
+    if (number * factor > 9e18) return bad;
+    return size.bytes = static_cast<int64_t>(number * factor), size;
+  }
+  return bad;
+}
+
+Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param) {
+  std::vector<int32_t> ids;
+  const auto is_separator = [](char c) { return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  for (size_t begin = 0; begin < text.size();) {
+    if (is_separator(text[begin])) {
+      ++begin;
+      continue;
+    }
+    size_t end = begin;
+    while (end < text.size() && !is_separator(text[end])) ++end;
+    int32_t id = 0;
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0) {
+      return InvalidArgument(std::string(param) + ": \"" + std::string(text.substr(begin, std::min<size_t>(end - begin, 40))) +
+                                 "\" is not a token id, allowed: 0..2147483647",
+                             std::string(param));
+    }
+    ids.push_back(id);
+    begin = end;
+  }
+  if (ids.empty()) return InvalidArgument(std::string(param) + ": no token id found", std::string(param));
+  return ids;
+}
+
+std::string HelpText() {
+  std::ostringstream out;
+  out << "diffserve: an inference server for Diff Transformer models\n\n"
+         "  diffserve serve MODEL_DIR     HTTP and gRPC server; one line \"ready http=... grpc=... model=...\" on stdout\n"
+         "  diffserve logits MODEL_DIR    logits of a prompt to a .npy file (--tokens or --tokens-file, --output)\n"
+         "  diffserve generate MODEL_DIR  one continuation, streamed (--prompt, --tokens or --tokens-file)\n"
+         "  diffserve bench MODEL_DIR     prefill and decode speed beside the machine's own limits\n"
+         "  diffserve inspect MODEL_DIR   family, shapes, parameters, memory; refuses what serve refuses\n\n"
+         "  --help, --version\n"
+         "  --config FILE                 JSON object with the flags' names; flags on the command line win\n"
+         "  A switch can be turned off with --no-NAME. Exit codes: 0 done, 1 cannot be served or run, 2 wrong usage.\n";
+  std::string_view group;
+  for (const FlagSpec& flag : FlagTable()) {
+    if (flag.group != group) out << "\n" << (group = flag.group) << "\n";
+    std::string left = "  " + std::string(flag.name) + (flag.value_name.empty() ? "" : " " + std::string(flag.value_name));
+    left.resize(std::max<size_t>(left.size() + 1, 32), ' ');
+    out << left << flag.help;
+    const bool free_text = flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target);
+    if (!IsSwitch(flag) && !free_text) out << "; " << AllowedText(flag);
+    const std::string fallback = DefaultText(flag);
+    if (!fallback.empty()) out << " (default " << fallback << ")";
+    out << " [" << (flag.commands == kAllCommands ? "all" : CommandsText(flag.commands)) << "]\n";
+  }
+  return out.str();
+}
+
+std::string VersionText() {
+  const Result<CpuIsa> isa = ChooseCpuIsa("auto");
+  return "diffserve " + std::string(BuildVersion()) + "\ncommit " + std::string(BuildCommit()) + "\nbackends cpu\ncpu level " +
+         (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) + "\n";
+}
+
+std::string_view BuildVersion() { return DIFFSERVE_VERSION; }
+std::string_view BuildCommit() { return DIFFSERVE_COMMIT; }
+
+}  // namespace diffserve

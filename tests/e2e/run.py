@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Runs the suite; the last line is `N passed, N failed`, with `, N skipped` if any. Arguments: test names as unittest takes them."""
+
+import sys
+import time
+import unittest
+from pathlib import Path
+
+
+class TimedResult(unittest.TextTestResult):
+    """Notes what each test file took; a test counts as failed once, however many of its cases did."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seconds, self.failed = {}, set()
+
+    def startTest(self, test):
+        super().startTest(test)
+        self._start = time.monotonic()
+
+    def stopTest(self, test):
+        name = type(test).__module__
+        self.seconds[name] = self.seconds.get(name, 0) + time.monotonic() - self._start
+        super().stopTest(test)
+
+
+def main() -> int:
+    sys.path.insert(0, str(Path(__file__).parent))
+    if len(sys.argv) > 1:
+        suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])
+    else:
+        suite = unittest.defaultTestLoader.discover(str(Path(__file__).parent))
+    result = unittest.TextTestRunner(sys.stdout, resultclass=TimedResult, verbosity=2).run(suite)
+    for name, seconds in sorted(result.seconds.items(), key=lambda item: -item[1]):
+        print(f"{seconds:7.1f} s  {name}")
+    failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
+    failed |= {test.id() for test in result.unexpectedSuccesses}
+    skipped = len(result.skipped)
+    print(f"{result.testsRun - len(failed) - skipped} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed or not result.testsRun else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Starts the built server on free ports, reads its ready line, and stops it the way an operator would."""
+
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import tiny_model
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve"))
+DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 30
+
+
+def eventually(condition, what: str, timeout_s: float = 10) -> None:
+    """Waits until condition() holds; what the server does at once is seen at once."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout_s} s: {what}")
+        time.sleep(0.01)
+
+
+class Response:
+    def __init__(self, status: int, headers: dict[str, str], body: bytes):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict:
+        return self.json()["error"]
+
+
+class ServerProcess:
+    """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
+
+    def __init__(self, *flags, model: Path | None = None):
+        self.model = model or tiny_model.directory()
+        self.flags = [str(flag) for flag in flags]
+        self.code = None
+
+    def __enter__(self):
+        self._stderr = tempfile.TemporaryFile()
+        command = [BINARY, "serve", self.model, "--port", "0", "--grpc-port", "0", *self.flags]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._stderr)
+        line = self._first_line()
+        match = re.fullmatch(r"ready http=127\.0\.0\.1:(\d+) grpc=127\.0\.0\.1:(\d+) model=(\S+)\n", line)
+        if not match:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"no ready line but {line!r}\n{self.stderr()[-4000:]}")
+        self.port, self.grpc_port, self.name = int(match[1]), int(match[2]), match[3]
+        self.url, self.grpc_address = f"http://127.0.0.1:{self.port}", f"127.0.0.1:{self.grpc_port}"
+        return self
+
+    def _first_line(self) -> str:
+        end, line = time.monotonic() + START_TIMEOUT_S, b""
+        while not line.endswith(b"\n") and (left := end - time.monotonic()) > 0:
+            if select.select([self.process.stdout], [], [], left)[0]:
+                byte = os.read(self.process.stdout.fileno(), 1)
+                if not byte:
+                    break
+                line += byte
+        return line.decode()
+
+    def __exit__(self, kind, *_):
+        code = self.stop()
+        if kind is None and code != 0:
+            raise AssertionError(f"exit code {code}\n{self.stderr()[-4000:]}")
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        if self.code is None:
+            try:
+                self.code = self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"still running {timeout_s} s after SIGTERM\n{self.stderr()[-4000:]}") from None
+            finally:
+                self.process.stdout.close()
+        return self.code
+
+    def stop(self) -> int:
+        if self.code is None and self.process.poll() is None:
+            self.terminate()
+        return self.wait()
+
+    def stderr(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
+
+    def request(self, method: str, path: str, body=None, headers: dict | None = None, timeout_s: float = 60) -> Response:
+        """One HTTP request on a connection of its own; `body` may be bytes or something to write as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **options) -> Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, body, **options) -> Response:
+        return self.request("POST", path, body, **options)
+
+    def metrics(self) -> dict[str, float]:
+        """Each sample of /metrics by its name with labels."""
+        samples = {}
+        for line in self.get("/metrics").body.decode().splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                samples[name] = float(value)
+        return samples
+
+    def metric(self, name: str, **labels) -> float:
+        """The sum over the samples of `name` that carry `labels`."""
+        found = [value for sample, value in self.metrics().items()
+                 if sample.partition("{")[0] == name and all(f'{k}="{v}"' in sample for k, v in labels.items())]
+        if not found:
+            raise AssertionError(f"/metrics has no {name} {labels}")
+        return sum(found)
+
+    def pages_used(self) -> float:
+        return self.metric("diffserve_kv_pages", state="used")
+
+    def wait_until_idle(self) -> None:
+        eventually(lambda: self.pages_used() == 0, "pages of all sequences free or cached")
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads so far, in steps of a clock tick (10 ms)."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,86 @@
+"""The same request gives the same bits whoever shares the batch, however it is cut into steps and whatever is cached."""
+
+import functools
+import random
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from grpc_client import channel, collect, generate_request, pb, pb_grpc
+from server_process import ServerProcess
+from tiny_model import BOS_ID, FIRST_BYTE_ID, VOCAB_SIZE
+
+MAX_TOKENS = 56
+PAGE_BYTES = 2 * 16 * 64 * 4  # layers, slots, floats of K1 | K2 | V of the one group, bytes
+
+
+def prompts() -> list[list[int]]:
+    """16 prompts of 1 to 100 tokens; some share their beginning up to, into and beyond a page."""
+    rng = random.Random(5)
+    shared = [rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE) for _ in range(80)]
+    lengths = [0, 14, 15, 16, 30, 47, 48, 63, 64, 80]
+    result = [[BOS_ID, *shared[:length], rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE)] for length in lengths]
+    result += [[rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE) for _ in range(length)] for length in (1, 7, 33, 70, 100)]
+    return result + [result[9]]
+
+
+def run_all(server, at_once: bool, rounds: int = 1) -> list:
+    """The exact answers to all prompts, greedy ones and a seeded draw of each in turn."""
+    def ask(stub, index, ids):
+        request = generate_request(ids, MAX_TOKENS, logprobs=3, prompt_logprobs=0 if index % 4 == 3 else None)
+        if index % 5 == 4:
+            request.sampling.MergeFrom(pb.SamplingParams(temperature=0.8, top_p=0.9, seed=index, n=2))
+        answer = collect(stub.Generate(request))
+        return answer.exact(), [(t.chosen.id, t.chosen.logprob) for t in answer.prompt_logprobs]
+    with channel(server) as connection, ThreadPoolExecutor(16 if at_once else 1) as pool:
+        stub = pb_grpc.InferenceStub(connection)
+        answers = [list(pool.map(functools.partial(ask, stub), range(16), prompts())) for _ in range(rounds)]
+    for again in answers[1:]:
+        if again != answers[0]:
+            raise AssertionError("the second round differs from the first")
+    return answers[0]
+
+
+class BitExactnessTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with ServerProcess("--no-enable-prefix-caching", "--threads", 1) as server:
+            cls.expected = run_all(server, at_once=False)
+
+    def check(self, *flags, at_once=True, rounds=2):
+        with ServerProcess(*flags) as server:
+            answers = run_all(server, at_once, rounds)
+            for index, (mine, expected) in enumerate(zip(answers, self.expected, strict=True)):
+                self.assertEqual(mine, expected, f"prompt {index} with {flags}")
+            server.wait_until_idle()
+            return server.metrics()
+
+    def test_the_expectation_is_not_trivial(self):
+        self.assertGreaterEqual(len({str(answer) for answer in self.expected}), 15)
+        for choices, _ in self.expected:
+            for _, ids, _ in choices:
+                self.assertEqual(len(ids), MAX_TOKENS)
+
+    def test_all_at_once(self):
+        self.check("--no-enable-prefix-caching")
+
+    def test_alone_with_two_threads_and_prefix_hits(self):
+        metrics = self.check("--threads", 2, at_once=False)
+        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"], 500)
+
+    def test_at_once_with_prefix_hits(self):
+        self.check()
+
+    def test_in_small_chunks(self):
+        self.check("--max-num-batched-tokens", 32, "--threads", 2)
+
+    def test_one_sequence_at_a_time(self):
+        self.check("--max-num-seqs", 1)
+
+    def test_through_preemptions(self):
+        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", 20 * PAGE_BYTES, "--no-enable-prefix-caching")
+        self.assertGreater(metrics["diffserve_preemptions_total"], 0)
+        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", 20 * PAGE_BYTES, "--max-num-batched-tokens", 48)
+        self.assertGreater(metrics["diffserve_preemptions_total"], 0)
+
+    def test_with_larger_pages(self):
+        self.check("--page-size", 64)

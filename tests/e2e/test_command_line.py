@@ -1,0 +1,189 @@
+"""The commands: help, version, wrong flags, generate, logits, inspect and bench, as scripts use them."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import tiny_model
+from server_process import BINARY, ServerProcess
+from tiny_model import BOS_ID, EOS_ID, VOCAB_SIZE, encode
+
+PROMPT = [BOS_ID, *encode("a prompt of some length for the logits")]
+COMMANDS = ("serve", "logits", "generate", "bench", "inspect")
+
+
+def run(*arguments, timeout_s=60) -> subprocess.CompletedProcess:
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
+
+
+class UsageTest(unittest.TestCase):
+    def test_help_lists_all_commands_and_flags_with_defaults(self):
+        for arguments in (("--help",), ("serve", "--help")):
+            result = run(*arguments)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            for word in COMMANDS + ("--port", "8000", "--max-num-batched-tokens", "2048", "--page-size", "--api-key-file", "--cpu-isa"):
+                self.assertIn(word, result.stdout)
+
+    def test_version_tells_version_commit_backends_and_cpu_level(self):
+        result = run("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"\b\d+\.\d+\.\d+\b")
+        self.assertRegex(result.stdout, r"cpu")
+        self.assertRegex(result.stdout, r"avx2|avx512")
+
+    def test_wrong_usage_is_exit_code_2_and_names_the_flag(self):
+        model = tiny_model.directory()
+        for arguments, words in (
+            ((), ("serve",)),
+            (("launch", model), ("launch",)),
+            (("serve",), ("MODEL_DIR",)),
+            (("serve", model, "--prot", "8000"), ("--prot",)),
+            (("serve", model, "--port", "70000"), ("--port", "70000", "65535")),
+            (("serve", model, "--port", "-1"), ("--port", "-1")),
+            (("serve", model, "--port", "80a"), ("--port", "80a")),
+            (("serve", model, "--port"), ("--port",)),
+            (("serve", model, "--page-size", "20"), ("--page-size", "20", "16")),
+            (("serve", model, "--dtype", "float8"), ("--dtype", "float8", "bfloat16")),
+            (("serve", model, "--device", "cuda"), ("--device", "cuda")),
+            (("serve", model, "--cpu-isa", "mmx"), ("--cpu-isa", "mmx", "avx2")),
+            (("serve", model, "--kv-cache-memory", "lots"), ("--kv-cache-memory", "lots")),
+            (("serve", model, "--max-num-seqs", "0"), ("--max-num-seqs", "0")),
+            (("serve", model, "--no-port"), ("--no-port",)),
+            (("serve", model, "--config", "/nonexistent.json"), ("--config", "/nonexistent.json")),
+            (("serve", model, "extra"), ("extra",)),
+            (("generate", model, "--prompt", "x", "--temperature", "-1"), ("--temperature", "-1")),
+            (("generate", model, "--prompt", "x", "--port", "1"), ("--port",)),
+            (("generate", model), ("--prompt",)),
+            (("logits", model, "--tokens", "1,x", "--output", "/tmp/x.npy"), ("--tokens",)),
+            (("logits", model, "--tokens", "1,2"), ("--output",)),
+        ):
+            with self.subTest(arguments=arguments[:1] + arguments[2:]):
+                result = run(*arguments)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.stdout, "")
+                for word in words:
+                    self.assertIn(word, result.stderr)
+                self.assertLess(len(result.stderr.splitlines()), 4)
+
+    def test_a_config_file_sets_flags_and_the_command_line_wins(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder) / "serve.json"
+            config.write_text(json.dumps({"served_model_name": "from-file", "max-num-seqs": 3, "enable_prefix_caching": False}))
+            with ServerProcess("--config", config) as server:
+                self.assertEqual(server.name, "from-file")
+            with ServerProcess("--config", config, "--served-model-name", "from-flag") as server:
+                self.assertEqual(server.name, "from-flag")
+            config.write_text(json.dumps({"prot": 1}))
+            result = run("serve", tiny_model.directory(), "--config", config)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("prot", result.stderr)
+
+
+class GenerateTest(unittest.TestCase):
+    def test_json_has_ids_text_reason_and_timings(self):
+        result = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 12, "--ignore-eos", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        answer = json.loads(result.stdout)
+        self.assertLessEqual({"prompt_token_ids", "token_ids", "text", "finish_reason", "timings"}, set(answer))
+        self.assertEqual(answer["prompt_token_ids"], [BOS_ID, *encode("abc")])
+        self.assertEqual((len(answer["token_ids"]), answer["finish_reason"]), (12, "length"))
+        self.assertTrue(answer["timings"])
+
+    def test_the_terminal_and_the_server_say_the_same(self):
+        plain = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 20, "--ignore-eos")
+        with ServerProcess() as server:
+            body = {"prompt": "abc", "max_tokens": 20, "temperature": 0, "ignore_eos": True}
+            text = server.post("/v1/completions", body).json()["choices"][0]["text"]
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertEqual(plain.stdout.rstrip("\n"), text.rstrip("\n"))
+
+    def test_ids_come_from_the_flag_or_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "ids.txt"
+            path.write_text(" ".join(map(str, PROMPT)) + "\n")
+            answers = [json.loads(run("generate", tiny_model.directory(), *source, "--max-tokens", 8, "--json").stdout)
+                       for source in (("--tokens", ",".join(map(str, PROMPT))), ("--tokens-file", path))]
+        self.assertEqual(answers[0]["token_ids"], answers[1]["token_ids"])
+        self.assertEqual(answers[0]["prompt_token_ids"], PROMPT)
+
+    def test_sampling_is_seeded(self):
+        def draw(seed):
+            flags = ("--prompt", "abc", "--max-tokens", 16, "--temperature", 1, "--seed", seed, "--ignore-eos", "--json")
+            return json.loads(run("generate", tiny_model.directory(), *flags).stdout)["token_ids"]
+        self.assertEqual(draw(1), draw(1))
+        self.assertNotEqual(draw(1), draw(2))
+
+    def test_the_end_token_ends_the_text(self):
+        flags = ("--prompt", "x", "--max-tokens", 60, "--json")  # a continuation that has the end token in it
+        on = json.loads(run("generate", tiny_model.directory(), *flags, "--ignore-eos").stdout)
+        self.assertIn(EOS_ID, on["token_ids"])
+        end = on["token_ids"].index(EOS_ID)
+        stopped = json.loads(run("generate", tiny_model.directory(), *flags).stdout)
+        self.assertEqual(stopped["finish_reason"], "stop")
+        self.assertEqual([i for i in stopped["token_ids"] if i != EOS_ID], on["token_ids"][:end])
+
+    def test_what_does_not_fit_is_exit_code_1(self):
+        result = run("generate", tiny_model.directory(), "--tokens", "267", "--max-tokens", 2)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("267", result.stderr)
+
+
+class LogitsTest(unittest.TestCase):
+    def logits(self, ids, *flags) -> np.ndarray:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "logits.npy"
+            result = run("logits", tiny_model.directory(), "--tokens", ",".join(map(str, ids)), "--output", path, *flags)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return np.load(path)
+
+    def test_logits_are_float32_rows_of_the_vocabulary_whatever_the_chunks(self):
+        whole = self.logits(PROMPT)
+        self.assertEqual((whole.dtype, whole.shape), (np.dtype("float32"), (len(PROMPT), VOCAB_SIZE)))
+        for chunk in (1, 7, 16):
+            np.testing.assert_array_equal(self.logits(PROMPT, "--chunk", chunk), whole)
+        np.testing.assert_array_equal(self.logits(PROMPT[:10]), whole[:10])
+
+    def test_greedy_tokens_are_the_largest_logits(self):
+        flags = ("--tokens", ",".join(map(str, PROMPT)), "--max-tokens", 20, "--ignore-eos", "--json")
+        generated = json.loads(run("generate", tiny_model.directory(), *flags).stdout)["token_ids"]
+        rows = self.logits(PROMPT + generated)
+        self.assertEqual(rows.argmax(axis=1)[len(PROMPT) - 1:-1].tolist(), generated)
+        self.assertEqual(len(generated), 20)
+
+    def test_served_log_probabilities_are_their_log_softmax(self):
+        rows = self.logits(PROMPT).astype(np.float64)
+        expected = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+        with ServerProcess() as server:
+            body = {"prompt": PROMPT, "max_tokens": 0, "echo": True, "logprobs": 5}
+            scored = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]
+        for position in range(1, len(PROMPT)):
+            self.assertAlmostEqual(scored["token_logprobs"][position], expected[position - 1, PROMPT[position]], places=4)
+            best = sorted(expected[position - 1], reverse=True)[:5]
+            served = sorted(scored["top_logprobs"][position].values(), reverse=True)[:5]
+            np.testing.assert_allclose(served, best[:len(served)], atol=1e-4)
+
+
+class InspectTest(unittest.TestCase):
+    def test_it_tells_family_shapes_parameters_and_memory(self):
+        result = run("inspect", tiny_model.directory())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        count = sum(tensor.size for tensor in tiny_model.weights(tiny_model.CONFIG).values())
+        for word in ("diffllama", str(VOCAB_SIZE), str(tiny_model.MAX_MODEL_LEN), "float32"):
+            self.assertIn(word, result.stdout)
+        self.assertIn(str(count), result.stdout.replace(",", "").replace(" ", ""))
+
+
+class BenchTest(unittest.TestCase):
+    def test_a_model_of_random_weights_is_measured_as_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps(tiny_model.CONFIG))
+            flags = ("--load-format", "dummy", "--prompt", "16", "--generate", 4, "--depth", "0,32", "--batch", "1,2", "--repeat", 2)
+            result = run("bench", folder, *flags, "--json", timeout_s=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        text = json.dumps(json.loads(result.stdout))
+        for word in ("prefill", "decode", "median"):
+            self.assertIn(word, text)

@@ -1,0 +1,85 @@
+"""A request whose logits are not finite ends with an error; the others' bits, the cache and later requests know nothing of it."""
+
+import json
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+import tiny_model
+from grpc_client import channel, collect, generate_request, pb_grpc
+from server_process import ServerProcess
+from tiny_model import BOS_ID, encode
+
+SMALL_POOL = ("--max-model-len", 128, "--kv-cache-memory", 24 * 8192, "--max-num-batched-tokens", 64)
+GOOD = [[BOS_ID, *encode("clean prompt %d " % i * (i + 1))] for i in range(6)]
+
+
+def poisoned_model(parent: Path, token: int) -> Path:
+    """The tiny model with an infinite embedding for one token."""
+    folder = tiny_model.write(parent / "tiny")
+    tensors = tiny_model.weights(tiny_model.CONFIG)
+    tensors["model.embed_tokens.weight"][token, :] = np.inf
+    (folder / "model.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
+    return folder
+
+
+class CorruptedRequestTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        parent = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        with ServerProcess(*SMALL_POOL) as clean, channel(clean) as connection:
+            cls.expected = [cls.answer(pb_grpc.InferenceStub(connection), ids) for ids in GOOD]
+        generated = {token for answer in cls.expected for _, ids, _ in answer for token in ids}
+        cls.poison = next(token for token in encode("~}|{_^`@") if token not in generated)
+        cls.server = cls.enterClassContext(ServerProcess(*SMALL_POOL, model=poisoned_model(parent, cls.poison)))
+        cls.stub = pb_grpc.InferenceStub(cls.enterClassContext(channel(cls.server)))
+
+    @staticmethod
+    def answer(stub, ids):
+        return collect(stub.Generate(generate_request(ids, 20, logprobs=2))).exact()
+
+    def expect_error(self, ids, **fields):
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(self.stub.Generate(generate_request(ids, 20, **fields)))
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.INTERNAL)
+
+    def test_the_others_in_the_batch_keep_their_bits(self):
+        before = self.server.metric("diffserve_requests_corrupted_total")
+        bad = [[*ids, self.poison, *encode("tail")] for ids in GOOD] + [[self.poison], [self.poison] * 100]
+        with ThreadPoolExecutor(16) as pool:
+            errors = [pool.submit(self.expect_error, ids) for ids in bad]
+            answers = [pool.submit(self.answer, self.stub, ids) for ids in GOOD * 3]
+            for error in errors:
+                error.result()
+            self.assertEqual([answer.result() for answer in answers], self.expected * 3)
+        self.assertEqual(self.server.metric("diffserve_requests_corrupted_total"), before + len(bad))
+        self.server.wait_until_idle()
+
+    def test_pages_that_held_it_are_as_good_as_new(self):
+        for _ in range(8):  # more than the pool holds
+            self.expect_error([self.poison] * 90)
+        for ids, expected in zip(GOOD, self.expected):
+            self.assertEqual(self.answer(self.stub, ids), expected)
+
+    def test_it_is_not_cached(self):
+        for _ in range(2):
+            self.expect_error([*GOOD[5], self.poison, *encode("x" * 10)])
+        self.assertEqual(self.answer(self.stub, GOOD[5]), self.expected[5])
+
+    def test_scores_of_its_prompt_are_an_error_too(self):
+        self.expect_error([*encode("abc"), self.poison, *encode("abc")], prompt_logprobs=1)
+
+    def test_over_http_it_is_a_server_error_or_an_error_event(self):
+        body = {"prompt": [*encode("abc"), self.poison], "max_tokens": 5}
+        response = self.server.post("/v1/completions", body)
+        self.assertEqual((response.status, response.error["type"]), (500, "server_error"))
+        streamed = self.server.post("/v1/completions", body | {"stream": True})
+        if streamed.status == 200:
+            last = streamed.body.decode().strip().split("\n\n")[-1]
+            self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["type"], "server_error")
+        else:
+            self.assertEqual((streamed.status, streamed.error["type"]), (500, "server_error"))

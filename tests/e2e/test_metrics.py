@@ -1,0 +1,93 @@
+"""/metrics: the names that dashboards and routers read, and that they move with the work."""
+
+import re
+import shutil
+import subprocess
+import unittest
+
+from server_process import ServerProcess
+
+REQUIRED = """
+diffserve_requests_running diffserve_requests_waiting diffserve_waiting_tokens diffserve_kv_pages diffserve_layer_lambda
+diffserve_prompt_tokens_total diffserve_generation_tokens_total diffserve_requests_finished_total diffserve_requests_refused_total
+diffserve_preemptions_total diffserve_prefix_query_tokens_total diffserve_prefix_hit_tokens_total
+diffserve_prefix_misses_total diffserve_time_to_first_token_seconds diffserve_inter_token_seconds
+diffserve_queue_seconds diffserve_step_phase_seconds diffserve_step_rows diffserve_build_info
+vllm:num_requests_running vllm:num_requests_waiting vllm:kv_cache_usage_perc vllm:prompt_tokens_total vllm:generation_tokens_total
+vllm:request_success_total vllm:num_preemptions_total vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total
+vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds vllm:e2e_request_latency_seconds vllm:request_queue_time_seconds
+vllm:request_prompt_tokens vllm:request_generation_tokens vllm:cache_config_info vllm:lora_requests_info
+""".split()
+
+
+def setUpModule():
+    global server
+    server = unittest.enterModuleContext(ServerProcess())
+
+
+class MetricsTest(unittest.TestCase):
+    def text(self) -> str:
+        response = server.get("/metrics")
+        self.assertEqual(response.status, 200)
+        self.assertTrue(response.headers["content-type"].startswith("text/plain"))
+        return response.body.decode()
+
+    def test_promtool_has_no_complaint(self):
+        if not shutil.which("promtool"):
+            self.skipTest("promtool (Debian package prometheus) is not installed")
+        server.post("/v1/completions", {"prompt": "x", "max_tokens": 3})
+        checked = subprocess.run(["promtool", "check", "metrics"], input=self.text(), capture_output=True, text=True, timeout=30)
+        # promtool's lint dislikes colons in names; vLLM's names have one and are the point of having them.
+        complaints = [line for line in (checked.stdout + checked.stderr).splitlines() if not line.startswith("vllm:")]
+        self.assertEqual(complaints, [])
+
+    def test_the_promised_names_are_there_with_help_and_type(self):
+        text = self.text()
+        names = set(re.findall(r"^# TYPE (\S+) ", text, re.M)) & set(re.findall(r"^# HELP (\S+) \S", text, re.M))
+        self.assertEqual([name for name in REQUIRED if name not in names], [])
+
+    def test_histograms_start_at_a_tenth_of_a_millisecond(self):
+        for name in ("diffserve_time_to_first_token_seconds", "diffserve_inter_token_seconds", "diffserve_step_phase_seconds"):
+            bounds = {float(bound) for bound in re.findall(rf'^{name}_bucket{{[^}}]*le="([^"+]+)"', self.text(), re.M)}
+            self.assertEqual(min(bounds), 0.0001)
+
+    def test_counters_move_by_exactly_the_work(self):
+        before = server.metrics()
+        prompt = "counted " * 8  # 64 tokens and BOS
+        for _ in range(2):
+            usage = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 10, "ignore_eos": True}).json()["usage"]
+        server.post("/v1/completions", {"prompt": "abc", "max_tokens": 5, "logit_bias": {"1": 100}})
+        after = server.metrics()
+
+        def moved(name, **labels):
+            pick = [sample for sample in after if sample.partition("{")[0] == name and
+                    all(f'{k}="{v}"' in sample for k, v in labels.items())]
+            self.assertTrue(pick, name)
+            return sum(after[sample] - before.get(sample, 0) for sample in pick)
+        self.assertEqual(usage["prompt_tokens"], 65)
+        self.assertEqual(moved("diffserve_prompt_tokens_total"), 65 + 65 + 4)
+        self.assertEqual(moved("vllm:prompt_tokens_total"), 65 + 65 + 4)
+        self.assertEqual(moved("diffserve_generation_tokens_total"), 21)
+        self.assertEqual(moved("diffserve_requests_finished_total", reason="length"), 2)
+        self.assertEqual(moved("diffserve_requests_finished_total", reason="stop"), 1)
+        self.assertEqual(moved("diffserve_prefix_hit_tokens_total"), 64)
+        self.assertEqual(moved("diffserve_time_to_first_token_seconds_count"), 3)
+        self.assertEqual(moved("diffserve_inter_token_seconds_count"), 9 + 9)
+        self.assertEqual(moved("vllm:request_success_total"), 3)
+
+    def test_pages_are_free_cached_or_used(self):
+        server.post("/v1/completions", {"prompt": "pages " * 20, "max_tokens": 4})
+        by_state = {state: server.metric("diffserve_kv_pages", state=state) for state in ("free", "cached", "used")}
+        self.assertEqual(by_state["used"], 0)
+        self.assertGreater(by_state["cached"], 0)
+        self.assertEqual(sum(by_state.values()), server.metric("diffserve_kv_pages"))
+        self.assertEqual(server.metric("vllm:kv_cache_usage_perc"), 0)
+
+    def test_each_layer_tells_its_lambda(self):
+        for layer in (0, 1):
+            self.assertTrue(-2 < server.metric("diffserve_layer_lambda", layer=layer) < 2)
+
+    def test_refusals_are_counted_by_reason(self):
+        before = server.metric("diffserve_requests_refused_total", reason="too_long")
+        self.assertEqual(server.post("/v1/completions", {"prompt": "xx", "max_tokens": 8191}).status, 400)
+        self.assertEqual(server.metric("diffserve_requests_refused_total", reason="too_long"), before + 1)

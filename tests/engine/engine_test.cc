@@ -1,0 +1,404 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/testing/fake_executor.h"
+
+namespace diffserve {
+namespace {
+
+using testing::FakeExecutor;
+
+EngineOptions SmallOptions() {
+  EngineOptions options;
+  options.page_size = 4;
+  options.num_pages = 64;
+  options.max_model_len = 128;
+  options.max_num_seqs = 8;
+  options.max_num_batched_tokens = 32;
+  return options;
+}
+
+Request MakeRequest(RequestId id, int prompt_tokens = 5, int max_tokens = 7) {
+  Request request;
+  request.id = id;
+  for (int i = 0; i < prompt_tokens; ++i) request.prompt.push_back(static_cast<int32_t>((id * 7 + i * 13) % 250));
+  request.max_tokens = max_tokens;
+  request.sampling.seed = id;
+  return request;
+}
+
+// Collects the events of an engine. Thread-safe.
+class Events {
+ public:
+  Engine::EventSink sink() {
+    return [this](TokenEvent event) {
+      std::lock_guard lock(mutex_);
+      Outcome& outcome = outcomes_[event.request];
+      EXPECT_EQ(outcome.terminal_events, 0) << "nothing comes after the terminal event";
+      outcome.tokens.insert(outcome.tokens.end(), event.tokens.begin(), event.tokens.end());
+      if (event.finish != FinishReason::kNone) {
+        ++outcome.terminal_events;
+        outcome.finish = event.finish;
+        outcome.error = event.error;
+        ++ended_;
+      }
+      changed_.notify_all();
+    };
+  }
+  struct Outcome {
+    std::vector<int32_t> tokens;
+    int terminal_events = 0;
+    FinishReason finish = FinishReason::kNone;
+    Status error;
+  };
+  void WaitForEnded(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ >= count; });
+  }
+  Outcome Of(RequestId request) {
+    std::lock_guard lock(mutex_);
+    return outcomes_[request];
+  }
+  size_t ended() {
+    std::lock_guard lock(mutex_);
+    return ended_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Outcome> outcomes_;
+  size_t ended_ = 0;
+};
+
+using std::chrono::steady_clock;
+
+// Sleeps until another thread opens it: to hold the engine in a step.
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void Pass() {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void WaitForArrival() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return arrived_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int arrived_ = 0;
+};
+
+std::unique_ptr<FakeExecutor> GatedExecutor(const EngineOptions& options, Gate& gate) {
+  FakeExecutor::Options fake;
+  fake.on_collect = [&gate](const StepPlan&) { gate.Pass(); };
+  return std::make_unique<FakeExecutor>(options, std::move(fake));
+}
+
+TEST(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
+  events.WaitForEnded(1);
+  EXPECT_EQ(events.Of(1).tokens, FakeExecutor::Continue(MakeRequest(1)));
+  EXPECT_EQ(events.Of(1).finish, FinishReason::kLength);
+}
+
+TEST(EngineTest, WhoeverHasSeenAnEventFindsItCounted) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  ASSERT_TRUE(engine.Submit(MakeRequest(1, 9, 7)).ok());
+  events.WaitForEnded(1);
+  const EngineStats stats = engine.Snapshot();
+  EXPECT_EQ(stats.steps, 7u);
+  EXPECT_EQ(stats.prompt_tokens, 9u);
+  EXPECT_EQ(stats.generation_tokens, 7u);
+  EXPECT_EQ(stats.finished_length, 1u);
+  EXPECT_EQ(stats.running, 0);
+  EXPECT_EQ(stats.waiting, 0);
+  EXPECT_EQ(stats.pages_used, 0);
+  EXPECT_EQ(stats.pages_total, options.num_pages);
+  EXPECT_EQ(stats.prefix_misses[static_cast<size_t>(MissReason::kNoPrefix)], 1u);
+  const auto count = [](const auto& histogram) {
+    uint64_t sum = 0;
+    for (uint64_t bucket : histogram.counts) sum += bucket;
+    return sum;
+  };
+  EXPECT_EQ(count(stats.queue_seconds), 1u);
+  EXPECT_EQ(count(stats.time_to_first_token_seconds), 1u);
+  EXPECT_EQ(count(stats.inter_token_seconds), 6u);
+  EXPECT_EQ(count(stats.e2e_seconds), 1u);
+  EXPECT_EQ(count(stats.prefill_seconds), 1u);
+  EXPECT_EQ(count(stats.decode_seconds), 1u);
+  EXPECT_EQ(count(stats.execute_seconds), 7u);
+  EXPECT_EQ(stats.step_rows.sum, 9 + 6);
+}
+
+TEST(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
+  Events events;
+  EngineOptions options = SmallOptions();
+  options.num_pages = 24;  // preemptions happen
+  options.max_model_len = 96;
+  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  constexpr int kThreads = 6, kEach = 40;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const RequestId id = static_cast<RequestId>(t * kEach + i + 1);
+        EXPECT_TRUE(engine.Submit(MakeRequest(id, 1 + i % 20, 1 + i % 13)).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  events.WaitForEnded(kThreads * kEach);
+  for (int t = 0; t < kThreads; ++t) {
+    for (int i = 0; i < kEach; ++i) {
+      const RequestId id = static_cast<RequestId>(t * kEach + i + 1);
+      EXPECT_EQ(events.Of(id).tokens, FakeExecutor::Continue(MakeRequest(id, 1 + i % 20, 1 + i % 13)));
+    }
+  }
+  EXPECT_EQ(engine.Snapshot().pages_used, 0);
+}
+
+TEST(EngineTest, ACancelStormLeavesNothingBehind) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  constexpr int kThreads = 4, kEach = 50;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const RequestId id = static_cast<RequestId>(t * kEach + i + 1);
+        EXPECT_TRUE(engine.Submit(MakeRequest(id, 10, 50)).ok());
+        if (i % 3 != 0) engine.Cancel(id);
+        engine.Cancel(id);
+        engine.Cancel(id / 2);
+        engine.Cancel(id + 1000000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  events.WaitForEnded(kThreads * kEach);
+  const EngineStats stats = engine.Snapshot();
+  EXPECT_EQ(stats.finished_cancelled + stats.finished_length, static_cast<uint64_t>(kThreads * kEach));
+  EXPECT_EQ(stats.pages_used, 0);
+  EXPECT_EQ(stats.waiting, 0);
+  EXPECT_EQ(stats.waiting_tokens, 0);
+}
+
+TEST(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
+  Events events;
+  Gate gate;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
+  gate.WaitForArrival();
+  engine.Cancel(1);
+  gate.Open();
+  events.WaitForEnded(1);
+  EXPECT_EQ(events.Of(1).finish, FinishReason::kCancelled);
+  EXPECT_LE(events.Of(1).tokens.size(), 1u);
+  EXPECT_EQ(engine.Snapshot().steps, 1u);
+  EXPECT_EQ(engine.Snapshot().pages_used, 0);
+}
+
+TEST(EngineTest, ACancellationForAStopStringCountsAsStop) {
+  Events events;
+  Gate gate;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
+  gate.WaitForArrival();
+  engine.Cancel(1, FinishReason::kStop);
+  engine.Cancel(1);
+  gate.Open();
+  events.WaitForEnded(1);
+  EXPECT_EQ(events.Of(1).finish, FinishReason::kStop);
+  EXPECT_EQ(engine.Snapshot().finished_stop, 1u);
+  EXPECT_EQ(engine.Snapshot().finished_cancelled, 0u);
+}
+
+TEST(EngineTest, TooMuchWaitingIsRefused) {
+  Events events;
+  Gate gate;
+  EngineOptions options = SmallOptions();
+  options.max_num_seqs = 1;
+  options.max_waiting_requests = 3;
+  options.max_waiting_tokens = 40;
+  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 2)).ok());
+  gate.WaitForArrival();  // it runs, but counts until its first step is over: two more may wait
+  ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
+  const Status too_many_tokens = engine.Submit(MakeRequest(3, 21, 2));
+  EXPECT_EQ(too_many_tokens.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(too_many_tokens.message(), "20 prompt tokens wait already, the limit is 40; retry later");
+  ASSERT_TRUE(engine.Submit(MakeRequest(4, 20, 2)).ok());
+  const Status too_many = engine.Submit(MakeRequest(5, 1, 2));
+  EXPECT_EQ(too_many.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(too_many.message(), "3 requests wait already, the limit is 3; retry later");
+  const EngineStats stats = engine.Snapshot();
+  EXPECT_EQ(stats.refused[static_cast<size_t>(RefusalReason::kTokensFull)], 1u);
+  EXPECT_EQ(stats.refused[static_cast<size_t>(RefusalReason::kQueueFull)], 1u);
+  EXPECT_EQ(stats.waiting, 3);
+  EXPECT_EQ(stats.waiting_tokens, 40);
+  gate.Open();
+  events.WaitForEnded(3);
+  EXPECT_EQ(engine.Snapshot().waiting, 0);
+  ASSERT_TRUE(engine.Submit(MakeRequest(6, 60, 2)).ok()) << "more than the limit by itself, but nothing waits";
+  events.WaitForEnded(4);
+}
+
+TEST(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  const Status status = engine.Submit(MakeRequest(1, 100, 100));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.param(), "max_tokens");
+  EXPECT_EQ(engine.Snapshot().refused[static_cast<size_t>(RefusalReason::kTooLong)], 1u);
+}
+
+TEST(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
+  Events events;
+  Gate gate;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
+  std::thread drain([&] { engine.Drain(steady_clock::now() + std::chrono::hours(1)); });
+  while (!engine.Snapshot().draining) std::this_thread::yield();
+  EXPECT_EQ(engine.Submit(MakeRequest(21)).code(), StatusCode::kUnavailable);
+  gate.Open();
+  drain.join();
+  EXPECT_EQ(events.ended(), 20u);
+  for (RequestId id = 1; id <= 20; ++id) EXPECT_EQ(events.Of(id).finish, FinishReason::kLength);
+  EXPECT_EQ(engine.Snapshot().refused[static_cast<size_t>(RefusalReason::kDraining)], 1u);
+}
+
+TEST(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
+  Events events;
+  Gate gate;
+  EngineOptions options = SmallOptions();
+  options.drain_grace_ms = 0;
+  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  for (RequestId id = 1; id <= 12; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id, 5, 100)).ok());
+  gate.WaitForArrival();
+  engine.Drain(steady_clock::now());  // returns although the step hangs
+  EXPECT_EQ(events.ended(), 0u);
+  gate.Open();
+  events.WaitForEnded(12);
+  for (RequestId id = 1; id <= 12; ++id) {
+    EXPECT_EQ(events.Of(id).finish, FinishReason::kError);
+    EXPECT_EQ(events.Of(id).error.code(), StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(engine.Snapshot().steps, 1u);
+  EXPECT_EQ(engine.Snapshot().pages_used, 0);
+}
+
+TEST(EngineTest, DestructionCancelsWhatIsLeft) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  {
+    Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+    for (RequestId id = 1; id <= 30; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id, 20, 100)).ok());
+  }
+  EXPECT_EQ(events.ended(), 30u);
+  { Engine idle(options, std::make_unique<FakeExecutor>(options), events.sink()); }
+}
+
+TEST(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  FakeExecutor::Options fake;
+  fake.on_collect = [](const StepPlan& plan) {
+    if (plan.step == 4) throw std::runtime_error("device lost");
+  };
+  Engine engine(options, std::make_unique<FakeExecutor>(options, fake), events.sink());
+  int accepted = 0;
+  for (RequestId id = 1; id <= 20; ++id) accepted += engine.Submit(MakeRequest(id, 20, 50)).ok();
+  events.WaitForEnded(accepted);
+  for (RequestId id = 1; id <= static_cast<RequestId>(accepted); ++id) {
+    EXPECT_EQ(events.Of(id).finish, FinishReason::kError);
+    EXPECT_EQ(events.Of(id).error.code(), StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(engine.Submit(MakeRequest(100)).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(engine.Snapshot().failed);
+  EXPECT_EQ(engine.Snapshot().finished_error, static_cast<uint64_t>(accepted));
+  EXPECT_EQ(engine.Snapshot().running, 0);
+  engine.Drain(steady_clock::now() + std::chrono::hours(1));  // returns: nothing lives
+}
+
+TEST(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
+  Events events;
+  Gate gate;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0) << "idle";
+  ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
+  ASSERT_TRUE(engine.Submit(MakeRequest(2)).ok());
+  gate.WaitForArrival();
+  const double first = engine.Snapshot().seconds_since_progress;
+  EXPECT_GT(first, 0.0);
+  while (engine.Snapshot().seconds_since_progress <= first) std::this_thread::yield();
+  engine.Fail("no progress");
+  EXPECT_EQ(events.ended(), 2u) << "while the step still hangs";
+  EXPECT_EQ(events.Of(1).error.message(), "no progress");
+  EXPECT_EQ(engine.Submit(MakeRequest(3)).code(), StatusCode::kUnavailable);
+  gate.Open();  // the step returns; its tokens go nowhere
+  EXPECT_EQ(engine.Snapshot().finished_error, 2u);
+  EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0);
+}
+
+TEST(EngineTest, IdleMeansNoProgressIsDue) {
+  Events events;
+  const EngineOptions options = SmallOptions();
+  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
+  events.WaitForEnded(1);
+  while (engine.Snapshot().seconds_since_progress != 0.0) std::this_thread::yield();
+}
+
+TEST(EngineTest, ABrokenRowEndsItsRequestAndTheOthersBitsStay) {
+  Events events;
+  EngineOptions options = SmallOptions();
+  options.max_num_seqs = 16;
+  options.num_pages = 200;
+  FakeExecutor::Options fake;
+  fake.is_corrupt = [](RequestId id, int position) { return id == 5 && position == 8; };
+  Engine engine(options, std::make_unique<FakeExecutor>(options, fake), events.sink());
+  for (RequestId id = 1; id <= 16; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
+  events.WaitForEnded(16);
+  for (RequestId id = 1; id <= 16; ++id) {
+    if (id == 5) {
+      EXPECT_EQ(events.Of(id).error.code(), StatusCode::kInternal);
+    } else {
+      EXPECT_EQ(events.Of(id).tokens, FakeExecutor::Continue(MakeRequest(id)));
+    }
+  }
+  EXPECT_EQ(engine.Snapshot().corrupted, 1u);
+  EXPECT_EQ(engine.Snapshot().finished_error, 1u);
+}
+
+}  // namespace
+}  // namespace diffserve

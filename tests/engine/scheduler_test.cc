@@ -1,0 +1,412 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "tests/testing/fake_executor.h"
+
+namespace diffserve {
+namespace {
+
+using testing::FakeExecutor;
+
+EngineOptions SmallOptions() {
+  EngineOptions options;
+  options.page_size = 4;
+  options.num_pages = 32;
+  options.max_model_len = 128;
+  options.max_num_seqs = 8;
+  options.max_num_batched_tokens = 16;
+  return options;
+}
+
+// Prompt tokens first, first + 1, ...
+Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens, int first = 0) {
+  Request request;
+  request.id = id;
+  request.prompt.resize(prompt_tokens);
+  std::iota(request.prompt.begin(), request.prompt.end(), first);
+  request.max_tokens = max_tokens;
+  return request;
+}
+
+// A Scheduler with a FakeExecutor; Step returns what each sequence computed.
+class Bench {
+ public:
+  explicit Bench(const EngineOptions& options, FakeExecutor::Options fake = {})
+      : scheduler(options), executor_(options, std::move(fake)) {}
+
+  void Add(Request request) { scheduler.Add(std::move(request)); }
+  std::map<RequestId, int> Step() {
+    plan = scheduler.Plan();
+    for (const PlannedSequence& planned : plan.sequences) {
+      if (planned.first_step) executor_.Begin(scheduler.request(planned.request));
+    }
+    executor_.Launch(plan);
+    for (TokenEvent& event : scheduler.Commit(executor_.Collect())) {
+      auto& tokens = outputs[event.request];
+      tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+      if (event.finish != FinishReason::kNone) ends.emplace(event.request, event);
+      events.push_back(std::move(event));
+    }
+    scheduler.CheckInvariants();
+    std::map<RequestId, int> rows;
+    for (const PlannedSequence& planned : plan.sequences) rows[planned.request] = planned.num_planned;
+    return rows;
+  }
+  void RunToEnd() {
+    while (scheduler.HasWork()) Step();
+  }
+
+  Scheduler scheduler;
+  StepPlan plan;
+  std::vector<TokenEvent> events;
+  std::map<RequestId, TokenEvent> ends;
+  std::map<RequestId, std::vector<int32_t>> outputs;
+
+ private:
+  FakeExecutor executor_;
+};
+
+using Rows = std::map<RequestId, int>;
+
+TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
+  Bench bench(SmallOptions());
+  bench.Add(MakeRequest(1, 40, 3));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 16}}));
+  EXPECT_FALSE(bench.plan.sequences[0].samples);
+  EXPECT_EQ(bench.Step(), (Rows{{1, 16}}));
+  EXPECT_TRUE(bench.events.empty());
+  EXPECT_EQ(bench.Step(), (Rows{{1, 8}}));
+  EXPECT_TRUE(bench.plan.sequences[0].samples);
+  EXPECT_EQ(bench.events.size(), 1u);
+  EXPECT_EQ(bench.Step(), (Rows{{1, 1}}));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 1}}));
+  EXPECT_EQ(bench.ends.at(1).finish, FinishReason::kLength);
+  EXPECT_EQ(bench.outputs[1], FakeExecutor::Continue(MakeRequest(1, 40, 3)));
+  EXPECT_FALSE(bench.scheduler.HasWork());
+}
+
+TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
+  Bench bench(SmallOptions());
+  bench.Add(MakeRequest(1, 3, 9));
+  bench.Step();
+  bench.Add(MakeRequest(2, 6, 9, 50));
+  bench.Add(MakeRequest(3, 7, 9, 100));
+  bench.Add(MakeRequest(4, 7, 9, 150));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 6}, {3, 7}, {4, 2}}));
+  EXPECT_EQ(bench.plan.sequences[0].request, 1u);
+  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 1}, {3, 1}, {4, 5}}));
+  EXPECT_EQ(bench.plan.sequences[3].request, 4u);
+}
+
+TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
+  Bench bench(SmallOptions());
+  bench.Add(MakeRequest(1, 60, 2));
+  bench.Add(MakeRequest(2, 5, 2, 100));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 11}, {2, 5}})) << "half for the long one, all for the short one, the rest for the oldest";
+  EXPECT_EQ(bench.outputs[2].size(), 1u);
+  EXPECT_EQ(bench.Step(), (Rows{{1, 15}, {2, 1}}));
+}
+
+TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
+  EngineOptions options = SmallOptions();
+  options.num_pages = 100;
+  Bench bench(options);
+  for (RequestId id = 1; id <= 3; ++id) bench.Add(MakeRequest(id, 40, 2, 100 * static_cast<int>(id)));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 8}, {2, 4}, {3, 4}})) << "half, and a page for each of the others";
+}
+
+TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
+  Bench bench(SmallOptions());
+  bench.Add(MakeRequest(1, 8, 1));
+  bench.RunToEnd();
+  bench.Add(MakeRequest(2, 8, 1));
+  EXPECT_EQ(bench.Step(), (Rows{{2, 4}})) << "both pages are cached, but the last token's logits are needed";
+  EXPECT_EQ(bench.ends.at(2).cached_tokens, 4);
+  bench.Add(MakeRequest(3, 9, 1));
+  EXPECT_EQ(bench.Step(), (Rows{{3, 1}}));
+  EXPECT_EQ(bench.ends.at(3).cached_tokens, 8);
+  EXPECT_EQ(bench.scheduler.counters().prefix_hits, 12u);
+  EXPECT_EQ(bench.scheduler.counters().prefix_queries, 25u);
+}
+
+TEST(SchedulerTest, PagesWithGeneratedTokensAreCachedToo) {
+  Bench bench(SmallOptions());
+  bench.Add(MakeRequest(1, 3, 6));
+  bench.RunToEnd();
+  Request next = MakeRequest(2, 3, 2);
+  next.prompt.insert(next.prompt.end(), bench.outputs[1].begin(), bench.outputs[1].end());
+  next.prompt.push_back(77);
+  bench.Add(next);
+  bench.Step();
+  EXPECT_EQ(bench.plan.sequences[0].num_computed, 8) << "3 prompt tokens and the first 5 generated ones fill two pages";
+}
+
+TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
+  Bench bench(SmallOptions());
+  bench.Add(MakeRequest(1, 12, 20));
+  bench.Step();
+  bench.Add(MakeRequest(2, 13, 20));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 1}}));
+  EXPECT_EQ(bench.plan.sequences[0].pages[0], bench.plan.sequences[1].pages[0]);
+  EXPECT_EQ(bench.scheduler.pool().holders(bench.plan.sequences[0].pages[2]), 2);
+  bench.RunToEnd();
+  EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
+}
+
+TEST(SchedulerTest, ContinuationsOfOnePromptComputeItOnce) {
+  Bench bench(SmallOptions());
+  for (RequestId id = 1; id <= 4; ++id) {
+    Request request = MakeRequest(id, 14, 3);
+    request.sequence = id;
+    bench.Add(request);
+  }
+  EXPECT_EQ(bench.Step(), (Rows{{1, 14}})) << "the others wait a step for its pages";
+  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 2}, {3, 2}, {4, 2}}));
+  EXPECT_EQ(bench.scheduler.counters().deferrals, 1u);
+  EXPECT_EQ(bench.scheduler.pool().num_in_use(), 3 + 4);
+}
+
+TEST(SchedulerTest, NobodyWaitsForAPrefixThatIsComputedSlowly) {
+  EngineOptions options = SmallOptions();
+  options.num_pages = 100;
+  options.max_num_batched_tokens = 32;
+  Bench bench(options);
+  bench.Add(MakeRequest(1, 60, 2, 100));
+  bench.Add(MakeRequest(2, 60, 2));  // long and not the oldest: a page a step
+  bench.Add(MakeRequest(3, 8, 2));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 20}, {2, 4}, {3, 8}}));
+  EXPECT_EQ(bench.scheduler.counters().deferrals, 0u);
+}
+
+TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
+  EngineOptions options = SmallOptions();
+  Bench bench(options);
+  Request scored = MakeRequest(1, 8, 5);
+  bench.Add(scored);
+  bench.Step();
+  scored.id = 2;
+  scored.prompt_logprobs = 0;  // takes nothing from the cache, so it computes the same pages again
+  bench.Add(scored);
+  bench.Step();
+  bench.Step();
+  EXPECT_EQ(bench.plan.sequences[0].pages[0], bench.plan.sequences[1].pages[0]);
+  EXPECT_EQ(bench.plan.sequences[0].pages[1], bench.plan.sequences[1].pages[1]);
+  EXPECT_NE(bench.plan.sequences[0].pages[2], bench.plan.sequences[1].pages[2]);
+}
+
+TEST(SchedulerTest, CountsWhyNothingWasCached) {
+  EngineOptions options = SmallOptions();
+  Bench bench(options);
+  const auto misses = [&](MissReason reason) { return bench.scheduler.counters().prefix_misses[static_cast<size_t>(reason)]; };
+  const auto run = [&](Request request) {
+    bench.Add(std::move(request));
+    bench.RunToEnd();
+  };
+  run(MakeRequest(1, 9, 1));
+  EXPECT_EQ(misses(MissReason::kNoPrefix), 1u);
+  run(MakeRequest(2, 4, 1));
+  EXPECT_EQ(misses(MissReason::kPartialPage), 1u);
+  Request salted = MakeRequest(3, 9, 1);
+  salted.cache_salt = "tenant";
+  run(salted);
+  EXPECT_EQ(misses(MissReason::kSalt), 1u);
+  Request scored = MakeRequest(4, 9, 1);
+  scored.prompt_logprobs = 1;
+  run(scored);
+  EXPECT_EQ(misses(MissReason::kDisabled), 1u);
+  run(MakeRequest(5, 120, 8, 1000));  // takes every page
+  run(MakeRequest(6, 9, 1));
+  EXPECT_EQ(misses(MissReason::kEvicted), 1u);
+}
+
+TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
+  EngineOptions options = SmallOptions();
+  options.num_pages = 8;
+  options.max_model_len = 32;
+  Bench bench(options);
+  for (RequestId id = 1; id <= 3; ++id) bench.Add(MakeRequest(id, 4, 20, 100 * static_cast<int>(id)));
+  bench.Step();
+  ASSERT_EQ(bench.scheduler.running().size(), 3u);
+  while (bench.scheduler.counters().preemptions == 0) bench.Step();
+  ASSERT_EQ(bench.scheduler.waiting().size(), 1u);
+  EXPECT_EQ(bench.scheduler.waiting().front()->request.id, 3u);
+  EXPECT_EQ(bench.scheduler.running().front()->request.id, 1u);
+  bench.RunToEnd();
+  for (RequestId id = 1; id <= 3; ++id) {
+    EXPECT_EQ(bench.outputs[id], FakeExecutor::Continue(MakeRequest(id, 4, 20, 100 * static_cast<int>(id))));
+    EXPECT_EQ(bench.ends.at(id).finish, FinishReason::kLength) << "preemption never fails a request";
+  }
+}
+
+TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
+  for (int limit : {0, 1, 2}) {
+    EngineOptions options = SmallOptions();
+    options.num_pages = 12;
+    options.page_size = 1;
+    options.max_model_len = 12;
+    options.enable_prefix_caching = false;
+    options.max_preemptions_per_sequence = limit;
+    Bench bench(options);
+    for (RequestId id = 1; id <= 12; ++id) bench.Add(MakeRequest(id, 1, 11, static_cast<int>(id)));
+    int most = 0;
+    while (bench.scheduler.HasWork()) {
+      bench.Step();
+      for (const auto& sequence : bench.scheduler.waiting()) most = std::max(most, sequence->preemptions);
+    }
+    EXPECT_EQ(most, limit);
+    EXPECT_EQ(bench.ends.size(), 12u);
+  }
+}
+
+TEST(SchedulerTest, ACancelledSequenceFreesItsPagesAtOnce) {
+  EngineOptions options = SmallOptions();
+  options.enable_prefix_caching = false;
+  Bench bench(options);
+  bench.Add(MakeRequest(1, 12, 9));
+  bench.Add(MakeRequest(2, 12, 9, 50));
+  bench.Step();
+  EXPECT_GT(bench.scheduler.pool().num_in_use(), 3);
+  const auto event = bench.scheduler.End(1, FinishReason::kCancelled, Status());
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->finish, FinishReason::kCancelled);
+  EXPECT_FALSE(bench.scheduler.End(1, FinishReason::kCancelled, Status()).has_value());
+  EXPECT_EQ(bench.scheduler.running().size(), 1u);
+  bench.RunToEnd();
+  EXPECT_EQ(bench.scheduler.pool().num_free(), options.num_pages);
+}
+
+TEST(SchedulerTest, EosAndStopIdsEndASequence) {
+  const Request plain = MakeRequest(1, 5, 12);
+  const std::vector<int32_t> outputs = FakeExecutor::Continue(plain);
+  const auto run = [&](Request request) {
+    Bench bench(SmallOptions());
+    bench.Add(request);
+    bench.RunToEnd();
+    return std::pair(bench.ends.at(request.id), bench.outputs[request.id]);
+  };
+  Request request = plain;
+  request.eos_token_ids = {outputs[3]};
+  auto [end, tokens] = run(request);
+  EXPECT_EQ(end.finish, FinishReason::kStop);
+  EXPECT_EQ(end.stop_token, -1);
+  EXPECT_EQ(tokens, std::vector<int32_t>(outputs.begin(), outputs.begin() + 4)) << "the end token itself is reported";
+
+  request.ignore_eos = true;
+  EXPECT_EQ(run(request).second, outputs);
+  request.stop_token_ids = {outputs[5]};
+  std::tie(end, tokens) = run(request);
+  EXPECT_EQ(end.stop_token, outputs[5]);
+  EXPECT_EQ(tokens.size(), 6u);
+
+  request.min_tokens = 8;
+  std::tie(end, tokens) = run(request);
+  EXPECT_GE(tokens.size(), 9u);
+  for (int i = 0; i < 8; ++i) EXPECT_NE(tokens[i], outputs[5]) << "a stop id is not drawn before min_tokens";
+}
+
+TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
+  EngineOptions options = SmallOptions();
+  options.num_pages = 12;
+  options.max_model_len = 48;
+  options.max_num_batched_tokens = 2;
+  Bench bench(options);
+  bench.Add(MakeRequest(1, 4, 40));
+  Request scored = MakeRequest(2, 30, 4, 60);
+  scored.prompt_logprobs = 2;
+  Request only_scored = MakeRequest(3, 13, 0, 60);
+  only_scored.prompt_logprobs = 0;
+  bench.Add(scored);
+  bench.Add(only_scored);
+  bench.RunToEnd();
+  EXPECT_GT(bench.scheduler.counters().preemptions, 0u);
+  for (const Request& request : {scored, only_scored}) {
+    std::vector<float> scores;
+    for (const TokenEvent& event : bench.events) {
+      if (event.request != request.id) continue;
+      for (const SampleResult& score : event.prompt_logprobs) scores.push_back(score.logprob);
+    }
+    EXPECT_EQ(scores, FakeExecutor::PromptScores(request));
+  }
+  EXPECT_TRUE(bench.outputs[3].empty());
+  EXPECT_EQ(bench.ends.at(3).finish, FinishReason::kLength);
+}
+
+TEST(SchedulerTest, ARowThatIsNotFiniteEndsItsRequestAlone) {
+  FakeExecutor::Options fake;
+  fake.is_corrupt = [](RequestId id, int position) { return id == 2 && position == 14; };
+  Bench bench(SmallOptions(), fake);
+  for (RequestId id = 1; id <= 3; ++id) bench.Add(MakeRequest(id, 10, 10, 30 * static_cast<int>(id)));
+  bench.RunToEnd();
+  EXPECT_EQ(bench.ends.at(2).finish, FinishReason::kError);
+  EXPECT_EQ(bench.ends.at(2).error.code(), StatusCode::kInternal);
+  EXPECT_EQ(bench.ends.at(2).error.message(), "the model produced non-finite logits");
+  for (RequestId id : {1, 3}) {
+    EXPECT_EQ(bench.outputs[id], FakeExecutor::Continue(MakeRequest(id, 10, 10, 30 * static_cast<int>(id))));
+  }
+  EXPECT_EQ(bench.scheduler.counters().corrupted, 1u);
+  bench.Add(MakeRequest(4, 10, 1, 60));
+  bench.Step();
+  EXPECT_EQ(bench.plan.sequences[0].num_computed, 0) << "nothing of the broken sequence is cached";
+  bench.Add(MakeRequest(5, 10, 1, 30));
+  bench.Step();
+  EXPECT_EQ(bench.plan.sequences[0].num_computed, 8) << "the others' pages are";
+}
+
+TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
+  EngineOptions options = SmallOptions();  // 128 slots
+  options.max_model_len = 100;
+  EXPECT_TRUE(CheckFits(options, MakeRequest(1, 60, 40)).ok());
+  const Status too_long = CheckFits(options, MakeRequest(1, 60, 41));
+  EXPECT_EQ(too_long.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(too_long.param(), "max_tokens");
+  EXPECT_EQ(too_long.message(),
+            "the maximum context length is 100 tokens, but 101 were requested (60 in the prompt, 41 in max_tokens)");
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 100, 1)).param(), "prompt");
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 60, 2147483647)).param(), "max_tokens");
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 0, 1)).param(), "prompt");
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 5, 0)).param(), "max_tokens");
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 5, -1)).param(), "max_tokens");
+
+  options.max_model_len = 1000;
+  EXPECT_TRUE(CheckFits(options, MakeRequest(1, 100, 29)).ok()) << "the last token is never computed: 128 slots";
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 100, 30)).param(), "max_tokens");
+  EXPECT_EQ(CheckFits(options, MakeRequest(1, 129, 1)).param(), "prompt");
+  Bench bench(options);
+  bench.Add(MakeRequest(1, 100, 29));
+  bench.RunToEnd();
+  EXPECT_EQ(bench.outputs[1].size(), 29u);
+}
+
+TEST(SchedulerTest, TheSameCallsGiveTheSamePlans) {
+  std::vector<StepPlan> plans[2];
+  for (auto& steps : plans) {
+    EngineOptions options = SmallOptions();
+    options.num_pages = 14;
+    options.max_model_len = 56;
+    Bench bench(options);
+    for (RequestId id = 1; id <= 6; ++id) bench.Add(MakeRequest(id, 5 + 3 * static_cast<int>(id), 9, static_cast<int>(id % 2)));
+    while (bench.scheduler.HasWork()) {
+      bench.Step();
+      steps.push_back(bench.plan);
+    }
+  }
+  ASSERT_EQ(plans[0].size(), plans[1].size());
+  for (size_t i = 0; i < plans[0].size(); ++i) {
+    ASSERT_EQ(plans[0][i].sequences.size(), plans[1][i].sequences.size());
+    for (size_t j = 0; j < plans[0][i].sequences.size(); ++j) {
+      EXPECT_EQ(plans[0][i].sequences[j].request, plans[1][i].sequences[j].request);
+      EXPECT_EQ(plans[0][i].sequences[j].tokens, plans[1][i].sequences[j].tokens);
+      EXPECT_EQ(plans[0][i].sequences[j].pages, plans[1][i].sequences[j].pages);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,96 @@
+// The choice of a level, the CPU quota of control groups, and the probes.
+#include "kernels/base/cpu_isa.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/base/cpu_quota.h"
+#include "kernels/base/kernel_table.h"
+#include "kernels/base/machine_probe.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CpuIsaTest, AutoIsTheBestSupportedLevelAndEverySupportedNameIsAccepted) {
+  const std::vector<CpuIsa> levels = SupportedCpuIsas();
+  ASSERT_FALSE(levels.empty()) << "these tests need AVX2";
+  EXPECT_EQ(*ChooseCpuIsa("auto"), levels.back());
+  for (CpuIsa level : levels) EXPECT_EQ(*ChooseCpuIsa(NameOf(level)), level);
+}
+
+TEST(CpuIsaTest, AnUnknownOrUnsupportedNameIsRefusedWithTheAllowedOnes) {
+  for (const char* name : {"", "sse2", "AVX2", "paired16"}) {
+    const Result<CpuIsa> choice = ChooseCpuIsa(name);
+    ASSERT_FALSE(choice.ok()) << name;
+    EXPECT_EQ(choice.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(choice.status().param(), "cpu-isa");
+    EXPECT_THAT(choice.status().message(), HasSubstr("auto, avx2"));
+    EXPECT_THAT(choice.status().message(), HasSubstr(std::string("\"").append(name).append("\"")));
+  }
+}
+
+TEST(CpuIsaTest, WiderLevelsUseWiderPanels) {
+  EXPECT_EQ(KernelsFor(CpuIsa::kAvx2).panel_columns, 16);
+  EXPECT_EQ(KernelsFor(CpuIsa::kAvx512).panel_columns, 32);
+  EXPECT_EQ(KernelsFor(CpuIsa::kAvx512Bf16).panel_columns, 32);
+  EXPECT_EQ(KernelsFor(CpuIsa::kPaired16).panel_columns, 32);
+}
+
+// A made-up /sys/fs/cgroup.
+class CgroupCpuQuotaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    root_ = ::testing::TempDir() + "/diffserve_cgroup_" + test->name();
+    std::filesystem::remove_all(root_);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void Write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+  }
+  std::string root_;
+};
+
+TEST_F(CgroupCpuQuotaTest, NoFilesOrMaxMeanNoLimit) {
+  EXPECT_EQ(CgroupCpuQuota("", root_), 0);
+  EXPECT_EQ(CgroupCpuQuota("0::/a\n", root_), 0);
+  Write("/a/cpu.max", "max 100000\n");
+  EXPECT_EQ(CgroupCpuQuota("0::/a\n", root_), 0);
+}
+
+TEST_F(CgroupCpuQuotaTest, TheTightestAncestorOfVersion2Counts) {
+  Write("/a/b/cpu.max", "400000 100000\n");
+  Write("/a/cpu.max", "150000 100000\n");
+  Write("/cpu.max", "max 100000\n");
+  EXPECT_EQ(CgroupCpuQuota("0::/a/b\n", root_), 1.5);
+}
+
+TEST_F(CgroupCpuQuotaTest, AContainersOwnGroupIsSeenAtTheRoot) {
+  Write("/cpu.max", "250000 100000\n");
+  EXPECT_EQ(CgroupCpuQuota("0::/docker/0123abcd\n", root_), 2.5);
+  EXPECT_EQ(CgroupCpuQuota("0::/\n", root_), 2.5);
+}
+
+TEST_F(CgroupCpuQuotaTest, Version1IsReadFromItsCpuHierarchy) {
+  Write("/cpu,cpuacct/x/cpu.cfs_quota_us", "300000\n");
+  Write("/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+  Write("/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  Write("/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(CgroupCpuQuota("4:memory:/x\n3:cpu,cpuacct:/x\n0::/\n", root_), 3);
+  EXPECT_EQ(CgroupCpuQuota("2:cpuset:/x\n", root_), 0) << "cpuset is not the cpu controller";
+}
+
+TEST(MachineProbeTest, ProbesMeasureSomething) {
+  ThreadPool pool({.num_threads = 1});
+  EXPECT_GT(MeasureReadBytesPerSecond(pool), 1e8);
+  EXPECT_GT(MeasureFmaFlopsPerSecond(CpuIsa::kAvx2, pool), 1e8);
+}
+
+}  // namespace
+}  // namespace diffserve

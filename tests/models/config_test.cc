@@ -1,0 +1,285 @@
+// config.json and generation_config.json: both spellings, every refusal and its line.
+#include <gtest/gtest.h>
+
+#include "models/config_reader.h"
+#include "models/families/family.h"
+#include "models/model_config.h"
+#include "tests/testing/checkpoint_writer.h"
+
+namespace diffserve {
+namespace {
+
+using Changes = std::map<std::string, std::string>;
+
+Result<ModelConfig> LoadWith(const Changes& changes, const std::string& family = "diffllama",
+                             const std::string& generation = "") {
+  TemporaryDirectory directory;
+  TinyCheckpointOptions options;
+  options.family = family;
+  options.config_changes = changes;
+  WriteFile(directory.path() / "config.json", TinyConfigJson(options));
+  if (!generation.empty()) WriteFile(directory.path() / "generation_config.json", generation);
+  Result<ModelConfig> config = LoadModelConfig(directory.path().string());
+  if (config.ok()) return config;
+  // Without the directory's own name.
+  std::string message = config.status().message();
+  const std::string prefix = directory.path().string() + "/";
+  EXPECT_TRUE(message.starts_with(prefix)) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return InvalidArgument(message.substr(std::min(message.size(), prefix.size())));
+}
+
+struct Refusal {
+  Changes changes;
+  std::string line;
+};
+
+void ExpectRefused(const Refusal& refusal, const std::string& family) {
+  const Result<ModelConfig> config = LoadWith(refusal.changes, family);
+  ASSERT_FALSE(config.ok()) << "accepted, expected: " << refusal.line;
+  EXPECT_EQ(config.status().message(), refusal.line);
+}
+
+const std::vector<Refusal> kRefusals = {
+    {{{"model_type", ""}}, "config.json: model_type is missing"},
+    {{{"model_type", "\"gpt2\""}}, "config.json: model_type is \"gpt2\", expected one of those served: diffllama, llama"},
+    {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
+     "config.json: model_type is \"custom\", expected one of those served: diffllama, llama (code inside a checkpoint, "
+     "auto_map, is never run)"},
+    {{{"model_type", "7"}}, "config.json: model_type is 7, expected a string"},
+    {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
+     "config.json: architectures is [\"DiffLlamaForTokenClassification\"], expected DiffLlamaForCausalLM"},
+    {{{"architectures", "\"DiffLlamaForCausalLM\""}},
+     "config.json: architectures is \"DiffLlamaForCausalLM\", expected a list of strings"},
+    {{{"quantization_config", "{\"bits\": 4}"}}, "config.json: quantization_config is set: quantised weights cannot be served"},
+    {{{"num_local_experts", "8"}}, "config.json: num_local_experts is set: mixture of experts cannot be served"},
+    {{{"num_experts", "8"}}, "config.json: num_experts is set: mixture of experts cannot be served"},
+    {{{"n_routed_experts", "8"}}, "config.json: n_routed_experts is set: mixture of experts cannot be served"},
+    {{{"moe_intermediate_size", "8"}}, "config.json: moe_intermediate_size is set: mixture of experts cannot be served"},
+    {{{"sliding_window", "128"}}, "config.json: sliding_window is switched on: windowed attention cannot be served"},
+    {{{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
+     "config.json: layer_types is [\"full_attention\",\"sliding_attention\"], expected full_attention in every layer"},
+    {{{"hidden_act", "\"gelu\""}}, "config.json: hidden_act is \"gelu\", expected silu"},
+    {{{"partial_rotary_factor", "0.5"}}, "config.json: partial_rotary_factor is 0.5, expected 1"},
+    {{{"torch_dtype", "\"int8\""}}, "config.json: torch_dtype is \"int8\", expected float32, bfloat16 or float16"},
+    {{{"dtype", "\"float64\""}}, "config.json: dtype is \"float64\", expected float32, bfloat16 or float16"},
+    {{{"vocab_size", ""}}, "config.json: vocab_size is missing"},
+    {{{"vocab_size", "1000000000000"}}, "config.json: vocab_size is 1000000000000, expected an integer in 1..4194304"},
+    {{{"vocab_size", "18446744073709551615"}},
+     "config.json: vocab_size is 18446744073709551615, expected an integer in 1..4194304"},
+    {{{"vocab_size", "1e30"}}, "config.json: vocab_size is 1e+30, expected an integer in 1..4194304"},
+    {{{"hidden_size", "-4"}}, "config.json: hidden_size is -4, expected an integer in 1..1048576"},
+    {{{"hidden_size", "32.5"}}, "config.json: hidden_size is 32.5, expected an integer in 1..1048576"},
+    {{{"hidden_size", "\"32\""}}, "config.json: hidden_size is \"32\", expected an integer in 1..1048576"},
+    {{{"hidden_size", "null"}}, "config.json: hidden_size is missing"},
+    {{{"hidden_size", "{\"a\": 1}"}}, "config.json: hidden_size is an object, expected an integer in 1..1048576"},
+    {{{"intermediate_size", "0"}}, "config.json: intermediate_size is 0, expected an integer in 1..1048576"},
+    {{{"num_hidden_layers", "100000"}}, "config.json: num_hidden_layers is 100000, expected an integer in 1..1024"},
+    {{{"num_attention_heads", "0"}}, "config.json: num_attention_heads is 0, expected an integer in 1..4096"},
+    {{{"num_attention_heads", "6"}},
+     "config.json: num_attention_heads is 6, expected a divisor of hidden_size = 32, or head_dim to be given"},
+    {{{"num_attention_heads", "4096"}, {"head_dim", "1024"}},
+     "config.json: num_attention_heads is 4096, expected heads of 1048576 values at most in all"},
+    {{{"num_key_value_heads", "3"}}, "config.json: num_key_value_heads is 3, expected a divisor of num_attention_heads = 4"},
+    {{{"num_key_value_heads", "1"}},
+     "config.json: num_key_value_heads is 1, expected an even number: key and value heads form pairs"},
+    {{{"head_dim", "7"}}, "config.json: head_dim is 7, expected an even number in 2..1024"},
+    {{{"head_dim", "0"}}, "config.json: head_dim is 0, expected an even number in 2..1024"},
+    {{{"head_dim", "2048"}}, "config.json: head_dim is 2048, expected an integer in 0..1024"},
+    {{{"max_position_embeddings", "0"}}, "config.json: max_position_embeddings is 0, expected an integer in 1..16777216"},
+    {{{"tie_word_embeddings", "1"}}, "config.json: tie_word_embeddings is 1, expected true or false"},
+    {{{"attention_bias", "\"yes\""}}, "config.json: attention_bias is \"yes\", expected true or false"},
+    {{{"rms_norm_eps", "-1e-05"}}, "config.json: rms_norm_eps is -1e-05, expected a number in 0.0..1.0"},
+    {{{"rope_theta", "0"}}, "config.json: rope_theta is 0, expected a number in 1.0..1000000000000.0"},
+    {{{"rope_scaling", "4"}}, "config.json: rope_scaling is 4, expected an object"},
+    {{{"rope_scaling", "{\"type\": \"dynamic\", \"factor\": 2.0}"}},
+     "config.json: rope_scaling.type is \"dynamic\", expected default, linear or llama3"},
+    {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
+     "config.json: rope_scaling.rope_type is \"yarn\", expected default, linear or llama3"},
+    {{{"rope_parameters", "{\"rope_type\": \"longrope\"}"}},
+     "config.json: rope_parameters.rope_type is \"longrope\", expected default, linear or llama3"},
+    {{{"rope_parameters", "{\"partial_rotary_factor\": 0.25}"}},
+     "config.json: rope_parameters.partial_rotary_factor is 0.25, expected 1"},
+    {{{"rope_scaling", "{\"type\": \"linear\"}"}}, "config.json: rope_scaling.factor is missing"},
+    {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0}"}},
+     "config.json: rope_scaling.low_freq_factor is missing"},
+    {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 4.0, \"high_freq_factor\": 4.0}"}},
+     "config.json: rope_scaling.high_freq_factor is 4.0, expected more than low_freq_factor"},
+    {{{"eos_token_id", "128"}}, "config.json: eos_token_id is 128, expected an integer in 0..127, or a list of those"},
+    {{{"eos_token_id", "[1, -1]"}}, "config.json: eos_token_id is [1,-1], expected an integer in 0..127, or a list of those"},
+    {{{"rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\"}}"}},
+     "config.json: rope_parameters.full_attention is set: rope parameters that differ between layers cannot be served"},
+    {{{"bos_token_id", "500"}}, "config.json: bos_token_id is 500, expected an integer in 0..127"},
+};
+
+TEST(ModelConfigTest, WhatCannotBeServedIsRefusedByOneLine) {
+  for (const Refusal& refusal : kRefusals) ExpectRefused(refusal, "diffllama");
+  ExpectRefused({{{"mlp_bias", "2"}}, "config.json: mlp_bias is 2, expected true or false"}, "llama");
+}
+
+TEST(ModelConfigTest, GenerationConfigIsCheckedToo) {
+  const std::vector<std::pair<std::string, std::string>> refusals = {
+      {"{\"eos_token_id\": [1, 999]}",
+       "generation_config.json: eos_token_id is [1,999], expected an integer in 0..127, or a list of those"},
+      {"{\"temperature\": -1}", "generation_config.json: temperature is -1, expected a number in 0.0..100.0"},
+      {"{\"top_p\": 0}", "generation_config.json: top_p is 0, expected more than 0"},
+      {"{\"top_k\": 1.5}", "generation_config.json: top_k is 1.5, expected an integer in 0..2147483647"},
+      {"{\"repetition_penalty\": 0}", "generation_config.json: repetition_penalty is 0, expected a number in 0.01..100.0"},
+      {"{", "generation_config.json: not valid JSON at byte 2"},
+  };
+  for (const auto& [generation, line] : refusals) {
+    const Result<ModelConfig> config = LoadWith({}, "diffllama", generation);
+    ASSERT_FALSE(config.ok()) << line;
+    EXPECT_EQ(config.status().message(), line);
+  }
+}
+
+TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {
+  const Result<ModelConfig> config = LoadWith({{"bos_token_id", "1"}}, "diffllama",
+                                              "{\"eos_token_id\": [5, 7], \"temperature\": 0.7, \"top_p\": 0.9, \"top_k\": 20, "
+                                              "\"repetition_penalty\": 1.1, \"do_sample\": true}");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{5, 7}));
+  EXPECT_EQ(config->bos_token_id, 1);
+  EXPECT_EQ(config->default_temperature, 0.7f);
+  EXPECT_EQ(config->default_top_p, 0.9f);
+  EXPECT_EQ(config->default_top_k, 20);
+  EXPECT_EQ(config->default_repetition_penalty, 1.1f);
+
+  const Result<ModelConfig> without = LoadWith({{"eos_token_id", "[3, 4]"}}, "diffllama", "{\"max_length\": 9}");
+  ASSERT_TRUE(without.ok()) << without.status().message();
+  EXPECT_EQ(without->eos_token_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_FALSE(without->default_temperature || without->default_top_p || without->default_top_k);
+}
+
+TEST(ModelConfigTest, BothRopeSpellingsMeanTheSame) {
+  const std::string llama3 = "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0";
+  const std::vector<Changes> spellings = {
+      {{"rope_theta", "5e5"}, {"rope_scaling", "{\"rope_type\": \"llama3\", " + llama3 + "}"}},
+      {{"rope_theta", "5e5"}, {"rope_scaling", "{\"type\": \"llama3\", " + llama3 + "}"}},
+      {{"rope_theta", ""}, {"rope_parameters", "{\"rope_type\": \"llama3\", \"rope_theta\": 5e5, " + llama3 + "}"}},
+      {{"rope_theta", "5e5"}, {"rope_parameters", "{\"rope_type\": \"llama3\", " + llama3 + "}"}, {"rope_scaling", "null"}},
+  };
+  for (const Changes& changes : spellings) {
+    const Result<ModelConfig> config = LoadWith(changes);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->rope.type, RopeConfig::Type::kLlama3);
+    EXPECT_EQ(config->rope.theta, 5e5);
+    EXPECT_EQ(config->rope.factor, 8.0);
+    EXPECT_EQ(config->rope.low_freq_factor, 1.0);
+    EXPECT_EQ(config->rope.high_freq_factor, 4.0);
+    EXPECT_EQ(config->rope.original_max_positions, 256) << "max_position_embeddings, where the scaling does not say";
+  }
+}
+
+// Expected values: transformers' own functions, in float32.
+TEST(InverseFrequenciesTest, EqualTransformers) {
+  RopeConfig rope;
+  rope.type = RopeConfig::Type::kLlama3;
+  rope.factor = 8.0;
+  rope.original_max_positions = 64;
+  const std::vector<double> llama3 = {1,       0.24438459,    0.013042256,   0.0039528473,
+                                      0.00125, 0.00039528473, 0.00012500001, 3.9528473e-05};
+  const std::vector<double> found = InverseFrequencies(rope, 16);
+  ASSERT_EQ(found.size(), llama3.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / llama3[i], 1, 2e-7) << i;
+
+  rope.type = RopeConfig::Type::kLinear;
+  rope.factor = 4.0;
+  const std::vector<double> linear = {0.25,         0.079056941,   0.025,         0.0079056947,
+                                      0.0024999999, 0.00079056947, 0.00025000001, 7.9056947e-05};
+  const std::vector<double> found_linear = InverseFrequencies(rope, 16);
+  for (size_t i = 0; i < linear.size(); ++i) EXPECT_NEAR(found_linear[i] / linear[i], 1, 2e-7) << i;
+}
+
+TEST(DiffLlamaFamilyTest, HeadsArePairedByHalves) {
+  const Result<ModelConfig> config = LoadWith({{"num_attention_heads", "8"}, {"num_key_value_heads", "4"}, {"head_dim", "6"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const DiffSpec& spec = config->attention;
+  EXPECT_EQ(spec.num_q1_heads, 4);
+  EXPECT_EQ(spec.num_q2_heads, 4);
+  EXPECT_EQ(spec.num_kv_groups, 2);
+  EXPECT_EQ(spec.k_maps, 2);
+  EXPECT_EQ(spec.head_dim, 6);
+  EXPECT_EQ(spec.v_dim, 12);
+  EXPECT_EQ(spec.sub_norm, SubNorm::kPlain);
+  EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(config->head_order.k, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(config->head_order.v, (std::vector<int32_t>{0, 2, 1, 3}));
+  ASSERT_EQ(config->lambda_init.size(), 2u);
+  EXPECT_FLOAT_EQ(config->lambda_init[0], 0.2f);
+  EXPECT_FLOAT_EQ(config->lambda_init[1], 0.35550907f);
+}
+
+TEST(LlamaFamilyTest, HasOneMapAndItsOwnDefaults) {
+  const Result<ModelConfig> config = LoadWith({{"rms_norm_eps", ""}, {"num_key_value_heads", ""}, {"mlp_bias", "true"}}, "llama");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_FALSE(config->attention.has_second_map());
+  EXPECT_EQ(config->attention.num_kv_groups, 4) << "num_attention_heads, where num_key_value_heads is absent";
+  EXPECT_EQ(config->attention.v_dim, 8);
+  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_TRUE(config->mlp_bias);
+  EXPECT_FALSE(config->attention_bias);
+  EXPECT_TRUE(config->lambda_init.empty());
+}
+
+TEST(ModelConfigTest, KeysThatChangeNothingAreAccepted) {
+  const Result<ModelConfig> config =
+      LoadWith({{"sliding_window", "null"}, {"use_cache", "true"}, {"pretraining_tp", "2"}, {"mlp_bias", "true"},
+                {"auto_map", "{\"AutoModelForCausalLM\": \"modeling.X\"}"}, {"layer_types", "[\"full_attention\"]"},
+                {"id2label", "{\"0\": \"a\"}"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_FALSE(config->mlp_bias) << "transformers' DiffLlama has no MLP biases";
+  EXPECT_TRUE(LoadWith({{"sliding_window", "4096"}, {"use_sliding_window", "false"}}).ok());
+}
+
+std::string ParseError(std::string_view text) {
+  const Result<ConfigReader> reader = ConfigReader::Parse(text, "f.json");
+  return reader.ok() ? "accepted" : reader.status().message();
+}
+
+TEST(ConfigReaderTest, BadJsonIsRefusedByOneLine) {
+  EXPECT_EQ(ParseError(""), "f.json: not valid JSON at byte 1");
+  EXPECT_EQ(ParseError("{\"a\": 1,}"), "f.json: not valid JSON at byte 9");
+  EXPECT_EQ(ParseError("{} x"), "f.json: not valid JSON at byte 4");
+  EXPECT_EQ(ParseError("{\"a\": NaN}"), "f.json: not valid JSON at byte 7");
+  EXPECT_EQ(ParseError("{\"a\": 1e999}"), "f.json: not valid JSON");
+  EXPECT_EQ(ParseError("{\"a\": \"\xff\"}"), "f.json: not valid JSON at byte 8");
+  EXPECT_EQ(ParseError("[1]"), "f.json: is [1], expected one JSON object");
+  EXPECT_EQ(ParseError("{\"a\": {\"b\": 1, \"b\": 2}}"), "f.json: the key \"b\" occurs twice in one object");
+  EXPECT_EQ(ParseError("{\"a\": {\"b\": 1}, \"c\": {\"b\": 2}}"), "accepted");
+  EXPECT_EQ(ParseError("{\"\\u0061\": 1, \"a\": 2}"), "f.json: the key \"a\" occurs twice in one object");
+}
+
+TEST(ConfigReaderTest, DepthIsLimitedWhileParsing) {
+  const auto nested = [](size_t depth) {
+    return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+  };
+  EXPECT_EQ(ParseError(nested(ConfigReader::kMaxDepth)), "accepted");
+  EXPECT_EQ(ParseError(nested(ConfigReader::kMaxDepth + 1)), "f.json: nested deeper than 32 levels");
+  EXPECT_EQ(ParseError(nested(1'000'000)), "f.json: nested deeper than 32 levels");
+}
+
+TEST(ConfigReaderTest, FilesThatAreMissingEmptyOrTooLargeAreRefused) {
+  TemporaryDirectory directory;
+  const std::string path = (directory.path() / "config.json").string();
+  EXPECT_EQ(ConfigReader::Open(path).status().message(), path + ": is missing, or not a regular file");
+  WriteFile(path, "");
+  EXPECT_EQ(ConfigReader::Open(path).status().message(), path + ": not valid JSON at byte 1");
+  WriteFile(path, "{" + std::string(100, ' ') + "}");
+  EXPECT_EQ(ConfigReader::Open(path, 101).status().message(), path + ": has 102 bytes, allowed 101");
+  EXPECT_TRUE(ConfigReader::Open(path, 102).ok());
+}
+
+TEST(ConfigReaderTest, TheFirstProblemIsKeptAndNestedOnesCount) {
+  Result<ConfigReader> reader = ConfigReader::Parse("{\"a\": {\"b\": \"line\\nbreak\"}, \"c\": 1}", "f.json");
+  ASSERT_TRUE(reader.ok());
+  std::optional<ConfigReader> nested = reader->Object("a");
+  ASSERT_TRUE(nested);
+  nested->Int("b", std::nullopt, 0, 1);
+  reader->Bool("c", std::nullopt);
+  EXPECT_EQ(reader->status().message(), "f.json: a.b is \"line\\nbreak\", expected an integer in 0..1");
+}
+
+}  // namespace
+}  // namespace diffserve

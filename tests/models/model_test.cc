@@ -1,0 +1,193 @@
+// Model::Load: what it refuses, dummy weights, and its independence from the files once it has returned.
+#include "models/model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/checkpoint.h"
+#include "tests/testing/checkpoint_writer.h"
+
+namespace diffserve {
+namespace {
+
+class ModelTest : public testing::Test {
+ protected:
+  Result<std::unique_ptr<Model>> Load(const std::string& dir, bool dummy = false, uint64_t seed = 0) {
+    ModelOptions options;
+    options.model_dir = dir;
+    options.dummy_weights = dummy;
+    options.seed = seed;
+    return Model::Load(options, pool_);
+  }
+  // Checks that Load and InspectModel refuse the directory with the same line, and returns it without the directory's name.
+  std::string Refusal(const TinyCheckpoint& checkpoint) {
+    const auto model = Load(checkpoint.dir());
+    ModelOptions options;
+    options.model_dir = checkpoint.dir();
+    const auto summary = InspectModel(options);
+    if (model.ok()) return "accepted";
+    EXPECT_FALSE(summary.ok());
+    EXPECT_EQ(summary.status().message(), model.status().message());
+    const std::string& line = model.status().message();
+    const std::string prefix = checkpoint.dir() + "/";
+    return line.starts_with(prefix) ? line.substr(prefix.size()) : line;
+  }
+  // Logits of the last of a few tokens.
+  static std::vector<float> Logits(Model& model) {
+    const std::vector<int32_t> pages = {1, 0};
+    KvCache kv(PagedKvLayout::Of(model.config().attention, 16, model.dtype()), model.config().num_layers, 2);
+    model.Forward({{3, 1, 4, 1, 5}, {{0, 5, 0, pages.data()}}, {4}}, kv);
+    const std::span<const float> logits = model.Logits(0, 1);
+    return {logits.begin(), logits.end()};
+  }
+
+  ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
+};
+
+std::vector<FileTensor> Without(std::vector<FileTensor> tensors, const std::string& name) {
+  std::erase_if(tensors, [&](const FileTensor& tensor) { return tensor.name == name; });
+  return tensors;
+}
+
+TEST_F(ModelTest, TensorsThatDoNotFitTheConfigAreRefusedByOneLine) {
+  const TinyCheckpoint checkpoint;
+  const std::vector<FileTensor> good = TinyTensors({});
+  ASSERT_EQ(Refusal(checkpoint), "accepted");
+  for (const FileTensor& tensor : good) {
+    std::string shape;
+    for (int64_t extent : tensor.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
+    checkpoint.Write("model.safetensors", SafetensorsBytes(Without(good, tensor.name)));
+    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name + " is missing, expected shape [" + shape + "]");
+
+    std::vector<FileTensor> wrong = Without(good, tensor.name);
+    wrong.push_back({tensor.name, "F32", {3, 5}, std::string(60, '\0')});
+    checkpoint.Write("model.safetensors", SafetensorsBytes(wrong));
+    EXPECT_EQ(Refusal(checkpoint),
+              "model.safetensors: tensor " + tensor.name + " has shape [3, 5], expected [" + shape + "] from config.json");
+
+    wrong.back() = {tensor.name, "I32", tensor.shape, tensor.bytes};
+    checkpoint.Write("model.safetensors", SafetensorsBytes(wrong));
+    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name + " has dtype I32, expected F32, BF16 or F16");
+  }
+}
+
+TEST_F(ModelTest, BiasesThatTheConfigDoesNotSpeakOfAreRefused) {
+  const TinyCheckpoint checkpoint;
+  std::vector<FileTensor> tensors = TinyTensors({});
+  tensors.push_back({"model.layers.0.self_attn.q_proj.bias", "F32", {32}, std::string(128, '\0')});
+  checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
+  EXPECT_EQ(Refusal(checkpoint), "tensor model.layers.0.self_attn.q_proj.bias is in the checkpoint, but config.json says that "
+                                 "there is none (attention_bias, mlp_bias)");
+}
+
+TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {
+  EXPECT_EQ(Load("/nonexistent/model").status().message(), "/nonexistent/model: is not a directory");
+  const TinyCheckpoint checkpoint;
+  checkpoint.Remove("generation_config.json");
+  EXPECT_EQ(Refusal(checkpoint), "accepted");
+  checkpoint.Remove("model.safetensors");
+  EXPECT_EQ(Refusal(checkpoint), checkpoint.dir() + ": holds neither model.safetensors nor model.safetensors.index.json");
+  checkpoint.Remove("config.json");
+  EXPECT_EQ(Refusal(checkpoint), "config.json: is missing, or not a regular file");
+}
+
+TEST_F(ModelTest, WeightsBeyondTheMachineAreRefusedBeforeTheyAreMade) {
+  TinyCheckpointOptions options;
+  options.config_changes = {{"hidden_size", "1048576"}, {"num_attention_heads", "1024"}, {"num_hidden_layers", "1024"}};
+  const TinyCheckpoint checkpoint(options);
+  const auto model = Load(checkpoint.dir(), true);
+  ASSERT_FALSE(model.ok());
+  EXPECT_NE(model.status().message().find("MiB for weights and rope table, this machine has"), std::string::npos)
+      << model.status().message();
+}
+
+TEST_F(ModelTest, FilesMayChangeOnceTheModelIsLoaded) {
+  const TinyCheckpoint checkpoint;
+  auto model = Load(checkpoint.dir());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<float> before = Logits(**model);
+  std::filesystem::resize_file(std::filesystem::path(checkpoint.dir()) / "model.safetensors", 0);
+  EXPECT_TRUE(Logits(**model) == before);
+}
+
+TEST_F(ModelTest, TiedWeightsMayBeStoredUnderEitherName) {
+  const TinyCheckpoint checkpoint;
+  const std::vector<float> expected = Logits(**Load(checkpoint.dir()));
+  std::vector<FileTensor> tensors = TinyTensors({});
+  for (FileTensor& tensor : tensors) {
+    if (tensor.name == "model.embed_tokens.weight") tensor.name = "lm_head.weight";
+  }
+  checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
+  auto model = Load(checkpoint.dir());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_TRUE(Logits(**model) == expected);
+}
+
+TEST_F(ModelTest, WhereATiedCheckpointHoldsBothTablesBothAreUsed) {
+  TinyCheckpointOptions options;
+  options.tie_word_embeddings = false;
+  const std::vector<float> untied = Logits(**Load(TinyCheckpoint(options).dir()));
+  options.config_changes = {{"tie_word_embeddings", "true"}};
+  EXPECT_TRUE(Logits(**Load(TinyCheckpoint(options).dir())) == untied);
+}
+
+TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
+  TinyCheckpointOptions options;
+  options.tie_word_embeddings = false;
+  const TinyCheckpoint checkpoint(options);
+  auto model = Load(checkpoint.dir());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  int64_t parameters = 0;
+  for (const FileTensor& tensor : TinyTensors(options)) parameters += static_cast<int64_t>(tensor.bytes.size() / 4);
+  EXPECT_EQ((*model)->num_parameters(), parameters);
+  EXPECT_EQ((*model)->weight_bytes(), static_cast<size_t>(4 * (parameters - 128 * 32)));
+  ASSERT_EQ((*model)->Lambdas().size(), 2u);
+  // exp(a) - exp(b) + lambda_init with small a and b.
+  EXPECT_NEAR((*model)->Lambdas()[0], 0.2, 0.5);
+  EXPECT_NE((*model)->Lambdas()[0], 0.2f);
+
+  options.family = "llama";
+  EXPECT_TRUE((*Load(TinyCheckpoint(options).dir()))->Lambdas().empty());
+}
+
+TEST_F(ModelTest, DummyWeightsNeedOnlyTheConfigAndFollowTheSeed) {
+  TinyCheckpointOptions options;
+  options.dtype = DType::kBFloat16;
+  options.tie_word_embeddings = false;
+  const TinyCheckpoint checkpoint(options);
+  checkpoint.Remove("model.safetensors");
+  auto model = Load(checkpoint.dir(), true, 5);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ((*model)->dtype(), DType::kBFloat16);
+  const std::vector<float> logits = Logits(**model);
+  EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }));
+  EXPECT_TRUE(Logits(**Load(checkpoint.dir(), true, 5)) == logits);
+  EXPECT_FALSE(Logits(**Load(checkpoint.dir(), true, 6)) == logits);
+}
+
+TEST(DummyWeightsTest, HaveTheSpreadOfAFreshModel) {
+  struct Expected { const char* name; double mean; double deviation; };
+  const auto checkpoint = Checkpoint::Dummy(DType::kFloat32, 3);
+  for (const Expected& expected : {Expected{"model.layers.0.mlp.up_proj.weight", 0, 0.02},
+                                   Expected{"model.layers.0.self_attn.lambda_q1", 0, 0.1},
+                                   Expected{"model.layers.0.input_layernorm.weight", 1, 0},
+                                   Expected{"model.norm.weight", 1, 0}}) {
+    const Result<TensorView> view = checkpoint->Get(expected.name, {100'000});
+    ASSERT_TRUE(view.ok());
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < 100'000; ++i) {
+      const double value = static_cast<double>(view->At(i));
+      sum += value;
+      squares += value * value;
+    }
+    const double mean = sum / 100'000;
+    EXPECT_NEAR(mean, expected.mean, 0.02 * expected.deviation + 1e-9) << expected.name;
+    EXPECT_NEAR(std::sqrt(std::max(0.0, squares / 100'000 - mean * mean)), expected.deviation, 0.01 * expected.deviation + 1e-6)
+        << expected.name;
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs what is needed, builds, and runs every test that needs no GPU. The last line is "N passed, N failed".
+#   tests/run.sh               everything with the release build
+#   tests/run.sh --sanitizers  and the C++ tests again under ASan+UBSan, engine, text and server tests under TSan
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+sanitizers=false
+case "${1:-}" in
+  "") ;;
+  --sanitizers) sanitizers=true ;;
+  *) echo "usage: tests/run.sh [--sanitizers]" >&2; exit 2 ;;
+esac
+
+deploy/install_deps.sh --test || exit 1
+
+passed=0
+failed=0
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+
+# The sum of the last "N passed, N failed" line of a log; a program that died without one counts as one failure.
+count() {  # count NAME LOG EXIT_CODE
+  local line
+  line=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1)
+  local p=0 f=0
+  [ -n "$line" ] && read -r p f <<<"$(echo "$line" | tr -dc '0-9 ')"
+  if [ "$3" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
+  if [ "$3" -eq 0 ] && [ "$p" -eq 0 ]; then f=1; echo "$1 ran no test"; fi
+  passed=$((passed + p))
+  failed=$((failed + f))
+  echo "== $1: $p passed, $f failed"
+}
+
+run() {  # run NAME COMMAND...
+  local name=$1 log="$results/$1.log" code
+  shift
+  "$@" >"$log" 2>&1
+  code=$?
+  [ $code -ne 0 ] && tail -n 60 "$log"
+  count "$name" "$log" $code
+}
+
+# gtest reports "[  PASSED  ] N tests." and "[  FAILED  ] N tests, listed below:".
+run_gtest() {  # run_gtest NAME PROGRAM
+  local name=$1 log="$results/$1.log" code p f
+  "$2" --gtest_brief=1 >"$log" 2>&1
+  code=$?
+  p=$(grep -oE '^\[  PASSED  \] [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1)
+  f=$(grep -oE '^\[  FAILED  \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | tail -n 1)
+  echo "${p:-0} passed, ${f:-0} failed" >>"$log"
+  [ $code -ne 0 ] && tail -n 80 "$log"
+  count "$name" "$log" $code
+}
+
+build() {  # build PRESET TARGET...
+  local preset=$1
+  shift
+  cmake --preset "$preset" >"$results/configure-$preset.log" 2>&1 || { cat "$results/configure-$preset.log"; exit 1; }
+  if ! cmake --build "build/$preset" --target "$@" >"$results/build-$preset.log" 2>&1; then
+    grep -E 'error|FAILED|warning' "$results/build-$preset.log" | head -n 40
+    tail -n 20 "$results/build-$preset.log"
+    echo "build of preset $preset failed"
+    echo "$passed passed, $((failed + 1)) failed"
+    exit 1
+  fi
+}
+
+programs=(kernels_test models_test engine_test text_test server_test)
+fuzz=(safetensors_fuzz request_json_fuzz)
+
+run tidy python3 tests/tidy/tidy.py
+run tidy_test python3 tests/tidy/tidy_test.py
+build release all
+for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
+for target in "${fuzz[@]}"; do
+  if "build/release/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$results/$target.log" 2>&1; then
+    echo "1 passed, 0 failed" >>"$results/$target.log"
+    count "$target" "$results/$target.log" 0
+  else
+    tail -n 40 "$results/$target.log"
+    count "$target" "$results/$target.log" 1
+  fi
+done
+run e2e .venv/bin/python tests/e2e/run.py
+
+if $sanitizers; then
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+  build debug-asan "${programs[@]}" "${fuzz[@]}"
+  for program in "${programs[@]}"; do run_gtest "asan_$program" "build/debug-asan/tests/$program"; done
+  build tsan engine_test text_test server_test
+  for program in engine_test text_test server_test; do run_gtest "tsan_$program" "build/tsan/tests/$program"; done
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

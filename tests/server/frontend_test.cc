@@ -1,0 +1,278 @@
+// The frontend without a transport: admission, cancellation at every stage, deadlines, and its bounded queue.
+#include "server/frontend.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/testing/serving_fixture.h"
+
+namespace diffserve {
+namespace {
+
+using testing::ServingFixture;
+using testing::ServingOptions;
+
+// A transport that collects all events.
+class Collector {
+ public:
+  explicit Collector(size_t max_bytes = 1 << 20)
+      : stream(std::make_shared<ResponseStream>(max_bytes, [this] {
+          std::lock_guard lock(mutex_);
+          notified_ = true;
+          changed_.notify_all();
+        })) {}
+  ~Collector() { stream->Close(); }
+
+  // Events until the end; the end's status.
+  Status WaitForEnd() {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < limit) {
+      while (auto event = stream->TryPop()) {
+        if (auto* done = std::get_if<ResponseDone>(&*event)) {
+          usage = done->usage;
+          return done->status;
+        }
+        if (std::holds_alternative<ResponseStarted>(*event)) started = true;
+        if (auto* delta = std::get_if<ResponseDelta>(&*event)) tokens += static_cast<int>(delta->tokens.size());
+      }
+      std::unique_lock lock(mutex_);
+      changed_.wait_until(lock, limit, [&] { return notified_; });
+      notified_ = false;
+    }
+    return Status(StatusCode::kInternal, "no end came");
+  }
+
+  std::shared_ptr<ResponseStream> stream;
+  bool started = false;
+  int tokens = 0;
+  Usage usage;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool notified_ = false;
+};
+
+GenerateRequest Ask(Frontend& frontend, const std::string& id, int max_tokens) {
+  GenerateRequest request;
+  request.request_id = id;
+  request.prompts = {std::string("hello")};
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  request.sampling = frontend.DefaultSampling();
+  return request;
+}
+
+// Holds the only text thread until it is released.
+class HeldTextThread {
+ public:
+  explicit HeldTextThread(Frontend& frontend) {
+    EXPECT_TRUE(frontend.Tokenize(std::string("x"), true, [this](Result<std::vector<int32_t>>) {
+      std::unique_lock lock(mutex_);
+      held_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return released_; });
+    }).ok());
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_; });
+  }
+  void Release() {
+    std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false, released_ = false;
+};
+
+TEST(FrontendTest, ARequestStartsGivesItsTokensAndEnds) {
+  ServingFixture server;
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 7);
+  request.n = 3;
+  ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
+  EXPECT_TRUE(client.WaitForEnd().ok());
+  EXPECT_TRUE(client.started);
+  EXPECT_EQ(client.tokens, 21);
+  EXPECT_EQ(client.usage.completion_tokens, 21);
+}
+
+TEST(FrontendTest, DefaultsComeFromTheModel) {
+  ServingFixture server;
+  EXPECT_EQ(server.frontend->DefaultSampling().temperature, 1.0f);
+  server.config.default_temperature = 0.25f;
+  server.config.default_top_k = 11;
+  server.config.default_top_p = 0.5f;
+  server.config.default_repetition_penalty = 1.25f;
+  const SamplingParams sampling = server.frontend->DefaultSampling();
+  EXPECT_EQ(sampling.temperature, 0.25f);
+  EXPECT_EQ(sampling.top_k, 11);
+  EXPECT_EQ(sampling.top_p, 0.5f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.25f);
+  EXPECT_NE(sampling.seed, server.frontend->DefaultSampling().seed);
+}
+
+TEST(FrontendTest, TheModelsEndTokensEndASequence) {
+  ServingOptions options;
+  for (int id = 0; id < 256; ++id) options.eos_token_ids.push_back(id);
+  ServingFixture server(options);
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 50);
+  request.ignore_eos = false;
+  ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
+  EXPECT_TRUE(client.WaitForEnd().ok());
+  EXPECT_EQ(client.tokens, 1);
+}
+
+TEST(FrontendTest, ADeadlineEndsARunningRequest) {
+  ServingOptions options;
+  options.executor.step_time = std::chrono::milliseconds(5);
+  ServingFixture server(options);
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 500);
+  request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
+  EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(server.EngineIsEmpty());
+}
+
+TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
+  ServingFixture server;
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 5);
+  request.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
+  EXPECT_EQ(server.frontend->Generate(std::move(request), client.stream).code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(FrontendTest, ADeadlineLaterThanTheEndDoesNothing) {
+  ServingFixture server;
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 2);
+  request.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
+  EXPECT_TRUE(client.WaitForEnd().ok());
+}
+
+TEST(FrontendTest, ACancelBeforeTheTextWorkNeverReachesTheEngine) {
+  ServingFixture server;
+  HeldTextThread held(*server.frontend);
+  Collector by_id, by_stream;
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 50), by_id.stream).ok());
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "b", 50), by_stream.stream).ok());
+  EXPECT_TRUE(server.frontend->Cancel("a"));
+  server.frontend->CancelStream(by_stream.stream);
+  EXPECT_EQ(by_id.WaitForEnd().code(), StatusCode::kCancelled);
+  held.Release();
+  Collector last;
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), last.stream).ok());
+  EXPECT_TRUE(last.WaitForEnd().ok());
+  EXPECT_EQ(server.Stats().generation_tokens, 1u);
+}
+
+TEST(FrontendTest, CancellingByIdEndsEveryRequestOfThatName) {
+  ServingOptions options;
+  options.executor.step_time = std::chrono::milliseconds(5);
+  ServingFixture server(options);
+  Collector first, second, other;
+  for (Collector* client : {&first, &second}) {
+    ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 400), client->stream).ok());
+  }
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "other", 20), other.stream).ok());
+  ASSERT_TRUE(ServingFixture::Eventually([&] { return server.Stats().running == 3; }));
+  EXPECT_TRUE(server.frontend->Cancel("same"));
+  EXPECT_EQ(first.WaitForEnd().code(), StatusCode::kCancelled);
+  EXPECT_EQ(second.WaitForEnd().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(other.WaitForEnd().ok());
+}
+
+TEST(FrontendTest, CancellingAStreamSparesOthersOfTheSameName) {
+  ServingOptions options;
+  options.executor.step_time = std::chrono::milliseconds(2);
+  ServingFixture server(options);
+  Collector gone, stays;
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 400), gone.stream).ok());
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 30), stays.stream).ok());
+  server.frontend->CancelStream(gone.stream);
+  EXPECT_TRUE(stays.WaitForEnd().ok());
+  EXPECT_EQ(stays.tokens, 30);
+  EXPECT_TRUE(server.EngineIsEmpty());
+}
+
+TEST(FrontendTest, AFullTextQueueRefuses) {
+  ServingOptions options;
+  options.frontend.max_text_queue = 2;
+  ServingFixture server(options);
+  HeldTextThread held(*server.frontend);
+  Collector clients[3];
+  EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 1), clients[0].stream).ok());
+  EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "b", 1), clients[1].stream).ok());
+  EXPECT_EQ(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).code(), StatusCode::kResourceExhausted);
+  const Status refused = server.frontend->Tokenize(std::string("x"), true, [](Result<std::vector<int32_t>>) {});
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  held.Release();
+  EXPECT_TRUE(clients[0].WaitForEnd().ok());
+  EXPECT_TRUE(clients[1].WaitForEnd().ok());
+}
+
+TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
+  ServingOptions options;
+  options.frontend.max_text_queue_bytes = 1000;
+  ServingFixture server(options);
+  HeldTextThread held(*server.frontend);
+  Collector first, second;
+  GenerateRequest big = Ask(*server.frontend, "a", 1);
+  big.prompts = {std::string(400, 'x')};
+  GenerateRequest bigger = big;
+  bigger.prompts = {std::string(700, 'x')};
+  EXPECT_TRUE(server.frontend->Generate(big, first.stream).ok());
+  EXPECT_EQ(server.frontend->Generate(bigger, second.stream).code(), StatusCode::kResourceExhausted);
+  held.Release();
+  EXPECT_TRUE(first.WaitForEnd().ok());
+}
+
+TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
+  ServingFixture server;
+  Collector client(2000);
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 400), client.stream).ok());
+  EXPECT_TRUE(ServingFixture::Eventually([&] { return server.Stats().finished_cancelled == 1; }));
+  EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(server.EngineIsEmpty());
+}
+
+TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
+  ServingFixture server;
+  auto held = std::make_unique<HeldTextThread>(*server.frontend);
+  Collector client;
+  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 5), client.stream).ok());
+  server.http.reset();
+  std::thread ending([&] { server.frontend.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the pool is closed before its thread is let go
+  held->Release();
+  ending.join();
+  EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kUnavailable);
+}
+
+TEST(FrontendTest, CancelsAtRandomMomentsLeaveNothingBehind) {
+  ServingOptions options;
+  options.executor.step_time = std::chrono::microseconds(100);
+  ServingFixture server(options);
+  std::vector<std::unique_ptr<Collector>> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(std::make_unique<Collector>());
+    const std::string id = std::to_string(i);
+    ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream).ok());
+    if (i % 3 == 0) server.frontend->Cancel(std::to_string(i - i % 7));
+    if (i % 5 == 0) server.frontend->CancelStream(clients[static_cast<size_t>(i - i % 4)]->stream);
+  }
+  EXPECT_TRUE(server.EngineIsEmpty());
+}
+
+}  // namespace
+}  // namespace diffserve

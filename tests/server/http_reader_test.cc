@@ -1,0 +1,135 @@
+// The reader without sockets: the gate's rules, body framing, and that it never matters how the bytes are cut.
+#include "server/http_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "tests/testing/http_cases.h"
+
+namespace diffserve {
+namespace {
+
+using testing::HttpCase;
+
+// 0 while more is needed, 200 for a complete request, else the refusal's status.
+int StatusOf(const HttpReader& reader) {
+  switch (reader.state()) {
+    case HttpReader::State::kReady: return 200;
+    case HttpReader::State::kRefused: return reader.refusal().status;
+    default: return 0;
+  }
+}
+
+int Fed(const std::string& bytes, size_t piece) {
+  HttpReader reader{HttpLimits()};
+  for (size_t i = 0; i < bytes.size() && StatusOf(reader) == 0; i += piece) reader.Feed(std::string_view(bytes).substr(i, piece));
+  return StatusOf(reader);
+}
+
+TEST(HttpReaderTest, EveryHeadIsServedOrRefusedAsTheTableSays) {
+  for (const HttpCase& c : testing::HttpHeadCases()) {
+    EXPECT_EQ(Fed(c.bytes, c.bytes.size()), c.status) << c.name;
+    EXPECT_EQ(Fed(c.bytes, 1) == 200, c.status == 200) << c.name << ", byte by byte";
+  }
+}
+
+TEST(HttpReaderTest, EveryBodyIsReadOrRefusedAsTheTableSays) {
+  for (const HttpCase& c : testing::HttpBodyCases()) {
+    const int expected = c.status == 405 ? 200 : c.status;
+    EXPECT_EQ(Fed(c.bytes, c.bytes.size()), expected) << c.name;
+    EXPECT_EQ(Fed(c.bytes, 1), expected) << c.name << ", byte by byte";
+  }
+}
+
+TEST(HttpReaderTest, TheTableHasAtLeast120Cases) {
+  EXPECT_GE(testing::HttpHeadCases().size() + testing::HttpBodyCases().size(), 120u);
+}
+
+TEST(HttpReaderTest, RandomCutsGiveTheSameRequests) {
+  const std::string stream = "POST /a?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
+                             "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"
+                             "POST /c HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345"
+                             "GET /d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    HttpReader reader{HttpLimits()};
+    std::string seen;
+    for (size_t i = 0; i < stream.size();) {
+      const size_t piece = std::min<size_t>(stream.size() - i, 1 + random() % 40);
+      reader.Feed(std::string_view(stream).substr(i, piece));
+      i += piece;
+      while (reader.state() == HttpReader::State::kReady) {
+        const HttpRequest request = reader.Take();
+        seen += request.head.path + "=" + request.body + (request.head.keep_alive ? ";" : ".");
+        reader.Next();
+      }
+    }
+    EXPECT_EQ(seen, "/a=abcde;/b=;/c=12345;/d=.");
+  }
+}
+
+TEST(HttpReaderTest, TrailersAreNeverMergedIntoTheFields) {
+  HttpReader reader{HttpLimits()};
+  reader.Feed("POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer k\r\nX-New: 1\r\n\r\n");
+  ASSERT_EQ(reader.state(), HttpReader::State::kReady);
+  const HttpRequest request = reader.Take();
+  EXPECT_FALSE(request.head.HasField("authorization"));
+  EXPECT_FALSE(request.head.HasField("x-new"));
+}
+
+TEST(HttpReaderTest, ABodyAtTheLimitIsReadAndOneByteMoreIsRefused) {
+  HttpLimits limits;
+  limits.max_body_bytes = 1000;
+  for (const bool chunked : {false, true}) {
+    for (const int extra : {0, 1}) {
+      HttpReader reader(limits);
+      const std::string body(1000 + extra, 'b');
+      reader.Feed(chunked ? "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n" + body.substr(0, 500) + "\r\n" +
+                                (extra == 0 ? "1f4" : "1f5") + "\r\n" + body.substr(500) + "\r\n0\r\n\r\n"
+                          : "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+      EXPECT_EQ(StatusOf(reader), extra == 0 ? 200 : 413) << chunked;
+      if (extra == 0) {
+        EXPECT_EQ(reader.Take().body, body);
+      }
+    }
+  }
+}
+
+TEST(HttpReaderTest, AContinueIsDueOnceAndOnlyBeforeTheBody) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+  HttpReader waiting{HttpLimits()};
+  waiting.Feed(head);
+  EXPECT_TRUE(waiting.TakeContinue());
+  EXPECT_FALSE(waiting.TakeContinue());
+  HttpReader eager{HttpLimits()};
+  eager.Feed(head + "ab");
+  EXPECT_FALSE(eager.TakeContinue());
+}
+
+TEST(HttpReaderTest, KeepAliveFollowsVersionAndConnectionOptions) {
+  const auto keep_alive = [](const std::string& version, const std::string& connection) {
+    HttpReader reader{HttpLimits()};
+    reader.Feed("GET / " + version + "\r\nHost: h\r\n" + connection + "\r\n");
+    return reader.Take().head.keep_alive;
+  };
+  EXPECT_TRUE(keep_alive("HTTP/1.1", ""));
+  EXPECT_FALSE(keep_alive("HTTP/1.1", "Connection: Close\r\n"));
+  EXPECT_FALSE(keep_alive("HTTP/1.1", "Connection: te, close\r\n"));
+  EXPECT_FALSE(keep_alive("HTTP/1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
+  EXPECT_FALSE(keep_alive("HTTP/1.0", ""));
+  EXPECT_TRUE(keep_alive("HTTP/1.0", "Connection: keep-alive\r\n"));
+}
+
+TEST(HttpGateTest, LoopbackNamesAreTold) {
+  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:80", "127.9.9.9", "[::1]", "[::1]:8000"}) {
+    EXPECT_TRUE(IsLoopbackHost(host)) << host;
+  }
+  for (const char* host : {"example.org", "127.example.org", "localhost.example.org", "10.0.0.1", "[::2]", "0.0.0.0", "1270.0.1"}) {
+    EXPECT_FALSE(IsLoopbackHost(host)) << host;
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,266 @@
+// Responses in OpenAI's form, assembled from events, whole and streamed.
+#include "server/openai_response.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/http_client.h"
+
+namespace diffserve {
+namespace {
+
+using Json = nlohmann::json;
+
+TokenOutput Token(int32_t id, const std::string& bytes, float logprob, std::vector<TokenText> top = {}) {
+  return {{id, bytes, logprob}, std::move(top)};
+}
+
+// A response fed with the usual events: one prompt "ab" (ids 10, 11), tokens "x" and "yz".
+class OpenAiResponseTest : public ::testing::Test {
+ protected:
+  OpenAiResponse Make() {
+    return OpenAiResponse(request_, {"cmpl-1", "tiny", "fp", 123}, [](int32_t id) { return "<" + std::to_string(id) + ">"; });
+  }
+  // Frames for a stream, the body otherwise.
+  std::string Run(std::vector<ResponseDelta> deltas, Status end = {}) {
+    OpenAiResponse response = Make();
+    std::string frames;
+    response.Take(ResponseStarted{{{{10, 11}, "ab"}}}, &frames);
+    if (request_.echo && request_.logprobs) {
+      response.Take(ResponsePromptLogprobs{0, {std::nullopt, Token(11, "b", -1.5f, {{11, "b", -1.5f}, {12, "c", -2.0f}})}}, &frames);
+    }
+    for (ResponseDelta& delta : deltas) response.Take(std::move(delta), &frames);
+    response.Take(ResponseDone{end, {2, 2, 1}}, &frames);
+    EXPECT_TRUE(response.done());
+    return request_.stream || !end.ok() ? frames : response.Body();
+  }
+  static std::vector<ResponseDelta> Deltas() {
+    ResponseDelta first, last;
+    first.text = "x";
+    first.tokens = {Token(1, "x", -0.5f, {{1, "x", -0.5f}, {2, "q", -1.0f}})};
+    last.text = "yz";
+    last.tokens = {Token(3, "yz", -0.25f, {{4, "w", -0.125f}, {5, "\xE2", -3.0f}})};
+    last.finish = FinishReason::kStop;
+    last.stop_reason = std::string("!");
+    return {first, last};
+  }
+  std::vector<Json> Stream(std::vector<ResponseDelta> deltas) {
+    std::vector<Json> events;
+    const std::vector<std::string> data = testing::SseData(Run(std::move(deltas)));
+    EXPECT_EQ(data.back(), "[DONE]");
+    for (size_t i = 0; i + 1 < data.size(); ++i) events.push_back(Json::parse(data[i]));
+    return events;
+  }
+
+  OpenAiRequest request_;
+};
+
+TEST_F(OpenAiResponseTest, ACompletionHasTheObjectsMembers) {
+  const Json body = Json::parse(Run(Deltas()));
+  EXPECT_EQ(body["id"], "cmpl-1");
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["created"], 123);
+  EXPECT_EQ(body["model"], "tiny");
+  EXPECT_EQ(body["system_fingerprint"], "fp");
+  EXPECT_EQ(body["choices"], Json::parse(R"([{"index":0,"text":"xyz","logprobs":null,"finish_reason":"stop","stop_reason":"!"}])"));
+  EXPECT_EQ(body["usage"], Json::parse(R"({"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,
+                                           "prompt_tokens_details":{"cached_tokens":1}})"));
+}
+
+TEST_F(OpenAiResponseTest, AChatCompletionHasTheObjectsMembers) {
+  request_.chat = true;
+  const Json body = Json::parse(Run(Deltas()));
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["choices"], Json::parse(R"([{"index":0,"message":{"role":"assistant","content":"xyz","refusal":null},
+                                              "logprobs":null,"finish_reason":"stop","stop_reason":"!"}])"));
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
+}
+
+TEST_F(OpenAiResponseTest, CompletionLogprobsAreFourParallelLists) {
+  request_.logprobs = true;
+  request_.generate.sampling.num_logprobs = 2;
+  const Json logprobs = Json::parse(Run(Deltas()))["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs, Json::parse(R"({"tokens":["x","yz"],"token_logprobs":[-0.5,-0.25],
+      "top_logprobs":[{"x":-0.5,"q":-1.0},{"w":-0.125,"bytes:\\xe2":-3.0,"yz":-0.25}],"text_offset":[0,1]})"));
+}
+
+TEST_F(OpenAiResponseTest, AnEchoPutsThePromptInFront) {
+  request_.echo = true;
+  request_.logprobs = true;
+  request_.generate.sampling.num_logprobs = 1;
+  const Json choice = Json::parse(Run(Deltas()))["choices"][0];
+  EXPECT_EQ(choice["text"], "abxyz");
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<10>","b","x","yz"])"));
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-1.5,-0.5,-0.25]"));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][0], nullptr);
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"b":-1.5})"));
+}
+
+TEST_F(OpenAiResponseTest, ChatLogprobsCarryTheBytes) {
+  request_.chat = true;
+  request_.logprobs = true;
+  request_.generate.sampling.num_logprobs = 2;
+  const Json content = Json::parse(Run(Deltas()))["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 2u);
+  EXPECT_EQ(content[0]["token"], "x");
+  EXPECT_EQ(content[0]["bytes"], Json::parse("[120]"));
+  EXPECT_EQ(content[1]["top_logprobs"][1]["token"], "\xEF\xBF\xBD");
+  EXPECT_EQ(content[1]["top_logprobs"][1]["bytes"], Json::parse("[226]"));
+}
+
+TEST_F(OpenAiResponseTest, AnImpossibleTokenHasAFiniteLogprob) {
+  request_.logprobs = true;
+  request_.generate.sampling.num_logprobs = 0;
+  ResponseDelta delta;
+  delta.tokens = {Token(1, "x", -std::numeric_limits<float>::infinity())};
+  delta.finish = FinishReason::kLength;
+  EXPECT_EQ(Json::parse(Run({delta}))["choices"][0]["logprobs"]["token_logprobs"][0], -9999.0);
+}
+
+TEST_F(OpenAiResponseTest, AStreamedChatBeginsWithTheRoleAndEndsWithTheReason) {
+  request_.chat = true;
+  request_.stream = true;
+  const std::vector<Json> events = Stream(Deltas());
+  ASSERT_EQ(events.size(), 3u);
+  for (const Json& event : events) {
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    EXPECT_EQ(event["id"], "cmpl-1");
+    EXPECT_FALSE(event.contains("usage"));
+    EXPECT_TRUE(event["choices"][0].contains("logprobs"));
+  }
+  EXPECT_EQ(events[0]["choices"][0]["delta"], Json::parse(R"({"role":"assistant","content":""})"));
+  EXPECT_EQ(events[0]["choices"][0]["finish_reason"], nullptr);
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content":"x"})"));
+  EXPECT_EQ(events[2]["choices"][0]["delta"], Json::parse(R"({"content":"yz"})"));
+  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(events[2]["choices"][0]["stop_reason"], "!");
+}
+
+TEST_F(OpenAiResponseTest, IncludedUsageIsNullUntilItsOwnChunk) {
+  request_.stream = true;
+  request_.include_usage = true;
+  const std::vector<Json> events = Stream(Deltas());
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_TRUE(events[0].at("usage").is_null());
+  EXPECT_TRUE(events[1].at("usage").is_null());
+  EXPECT_EQ(events[2]["choices"], Json::array());
+  EXPECT_EQ(events[2]["usage"]["total_tokens"], 4);
+  EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
+}
+
+TEST_F(OpenAiResponseTest, ContinuousUsageCountsUp) {
+  request_.stream = true;
+  request_.include_usage = true;
+  request_.continuous_usage = true;
+  const std::vector<Json> events = Stream(Deltas());
+  EXPECT_EQ(events[0]["usage"]["completion_tokens"], 1);
+  EXPECT_EQ(events[1]["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(events[1]["usage"]["prompt_tokens"], 2);
+}
+
+TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
+  request_.stream = true;
+  request_.echo = true;
+  request_.logprobs = true;
+  request_.return_token_ids = true;
+  request_.generate.sampling.num_logprobs = 0;
+  const std::vector<Json> events = Stream(Deltas());
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0]["choices"][0]["text"], "ab");
+  EXPECT_EQ(events[0]["choices"][0]["prompt_token_ids"], Json::parse("[10,11]"));
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"], Json::parse(R"(["<10>","b"])"));
+  EXPECT_EQ(events[1]["choices"][0]["token_ids"], Json::parse("[1]"));
+  EXPECT_EQ(events[2]["choices"][0]["logprobs"]["text_offset"][0], 6) << "<10> has four characters, b and x one each";
+}
+
+TEST_F(OpenAiResponseTest, NothingIsSaidWhileTextIsHeldBack) {
+  request_.stream = true;
+  ResponseDelta held;
+  held.tokens = {Token(9, "h", 0)};
+  std::vector<ResponseDelta> deltas = Deltas();
+  deltas.insert(deltas.begin(), held);
+  EXPECT_EQ(Stream(deltas).size(), 2u);
+}
+
+TEST_F(OpenAiResponseTest, AnErrorInMidStreamIsAnEventAndNothingFollows) {
+  request_.stream = true;
+  std::vector<ResponseDelta> deltas = Deltas();
+  deltas.pop_back();
+  const std::vector<std::string> data = testing::SseData(Run(deltas, Status(StatusCode::kInternal, "broken")));
+  ASSERT_EQ(data.size(), 2u);
+  EXPECT_EQ(Json::parse(data[1]), Json::parse(R"({"error":{"message":"broken","type":"server_error","param":null,"code":null}})"));
+}
+
+TEST_F(OpenAiResponseTest, AnErrorBeforeTheFirstByteLeavesNothingInTheStream) {
+  request_.stream = true;
+  OpenAiResponse response = Make();
+  std::string frames;
+  response.Take(ResponseStarted{{{{10}, "a"}}}, &frames);
+  response.Take(ResponseDone{Status(StatusCode::kResourceExhausted, "full"), {}}, &frames);
+  EXPECT_FALSE(response.started());
+  EXPECT_EQ(frames, "");
+  EXPECT_EQ(response.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(OpenAiResponseTest, BrokenTextNeverLeaves) {
+  for (const bool stream : {false, true}) {
+    for (const bool chat : {false, true}) {
+      request_.stream = stream;
+      request_.chat = chat;
+      request_.include_usage = stream;
+      request_.logprobs = true;
+      request_.generate.sampling.num_logprobs = 1;
+      std::vector<ResponseDelta> deltas = Deltas();
+      deltas[0].text = "\xE2\x82 \xFF";
+      deltas[0].tokens[0].token.bytes = "\xF0\x9F";
+      const std::string out = Run(deltas);
+      EXPECT_NO_THROW((void)Json(out).dump()) << "not UTF-8";
+    }
+  }
+}
+
+TEST_F(OpenAiResponseTest, EveryChoiceHasItsIndex) {
+  request_.generate.n = 2;
+  request_.return_token_ids = true;
+  OpenAiResponse response = Make();
+  std::string frames;
+  response.Take(ResponseStarted{{{{10}, "a"}, {{20, 21}, "b"}}}, &frames);
+  for (const int choice : {3, 1, 0, 2}) {
+    ResponseDelta delta;
+    delta.choice = choice;
+    delta.text = std::to_string(choice);
+    delta.finish = FinishReason::kLength;
+    response.Take(delta, &frames);
+  }
+  response.Take(ResponseDone{{}, {3, 0, 0}}, &frames);
+  const Json choices = Json::parse(response.Body())["choices"];
+  ASSERT_EQ(choices.size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(choices[i]["index"], i);
+    EXPECT_EQ(choices[i]["text"], std::to_string(i));
+    EXPECT_EQ(choices[i]["prompt_token_ids"].size(), i < 2 ? 1u : 2u);
+    EXPECT_EQ(choices[i]["finish_reason"], "length");
+  }
+}
+
+TEST(OpenAiErrorTest, AllFourKeysAreAlwaysThere) {
+  for (const StatusCode code : {StatusCode::kInvalidArgument, StatusCode::kUnauthenticated, StatusCode::kNotFound,
+                                StatusCode::kResourceExhausted, StatusCode::kUnavailable, StatusCode::kCancelled,
+                                StatusCode::kDeadlineExceeded, StatusCode::kUnimplemented, StatusCode::kInternal}) {
+    const Json error = Json::parse(OpenAiErrorBody(Status(code, "why \xFF", "field")))["error"];
+    EXPECT_EQ(error.size(), 4u);
+    EXPECT_TRUE(error["message"].is_string());
+    EXPECT_TRUE(error["type"].is_string());
+    EXPECT_EQ(error["param"], "field");
+    EXPECT_TRUE(error["code"].is_string() || error["code"].is_null());
+  }
+  EXPECT_EQ(Json::parse(OpenAiErrorBody(Status(StatusCode::kNotFound, "x", "model")))["error"]["code"], "model_not_found");
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,286 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "server/option_table.h"
+#include "server/options.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The least that a command must be given beside the flag under test.
+std::vector<std::string> Arguments(std::string_view command, std::string_view flag) {
+  std::vector<std::string> args = {std::string(command), "DIR"};
+  const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
+  if ((command == "logits" || command == "generate") && !is_prompt) args.insert(args.end(), {"--tokens", "1"});
+  if (command == "logits" && flag != "--output") args.insert(args.end(), {"--output", "x.npy"});
+  return args;
+}
+
+std::vector<std::string> CommandsOf(const FlagSpec& flag) {
+  std::vector<std::string> commands;
+  for (size_t i = 0; i < CommandNames().size(); ++i) {
+    if ((flag.commands & (1u << i)) != 0) commands.emplace_back(CommandNames()[i]);
+  }
+  return commands;
+}
+
+bool IsText(const FlagSpec& flag) { return flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target); }
+bool IsSeed(const FlagSpec& flag) { return std::holds_alternative<uint64_t Options::*>(flag.target); }
+bool IsSwitch(const FlagSpec& flag) { return std::holds_alternative<bool Options::*>(flag.target); }
+bool IsFraction(const FlagSpec& flag) { return std::holds_alternative<float Options::*>(flag.target); }
+
+std::string Number(const FlagSpec& flag, double value) {
+  return IsFraction(flag) ? std::to_string(value) : std::to_string(static_cast<int64_t>(value));
+}
+
+std::vector<std::string> GoodValues(const FlagSpec& flag) {
+  if (!flag.allowed.empty()) return {flag.allowed.begin(), flag.allowed.end()};
+  if (IsSwitch(flag)) return {"true", "false"};
+  if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
+  if (IsText(flag)) return {"anything"};
+  if (IsSeed(flag)) return {"0", "18446744073709551615"};
+  return {Number(flag, flag.min), Number(flag, flag.max)};
+}
+
+std::vector<std::string> BadValues(const FlagSpec& flag) {
+  if (!flag.allowed.empty() || IsSwitch(flag)) return {"nonsense", ""};
+  if (flag.name == "--kv-cache-memory") return {"2X", "-1", "", "G"};
+  if (IsText(flag)) return {""};
+  if (IsSeed(flag)) return {"-1", "18446744073709551616", "x"};
+  return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan", "99999999999999999999999"};
+}
+
+Result<Options> Parse(std::vector<std::string> args, std::initializer_list<std::string> more = {}) {
+  args.insert(args.end(), more);
+  return ParseOptions(args);
+}
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() / ("diffserve_options_" + std::to_string(getpid()) + ".json")) {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(OptionTableTest, EveryFlagTakesItsAllowedValuesForEachOfItsCommands) {
+  for (const FlagSpec& flag : FlagTable()) {
+    for (const std::string& command : CommandsOf(flag)) {
+      for (const std::string& value : GoodValues(flag)) {
+        const std::string name(flag.name);
+        const Result<Options> options = Parse(Arguments(command, flag.name), {name + "=" + value});
+        EXPECT_TRUE(options.ok()) << command << " " << name << " " << value << ": " << options.status().message();
+      }
+    }
+  }
+}
+
+TEST(OptionTableTest, EveryFlagRefusesOtherValuesAndSaysWhatIsAllowed) {
+  for (const FlagSpec& flag : FlagTable()) {
+    const std::string command = CommandsOf(flag).front();
+    for (const std::string& value : BadValues(flag)) {
+      const std::string name(flag.name);
+      const Result<Options> options = Parse(Arguments(command, flag.name), {name + "=" + value});
+      ASSERT_FALSE(options.ok()) << command << " " << name << " \"" << value << "\"";
+      EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(options.status().param(), name);
+      EXPECT_THAT(options.status().message(), HasSubstr(name));
+      EXPECT_THAT(options.status().message(), HasSubstr("\"" + value + "\""));
+      EXPECT_THAT(options.status().message(), HasSubstr(AllowedText(flag)));
+    }
+  }
+}
+
+TEST(OptionTableTest, EveryFlagIsRefusedForCommandsItDoesNotBelongTo) {
+  for (const FlagSpec& flag : FlagTable()) {
+    for (size_t i = 0; i < CommandNames().size(); ++i) {
+      unsigned commands = 0;
+      for (const FlagSpec& other : FlagTable()) commands |= other.name == flag.name ? other.commands : 0;
+      if ((commands & (1u << i)) != 0) continue;
+      const Result<Options> options = Parse(Arguments(CommandNames()[i], flag.name), {std::string(flag.name), "1"});
+      ASSERT_FALSE(options.ok()) << CommandNames()[i] << " " << flag.name;
+      EXPECT_THAT(options.status().message(), HasSubstr("does not apply to " + std::string(CommandNames()[i])));
+    }
+  }
+}
+
+TEST(OptionTableTest, EveryFlagNeedsAValueUnlessItIsASwitch) {
+  for (const FlagSpec& flag : FlagTable()) {
+    const std::string command = CommandsOf(flag).front();
+    const Result<Options> options = Parse(Arguments(command, flag.name), {std::string(flag.name), "--log-level=error"});
+    EXPECT_EQ(options.ok(), IsSwitch(flag)) << flag.name;
+    if (options.ok()) continue;
+    EXPECT_THAT(options.status().message(), HasSubstr(std::string(flag.name) + " needs a value"));
+  }
+}
+
+TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
+  int refused = 0;
+  for (const FlagSpec& flag : FlagTable()) {
+    for (const std::string_view value : flag.refused) {
+      const Result<Options> options = Parse({"serve", "DIR"}, {std::string(flag.name), std::string(value)});
+      ASSERT_FALSE(options.ok()) << flag.name << " " << value;
+      EXPECT_THAT(options.status().message(), HasSubstr(std::string(flag.refusal)));
+      EXPECT_THAT(options.status().message(), HasSubstr("allowed: " + AllowedText(flag)));
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, 8);
+  EXPECT_EQ(Parse({"serve", "DIR"}, {"--device", "cuda"}).status().message(),
+            "--device cuda: this build has no CUDA backend; allowed: auto, cpu");
+}
+
+TEST(OptionTableTest, HelpShowsEveryFlagWithItsDefault) {
+  const std::string help = HelpText();
+  for (const FlagSpec& flag : FlagTable()) {
+    EXPECT_THAT(help, HasSubstr("  " + std::string(flag.name)));
+    if (DefaultText(flag).empty()) continue;
+    EXPECT_THAT(help, HasSubstr("(default " + DefaultText(flag) + ")")) << flag.name;
+  }
+  for (const std::string_view command : CommandNames())
+    EXPECT_THAT(help, HasSubstr("diffserve " + std::string(command) + " MODEL_DIR"));
+}
+
+TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
+  const Result<Options> parsed = Parse({"serve", "DIR"});
+  ASSERT_TRUE(parsed.ok());
+  const Options& o = *parsed;
+  EXPECT_EQ(o.command, "serve");
+  EXPECT_EQ(o.model_dir, "DIR");
+  EXPECT_EQ(o.host, "127.0.0.1");
+  EXPECT_EQ(o.port, 8000);
+  EXPECT_EQ(o.grpc_port, 8001);
+  EXPECT_EQ(o.max_num_seqs, 256);
+  EXPECT_EQ(o.max_num_batched_tokens, 2048);
+  EXPECT_EQ(o.page_size, 16);
+  EXPECT_EQ(o.drain_timeout_s, 45);
+  EXPECT_TRUE(o.enable_prefix_caching);
+  EXPECT_FALSE(o.strict);
+  EXPECT_FALSE(o.dtype.has_value());
+}
+
+TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
+  const Result<Options> parsed = Parse({"bench", "--batch=2,8", "DIR", "--prompt", "32"},
+                                       {"--dtype", "bfloat16", "--kv-cache-dtype=float32", "--load-format", "dummy", "--seed",
+                                        "18446744073709551615", "--json", "--threads", "3"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_THAT(parsed->bench_batch, ElementsAre(2, 8));
+  EXPECT_THAT(parsed->bench_prompt, ElementsAre(32));
+  EXPECT_THAT(parsed->bench_depth, ElementsAre(0, 4096));
+  EXPECT_TRUE(parsed->prompt.empty());
+  EXPECT_EQ(parsed->dtype, DType::kBFloat16);
+  EXPECT_EQ(parsed->kv_cache_dtype, DType::kFloat32);
+  EXPECT_TRUE(parsed->dummy_weights);
+  EXPECT_TRUE(parsed->json);
+  EXPECT_EQ(parsed->seed, ~uint64_t{0});
+  EXPECT_EQ(parsed->threads, 3);
+  EXPECT_EQ(Parse({"generate", "DIR", "--tokens", "1"}, {"--presence-penalty", "-1.5"})->presence_penalty, -1.5f);
+}
+
+TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
+  EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching"})->enable_prefix_caching);
+  EXPECT_TRUE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching", "--enable-prefix-caching"})->enable_prefix_caching);
+  EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching=true"}).ok());
+  EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-port"}).ok());
+}
+
+TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{}, "a command is missing"},
+      {{"sevre", "DIR"}, "\"sevre\" is not a command, allowed: serve, logits, generate, bench, inspect"},
+      {{"serve"}, "MODEL_DIR is missing"},
+      {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
+      {{"serve", "DIR", "--prot", "1"}, "--prot is not a flag"},
+      {{"serve", "DIR", "-p", "1"}, "-p is not a flag"},
+      {{"generate", "DIR"}, "exactly one of --prompt, --tokens, --tokens-file"},
+      {{"generate", "DIR", "--prompt", "a", "--tokens", "1"}, "found 2 prompts"},
+      {{"logits", "DIR", "--tokens", "1"}, "--output is missing"},
+      {{"logits", "DIR", "--output", "x"}, "found 0 prompts"},
+  };
+  for (const auto& [args, message] : cases) {
+    const Result<Options> options = ParseOptions(args);
+    ASSERT_FALSE(options.ok()) << message;
+    EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(options.status().message(), HasSubstr(message));
+  }
+}
+
+TEST(OptionsTest, HelpAndVersionNeedNothingElse) {
+  EXPECT_EQ(Parse({"--help"})->command, "help");
+  EXPECT_EQ(Parse({"serve", "--help"})->command, "help");
+  EXPECT_EQ(Parse({"--version"})->command, "version");
+  for (const char* part : {"diffserve ", "commit ", "backends cpu", "cpu level "}) EXPECT_THAT(VersionText(), HasSubstr(part));
+}
+
+TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
+  const TemporaryFile file(R"({"port": 9000, "grpc_port": 9001, "enable-prefix-caching": false, "temperature": 0.5,
+                               "batch": [1, 2], "host": "0.0.0.0"})");
+  const Result<Options> serve = Parse({"serve", "DIR", "--port", "7000", "--config", file.path()});
+  ASSERT_TRUE(serve.ok()) << serve.status().message();
+  EXPECT_EQ(serve->port, 7000);
+  EXPECT_EQ(serve->grpc_port, 9001);
+  EXPECT_EQ(serve->host, "0.0.0.0");
+  EXPECT_FALSE(serve->enable_prefix_caching);
+  EXPECT_EQ(serve->temperature, 0);  // belongs to generate
+  const Result<Options> bench = Parse({"bench", "DIR", "--config=" + file.path()});
+  ASSERT_TRUE(bench.ok());
+  EXPECT_THAT(bench->bench_batch, ElementsAre(1, 2));
+}
+
+TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"prot": 1})", "--prot is not a flag"},
+      {R"({"port": 70000})", "--port is \"70000\", allowed: 0..65535"},
+      {R"({"port": null})", "--port is a JSON null"},
+      {R"({"port": {"a": 1}})", "--port is a JSON object"},
+      {R"({"port": {"a": {"b": 1}}})", "expected one flat JSON object"},
+      {"[1]", "expected one flat JSON object"},
+      {"{", "expected one flat JSON object"},
+      {R"({"device": "cuda"})", "this build has no CUDA backend"},
+  };
+  for (const auto& [text, message] : cases) {
+    const TemporaryFile file(text);
+    const Result<Options> options = Parse({"serve", "DIR", "--config", file.path()});
+    ASSERT_FALSE(options.ok()) << text;
+    EXPECT_THAT(options.status().message(), HasSubstr(file.path()));
+    EXPECT_THAT(options.status().message(), HasSubstr(message));
+  }
+  EXPECT_THAT(Parse({"serve", "DIR", "--config", "/nonexistent.json"}).status().message(), HasSubstr("/nonexistent.json"));
+}
+
+TEST(OptionsTest, MemorySizesHaveSuffixesOrAreShares) {
+  EXPECT_EQ(ParseMemorySize("512")->bytes, 512);
+  EXPECT_EQ(ParseMemorySize("2K")->bytes, 2000);
+  EXPECT_EQ(ParseMemorySize("2KiB")->bytes, 2048);
+  EXPECT_EQ(ParseMemorySize("1.5GiB")->bytes, int64_t{3} << 29);
+  EXPECT_EQ(ParseMemorySize("3TB")->bytes, 3'000'000'000'000);
+  EXPECT_EQ(ParseMemorySize("0.25")->share, 0.25);
+  EXPECT_EQ(ParseMemorySize("1")->share, 1);
+  for (const char* bad : {"", "0", "-1", "x", "1e3", "2gib", "99999999999T", "inf", "nan"})
+    EXPECT_FALSE(ParseMemorySize(bad).ok()) << bad;
+}
+
+TEST(OptionsTest, TokenIdsAreSeparatedByCommasOrWhiteSpace) {
+  EXPECT_THAT(*ParseTokenIds("1,2,3", "--tokens"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*ParseTokenIds(" 1\n2\t3\r\n", "--tokens-file"), ElementsAre(1, 2, 3));
+  for (const char* bad : {"", " ", "1,x", "-1", "2147483648", "1.5"}) {
+    const auto ids = ParseTokenIds(bad, "--tokens");
+    ASSERT_FALSE(ids.ok()) << bad;
+    EXPECT_EQ(ids.status().param(), "--tokens");
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

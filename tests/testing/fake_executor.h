@@ -1,0 +1,230 @@
+// FakeExecutor: an Executor without a model. What it draws is a pure hash of the sequence's tokens and its sampling key, and it
+// goes through pages like a real one: each slot holds the hash of the token chain up to it, a draw is made from what the pages
+// hold, so a wrong prefix hit, a stale page or a page with two writers gives other tokens than Continue(), which needs no pages.
+// It also checks that each plan is legal, and throws std::logic_error saying what is wrong if not.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/options.h"
+
+namespace diffserve::testing {
+
+class FakeExecutor : public Executor {
+ public:
+  struct Options {
+    int vocab_size = 256;
+    std::chrono::microseconds step_time{0};
+    // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be drawn or scored.
+    std::function<bool(RequestId, int position)> is_corrupt;
+    // Called in Collect, before it returns; may sleep, block or throw.
+    std::function<void(const StepPlan&)> on_collect;
+  };
+
+  FakeExecutor(const EngineOptions& engine_options, Options options)
+      : page_size_(engine_options.page_size),
+        max_rows_(engine_options.max_num_batched_tokens),
+        max_sequences_(engine_options.max_num_seqs),
+        options_(std::move(options)),
+        slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0) {}
+  explicit FakeExecutor(const EngineOptions& engine_options) : FakeExecutor(engine_options, Options()) {}
+
+  void Begin(const Request& request) override {
+    Require(sequences_.emplace(request.id, State{request, request.prompt}).second, "Begin comes once for a request");
+  }
+  void End(RequestId request) override { Require(sequences_.erase(request) == 1, "End comes once, after Begin"); }
+
+  void Launch(const StepPlan& plan) override {
+    Require(!launched_, "Launch and Collect alternate");
+    Require(!plan.sequences.empty() && plan.num_rows() <= max_rows_, "a plan has between one row and the limit of a step");
+    Require(static_cast<int>(plan.sequences.size()) <= max_sequences_, "a plan has no more sequences than may run");
+    plan_ = plan;
+    launched_ = true;
+    CheckWriters();
+    for (const PlannedSequence& planned : plan_.sequences) CheckAndWrite(planned);
+  }
+
+  StepResult Collect() override {
+    Require(std::exchange(launched_, false), "Launch and Collect alternate");
+    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
+    if (options_.on_collect) options_.on_collect(plan_);
+    StepResult result;
+    for (const PlannedSequence& planned : plan_.sequences) result.sequences.push_back(ResultOf(planned));
+    return result;
+  }
+
+  size_t num_sequences() const { return sequences_.size(); }
+
+  // All tokens that `request` is to get when nothing cuts it short.
+  static std::vector<int32_t> Continue(const Request& request, int vocab_size = 256) {
+    std::vector<int32_t> outputs;
+    uint64_t chain = Root(request);
+    for (int32_t token : request.prompt) chain = Chain(chain, token);
+    while (static_cast<int>(outputs.size()) < request.max_tokens) {
+      const bool may_stop = static_cast<int>(outputs.size()) >= request.min_tokens;
+      std::vector<int32_t> stops = request.stop_token_ids;
+      if (!request.ignore_eos) stops.insert(stops.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
+      const int position = static_cast<int>(request.prompt.size() + outputs.size());
+      const int32_t token = Draw(chain, request, position, may_stop ? std::vector<int32_t>() : stops, vocab_size).token;
+      outputs.push_back(token);
+      chain = Chain(chain, token);
+      if (std::ranges::find(stops, token) != stops.end()) break;
+    }
+    return outputs;
+  }
+
+  // The scores of prompt tokens 1, 2, ...
+  static std::vector<float> PromptScores(const Request& request) {
+    std::vector<float> scores;
+    uint64_t chain = Root(request);
+    for (size_t i = 0; i + 1 < request.prompt.size(); ++i) {
+      chain = Chain(chain, request.prompt[i]);
+      scores.push_back(Score(chain, request.prompt[i + 1]));
+    }
+    return scores;
+  }
+
+ private:
+  struct State {
+    Request request;
+    std::vector<int32_t> tokens;  // prompt and all that was drawn
+  };
+
+  static uint64_t Mix(uint64_t x) {
+    x = (x ^ (x >> 31)) * 0x7FB5D329728EA185u;
+    x = (x ^ (x >> 27)) * 0x81DADEF4BC2DD44Du;
+    return x ^ (x >> 33);
+  }
+  // The cache salt is part of every chain, so that a page taken over from another salt is noticed.
+  static uint64_t Root(const Request& request) {
+    uint64_t chain = 0x1234567;
+    for (unsigned char c : request.cache_salt) chain = Chain(chain, c);
+    return chain;
+  }
+  static uint64_t Chain(uint64_t before, int32_t token) {
+    return Mix(before * 0x9E3779B97F4A7C15u + static_cast<uint32_t>(token) + 1);
+  }
+  static float Score(uint64_t chain, int32_t token) { return -static_cast<float>(Chain(chain, token) % 1000) / 64.0f; }
+
+  static SampleResult Draw(uint64_t chain, const Request& request, int position, const std::vector<int32_t>& banned,
+                           int vocab_size) {
+    const SamplingParams& sampling = request.sampling;
+    uint64_t key = chain;
+    if (sampling.temperature > 0) key = Mix(Mix(Mix(chain + sampling.seed) + request.sequence) + position);
+    SampleResult sample;
+    sample.token = static_cast<int32_t>(key % vocab_size);
+    for (int tried = 0; tried < vocab_size && std::ranges::find(banned, sample.token) != banned.end(); ++tried) {
+      sample.token = (sample.token + 1) % vocab_size;
+    }
+    sample.logprob = Score(chain, sample.token);
+    if (sampling.num_logprobs > 0) sample.top_logprobs.assign(sampling.num_logprobs, {sample.token, sample.logprob});
+    return sample;
+  }
+
+  static void Require(bool condition, const char* what) {
+    if (!condition) throw std::logic_error(std::string("illegal plan: ") + what);
+  }
+
+  uint64_t& SlotOf(const PlannedSequence& planned, int position) {
+    return slots_[static_cast<size_t>(planned.pages[position / page_size_]) * page_size_ + position % page_size_];
+  }
+
+  // A page that is written in this step stands in no other page table of the step.
+  void CheckWriters() {
+    std::map<int32_t, int> holders;
+    for (const PlannedSequence& planned : plan_.sequences) {
+      for (int32_t page : planned.pages) ++holders[page];
+    }
+    for (const PlannedSequence& planned : plan_.sequences) {
+      const auto first = static_cast<size_t>(planned.num_computed / page_size_);
+      for (size_t i = first; i < planned.pages.size(); ++i) {
+        Require(holders.at(planned.pages[i]) == 1, "a page that is written has one holder");
+      }
+    }
+  }
+
+  void CheckAndWrite(const PlannedSequence& planned) {
+    const auto it = sequences_.find(planned.request);
+    Require(it != sequences_.end(), "Begin comes before a sequence's first step");
+    const std::vector<int32_t>& tokens = it->second.tokens;
+    const int end = planned.num_computed + planned.num_planned;
+    Require(planned.num_computed >= 0 && planned.num_planned > 0 && end <= static_cast<int>(tokens.size()),
+            "a sequence computes at least one token, and only known ones");
+    const auto first = tokens.begin() + planned.num_computed;
+    Require(std::ranges::equal(planned.tokens, std::span(first, planned.num_planned)), "planned tokens are the sequence's own");
+    Require(static_cast<int>(planned.pages.size()) == (end + page_size_ - 1) / page_size_, "the page table is as long as needed");
+    for (int32_t page : planned.pages) {
+      Require(page >= 0 && static_cast<size_t>(page) * page_size_ < slots_.size(), "a page lies in the pool");
+    }
+    const bool wants_token = it->second.request.max_tokens > 0 && end == static_cast<int>(tokens.size());
+    Require(planned.samples == wants_token, "a token is drawn after the last known one");
+    if (planned.samples) CheckDraw(planned, it->second);
+    uint64_t chain = Root(it->second.request);
+    for (int position = 0; position < end; ++position) {
+      chain = Chain(chain, tokens[position]);
+      uint64_t& slot = SlotOf(planned, position);
+      if (position < planned.num_computed) {
+        Require(slot == chain, "a computed slot holds this sequence's tokens");
+      } else {
+        slot = chain;
+      }
+    }
+  }
+
+  static void CheckDraw(const PlannedSequence& planned, const State& state) {
+    const SamplingParams& sampling = state.request.sampling;
+    const std::span<const int32_t> outputs = std::span(state.tokens).subspan(state.request.prompt.size());
+    const bool needs_outputs =
+        sampling.presence_penalty != 0 || sampling.frequency_penalty != 0 || sampling.repetition_penalty != 1;
+    Require(!needs_outputs || std::ranges::equal(planned.output_tokens, outputs), "penalties know what was generated");
+    Require(planned.banned_tokens.empty() || static_cast<int>(outputs.size()) < state.request.min_tokens,
+            "nothing is banned from min_tokens on");
+  }
+
+  SequenceResult ResultOf(const PlannedSequence& planned) {
+    State& state = sequences_.at(planned.request);
+    SequenceResult result;
+    result.request = planned.request;
+    const int end = planned.num_computed + planned.num_planned;
+    const auto is_corrupt = [&](int position) { return options_.is_corrupt && options_.is_corrupt(planned.request, position); };
+    if (planned.scores_prompt) {
+      for (int row = planned.num_computed; row < end && row + 1 < static_cast<int>(state.request.prompt.size()); ++row) {
+        SampleResult score;
+        score.token = state.request.prompt[row + 1];
+        score.logprob = Score(SlotOf(planned, row), score.token);
+        score.finite = !is_corrupt(row + 1);
+        result.prompt_scores.push_back(score);
+      }
+    }
+    if (planned.samples) {
+      result.sampled = true;
+      result.sample = Draw(SlotOf(planned, end - 1), state.request, end, planned.banned_tokens, options_.vocab_size);
+      result.sample.finite = !is_corrupt(end);
+      if (result.sample.finite) state.tokens.push_back(result.sample.token);
+    }
+    return result;
+  }
+
+  const int page_size_;
+  const int max_rows_;
+  const int max_sequences_;
+  const Options options_;
+  std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there
+  std::map<RequestId, State> sequences_;
+  StepPlan plan_;
+  bool launched_ = false;
+};
+
+}  // namespace diffserve::testing

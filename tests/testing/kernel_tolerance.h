@@ -1,0 +1,52 @@
+// The one table of how far a CPU kernel may be from the double-precision reference. Both read the same stored K, V and weights,
+// so what is left is float32 arithmetic, at every level and for either storage dtype.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/base/cpu_isa.h"
+#include "kernels/base/dtype.h"
+
+namespace diffserve::testing {
+
+enum class KernelOp { kLinear, kAttention, kRmsNorm, kSiluMul, kRope };
+
+struct Tolerance {
+  double absolute;  // relative to inputs of size about 1
+  double relative;
+};
+
+struct ToleranceRow {
+  KernelOp op;
+  DType dtype;  // of the stored weights, K and V
+  Tolerance avx2;
+  Tolerance avx512;  // also avx512_bf16 and paired16, which run the same arithmetic
+};
+
+// Linear sums up to 700 products of size 1; the sub-norm after a subtraction magnifies attention's rounding errors; rope's result
+// is rounded once more when it is stored as bfloat16.
+inline constexpr ToleranceRow kTolerances[] = {
+    {KernelOp::kLinear, DType::kFloat32, {1e-4, 1e-5}, {1e-4, 1e-5}},
+    {KernelOp::kLinear, DType::kBFloat16, {1e-4, 1e-5}, {1e-4, 1e-5}},
+    {KernelOp::kAttention, DType::kFloat32, {4e-5, 2e-5}, {4e-5, 2e-5}},
+    {KernelOp::kAttention, DType::kBFloat16, {4e-5, 2e-5}, {4e-5, 2e-5}},
+    {KernelOp::kRmsNorm, DType::kFloat32, {0, 1e-6}, {0, 1e-6}},
+    {KernelOp::kSiluMul, DType::kFloat32, {1e-36, 1e-6}, {1e-36, 1e-6}},
+    {KernelOp::kRope, DType::kFloat32, {5e-7, 1e-6}, {5e-7, 1e-6}},
+    {KernelOp::kRope, DType::kBFloat16, {5e-7, 8e-3}, {5e-7, 8e-3}},
+};
+
+inline Tolerance ToleranceOf(KernelOp op, DType dtype, CpuIsa isa) {
+  for (const ToleranceRow& row : kTolerances) {
+    if (row.op == op && row.dtype == dtype) return isa == CpuIsa::kAvx2 ? row.avx2 : row.avx512;
+  }
+  return {0, 0};
+}
+
+// NaN matches NaN and an infinity itself, nothing else.
+inline bool WithinTolerance(double value, double expected, const Tolerance& tolerance) {
+  if (std::isnan(expected) || std::isinf(expected)) return value == expected || (std::isnan(value) && std::isnan(expected));
+  return std::abs(value - expected) <= tolerance.absolute + tolerance.relative * std::abs(expected);
+}
+
+}  // namespace diffserve::testing

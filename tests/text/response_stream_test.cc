@@ -1,0 +1,134 @@
+#include "engine/response_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+namespace diffserve {
+namespace {
+
+ResponseDelta Text(size_t bytes) { return {0, std::string(bytes, 'x'), {}, FinishReason::kNone, {}}; }
+
+size_t Drain(ResponseStream& stream) {
+  size_t count = 0;
+  while (stream.TryPop()) ++count;
+  return count;
+}
+
+TEST(ResponseStreamTest, EventsComeInOrderAndEachIsNotified) {
+  int notified = 0;
+  ResponseStream stream(1 << 20, [&] { ++notified; });
+  EXPECT_TRUE(stream.Push(ResponseStarted{}));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(stream.Push(ResponseDelta{i, "t", {}, FinishReason::kNone, {}}));
+  EXPECT_TRUE(stream.Push(ResponseDone{}));
+  EXPECT_EQ(notified, 12);
+  EXPECT_TRUE(std::holds_alternative<ResponseStarted>(*stream.TryPop()));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(std::get<ResponseDelta>(*stream.TryPop()).choice, i);
+  EXPECT_TRUE(std::holds_alternative<ResponseDone>(*stream.TryPop()));
+  EXPECT_FALSE(stream.TryPop());
+}
+
+TEST(ResponseStreamTest, WhatIsQueuedIsBoundedInBytesAndDoneAlwaysFits) {
+  ResponseStream stream(64 << 10, nullptr);
+  size_t taken = 0;
+  while (stream.Push(Text(1000))) ++taken;
+  EXPECT_GT(taken, 40u);
+  EXPECT_LT(taken, 66u);
+  EXPECT_FALSE(stream.Push(Text(1))) << "after an overflow nothing is taken, or text would be missing in between";
+  EXPECT_TRUE(stream.Push(ResponseDone{Status(StatusCode::kResourceExhausted, "slow"), {}}));
+  EXPECT_FALSE(stream.Push(ResponseDone{})) << "only one";
+  EXPECT_EQ(Drain(stream), taken + 1);
+}
+
+TEST(ResponseStreamTest, AReaderThatKeepsUpNeverOverflows) {
+  ResponseStream stream(16 << 10, nullptr);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(stream.Push(Text(1000)));
+    ASSERT_TRUE(stream.Push(Text(1000)));
+    ASSERT_EQ(Drain(stream), 2u);
+  }
+}
+
+TEST(ResponseStreamTest, OneLargeEventIsNotTakenForASlowReader) {
+  ResponseStream stream(64 << 10, nullptr);
+  EXPECT_TRUE(stream.Push(Text(1 << 20)));
+  EXPECT_TRUE(stream.Push(Text(100)));
+  EXPECT_TRUE(stream.Push(Text(1 << 20)));
+  EXPECT_TRUE(stream.Push(Text(1 << 20)));
+  EXPECT_FALSE(stream.Push(Text(1 << 20)));
+}
+
+TEST(ResponseStreamTest, AfterCloseNothingIsQueuedOrNotified) {
+  int notified = 0;
+  ResponseStream stream(1 << 20, [&] { ++notified; });
+  EXPECT_TRUE(stream.Push(Text(1)));
+  stream.Close();
+  EXPECT_FALSE(stream.Push(Text(1)));
+  EXPECT_FALSE(stream.Push(ResponseDone{}));
+  EXPECT_FALSE(stream.TryPop());
+  EXPECT_EQ(notified, 1);
+}
+
+TEST(ResponseStreamTest, NotifyMayTakeEventsAndClose) {
+  ResponseStream* self = nullptr;
+  int taken = 0;
+  ResponseStream stream(1 << 20, [&] {
+    taken += self->TryPop().has_value();
+    if (taken == 3) self->Close();
+  });
+  self = &stream;
+  EXPECT_TRUE(stream.Push(Text(1)));
+  EXPECT_TRUE(stream.Push(Text(1)));
+  stream.Push(Text(1));
+  EXPECT_FALSE(stream.Push(Text(1)));
+  EXPECT_EQ(taken, 3);
+}
+
+TEST(ResponseStreamTest, NoNotifyRunsOrBeginsOnceCloseHasReturned) {
+  for (int round = 0; round < 100; ++round) {
+    auto alive = std::make_unique<std::atomic<int>>(0);
+    ResponseStream stream(1 << 20, [target = alive.get()] { target->fetch_add(1); });
+    std::atomic<bool> started = false;
+    std::thread pusher([&] {
+      started = true;
+      while (stream.Push(Text(1))) {
+      }
+    });
+    std::thread reader([&] {
+      while (!started) std::this_thread::yield();
+      Drain(stream);
+    });
+    reader.join();
+    stream.Close();
+    alive.reset();  // a notify from here on is a use after free, which the sanitizers report
+    pusher.join();
+  }
+}
+
+TEST(ResponseStreamTest, EveryEventOfManyThreadsArrivesOnce) {
+  std::atomic<int> notified = 0;
+  ResponseStream stream(64 << 20, [&] { ++notified; });
+  std::vector<std::thread> pushers;
+  for (int t = 0; t < 4; ++t) {
+    pushers.emplace_back([&stream, t] {
+      for (int i = 0; i < 500; ++i) EXPECT_TRUE(stream.Push(ResponseDelta{t, std::to_string(i), {}, FinishReason::kNone, {}}));
+    });
+  }
+  std::vector<int> next(4);
+  for (int count = 0; count < 2000;) {
+    const auto event = stream.TryPop();
+    if (!event) {
+      std::this_thread::yield();
+      continue;
+    }
+    const auto& delta = std::get<ResponseDelta>(*event);
+    EXPECT_EQ(delta.text, std::to_string(next[static_cast<size_t>(delta.choice)]++));
+    ++count;
+  }
+  for (std::thread& pusher : pushers) pusher.join();
+  EXPECT_EQ(notified, 2000);
+}
+
+}  // namespace
+}  // namespace diffserve
