@@ -408,9 +408,13 @@ HttpLoop::HttpLoop(std::shared_ptr<HttpShared> shared) : impl_(std::make_unique<
 }
 
 HttpLoop::~HttpLoop() {
-  impl_->loop->context.stop();
+  asio::io_context& context = impl_->loop->context;
+  context.stop();
   impl_->thread.join();
-  impl_->loop->sessions.clear();
+  // What is still queued holds sessions, and they hold the loop: it is run to its end here.
+  context.restart();
+  StopSessions(/*now=*/true);
+  context.poll();
 }
 
 void HttpLoop::Adopt(int socket_fd, bool ipv6) {

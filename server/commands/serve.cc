@@ -92,6 +92,7 @@ class Server {
     health_.BeginDrain();
     if (grpc_ != nullptr) grpc_->SetServing(false);
     engine_.Drain(deadline);
+    engine_.Fail("the server has stopped");  // a step that still runs delivers nothing any more
     if (http_ != nullptr) http_->Stop(kLastReplies);
     if (grpc_ != nullptr) grpc_->Shutdown(steady_clock::now() + kLastReplies);
     grpc_.reset();

@@ -12,9 +12,10 @@ from server_process import DEMO_MODEL, ServerProcess
 sys.path.insert(0, str(DEMO_MODEL.parent))
 import needle_samples
 
-SAMPLES = 100
 REQUIRED = {(1, 1): 0.98, (4, 1): 0.95}  # (needles, asked): accuracy over all digits of all numbers
-SHOWN = {(2, 1): 20, (6, 1): 20, (4, 2): 20}  # measured with so many samples and printed, without a limit
+# Settings without a required accuracy are measured to be printed. Near its limit an accuracy needs many samples: 200 know it
+# to about 0.015.
+SAMPLES = {(1, 1): 100, (4, 1): 200, (6, 1): 20, (4, 2): 20}
 CONCURRENT = 16
 
 
@@ -42,8 +43,7 @@ class NeedlesTest(unittest.TestCase):
         accuracy = {}
         with ServerProcess(model=DEMO_MODEL) as server:
             print("\nneedles asked  accuracy  samples  prompt tokens")
-            for needles, asked in [*REQUIRED, *SHOWN]:
-                samples = SHOWN.get((needles, asked), SAMPLES)
+            for (needles, asked), samples in SAMPLES.items():
                 accuracy[needles, asked], shortest, longest = asyncio.run(measure(server.url, needles, asked, samples))
                 print(f"{needles:7d} {asked:5d} {accuracy[needles, asked]:9.3f} {samples:8d}  {shortest}..{longest}", flush=True)
                 self.assertGreaterEqual(shortest, 1024)

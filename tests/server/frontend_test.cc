@@ -238,7 +238,9 @@ TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
 }
 
 TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
-  ServingFixture server;
+  ServingOptions options;
+  options.executor.step_time = std::chrono::milliseconds(1);  // the cancel has to come before the 400th token
+  ServingFixture server(options);
   Collector client(2000);
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 400), client.stream).ok());
   EXPECT_TRUE(ServingFixture::Eventually([&] { return server.Stats().finished_cancelled == 1; }));

@@ -76,8 +76,9 @@ class ServingFixture {
   void StopAll() {
     http.reset();
     frontend.reset();
-    engine.reset();
+    if (engine) engine->Fail("the test is over");  // from here on no event is delivered
     output.reset();
+    engine.reset();
   }
 
   int port() const { return http->port(); }
