@@ -98,6 +98,8 @@ void Engine::Drain(std::chrono::steady_clock::time_point deadline) { impl_->inbo
 
 void Engine::Fail(const std::string& message) { impl_->Fail(message); }
 
+void Engine::CountRefusal(RefusalReason reason) { impl_->inbox.CountRefusal(reason); }
+
 EngineStats Engine::Snapshot() const {
   EngineStats stats;
   {

@@ -1,7 +1,7 @@
 // Engine: one thread that owns Scheduler, PagePool, PrefixIndex and Sequences and loops Plan -> Launch -> Collect -> Commit
 // (engine_loop.cc). Requests come in by a bounded inbox, events leave by a callback that must not block for long.
 //
-// Thread safety: Submit, Cancel, Drain, Fail and Snapshot may be called from any thread.
+// Thread safety: Submit, Cancel, Drain, Fail, CountRefusal and Snapshot may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -40,6 +40,9 @@ class Engine {
   // For a watchdog that sees no progress (Snapshot().seconds_since_progress), and when the executor throws: every request gets a
   // kUnavailable error event with `message` at once, later ones are refused, Snapshot says `failed`. There is no way back.
   void Fail(const std::string& message);
+
+  // Counts a request that its front end refused before Submit, so that one counter tells all refusals.
+  void CountRefusal(RefusalReason reason);
 
   EngineStats Snapshot() const;  // counters and gauges (stats.h), consistent at a step's end
   const EngineOptions& options() const;

@@ -13,6 +13,11 @@ constexpr char kShuttingDown[] = "the server is shutting down";
 
 }  // namespace
 
+void Inbox::CountRefusal(RefusalReason reason) {
+  std::lock_guard lock(mutex_);
+  ++refused_[static_cast<size_t>(reason)];
+}
+
 Status Inbox::Refuse(RefusalReason reason, StatusCode code, std::string message) {
   ++refused_[static_cast<size_t>(reason)];
   return Status(code, std::move(message));

@@ -27,6 +27,7 @@ class Inbox {
   Status Submit(Request request);
   void Cancel(RequestId request, FinishReason as);
   void Drain(std::chrono::steady_clock::time_point deadline);
+  void CountRefusal(RefusalReason reason);
   // The engine thread shall end.
   void Stop();
 

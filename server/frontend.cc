@@ -158,7 +158,10 @@ Status Frontend::Impl::Prepare(Work& work, std::vector<Request>* requests, Respo
     if (!ids.ok()) return ids.status();
     DS_RETURN_IF_ERROR(CheckTokenIds(*ids, config.vocab_size, PromptParam(prompt)));
     Result<int> budget = OutputBudget(request, ids->size(), PromptParam(prompt));
-    if (!budget.ok()) return budget.status();
+    if (!budget.ok()) {
+      engine.CountRefusal(RefusalReason::kTooLong);
+      return budget.status();
+    }
     if (request.want_prompt_text && std::holds_alternative<std::vector<int32_t>>(prompt)) {
       Result<std::string> text = tokenizer.Decode(*ids, request.skip_special_tokens);
       if (!text.ok()) return WithParam(text.status(), "prompt");
@@ -302,6 +305,7 @@ Status Frontend::Generate(GenerateRequest request, std::shared_ptr<ResponseStrea
   if (!queued) {
     std::lock_guard lock(impl.mutex);
     impl.live_responses.erase(key);
+    impl.engine.CountRefusal(RefusalReason::kQueueFull);
     return Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
   }
   if (deadline) {

@@ -104,6 +104,8 @@ void Append(const ResponseDone& done, const AnswerShape&, std::deque<v1::Generat
   usage.set_cached_tokens(done.usage.cached_tokens);
 }
 
+Status NoMessages() { return InvalidArgument("messages is empty", "messages"); }
+
 }  // namespace
 
 Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const SamplingParams& defaults) {
@@ -115,7 +117,10 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Samp
     case v1::GenerateRequest::kTokenIds:
       request.prompts.emplace_back(std::vector<int32_t>(message.token_ids().ids().begin(), message.token_ids().ids().end()));
       break;
-    case v1::GenerateRequest::kChat: request.prompts.emplace_back(FromProto(message.chat())); break;
+    case v1::GenerateRequest::kChat:
+      if (message.chat().messages().empty()) return NoMessages();
+      request.prompts.emplace_back(FromProto(message.chat()));
+      break;
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
   }
@@ -142,7 +147,9 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Samp
 Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
   switch (message.input_case()) {
     case v1::TokenizeRequest::kText: return Prompt(message.text());
-    case v1::TokenizeRequest::kChat: return Prompt(FromProto(message.chat()));
+    case v1::TokenizeRequest::kChat:
+      if (message.chat().messages().empty()) return NoMessages();
+      return Prompt(FromProto(message.chat()));
     case v1::TokenizeRequest::INPUT_NOT_SET: break;
   }
   return InvalidArgument("input is missing, allowed: one of text, chat", "input");

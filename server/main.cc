@@ -20,5 +20,7 @@ int main(int argc, char** argv) {
   const Status status = RunCommand(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "diffserve: %s\n", status.message().c_str());
-  return kExitFailure;
+  // A flag that only the model could show to be wrong is wrong usage all the same.
+  const bool wrong_usage = status.code() == StatusCode::kInvalidArgument && status.param().starts_with("--");
+  return wrong_usage ? kExitUsage : kExitFailure;
 }

@@ -114,9 +114,11 @@ void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingPar
 }
 
 void ReadLengths(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+  // max_tokens may be 0 (only the prompt is scored), which OpenAI's newer name does not know.
+  constexpr std::pair<const char*, int> kNames[] = {{"max_tokens", 0}, {"max_completion_tokens", 1}};
+  for (const auto& [name, least] : kNames) {
     int64_t value = -1;
-    fields.Int(name, 0, kMaxInt, &value);
+    fields.Int(name, least, kMaxInt, &value);
     if (value >= 0) request->max_tokens = static_cast<int>(value);
   }
   ReadInt(fields, "min_tokens", 0, kMaxInt, &request->min_tokens);

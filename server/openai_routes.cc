@@ -234,6 +234,7 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call, Result<Parsed> (*parse)(std
 
 HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed) {
   if (health.draining()) {
+    frontend.engine().CountRefusal(RefusalReason::kDraining);
     HttpReply reply = Error(Status(StatusCode::kUnavailable, "the server is draining"));
     reply.close = true;
     return reply;

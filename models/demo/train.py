@@ -35,6 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", help="default: cuda if there is one, else cpu")
     parser.add_argument("--eval-only", action="store_true", help="measure the model in --out and stop")
     parser.add_argument("--export-only", action="store_true", help="export the last checkpoint and stop")
+    parser.add_argument("--average", type=Path, help="export the mean of the weights and those of this earlier checkpoint")
     parser.add_argument("--eval-samples", type=int, default=200)
     parser.add_argument("--python-env-ready", action="store_true", help="use this Python's packages")
     return parser.parse_args()
@@ -69,6 +70,8 @@ def main() -> None:
         trainer = Trainer(arguments, arguments.checkpoints / f"{kind}.pt")
         if not arguments.export_only:
             trainer.train(deadline=time.time() + arguments.minutes * 60 if arguments.minutes else None)
+        if arguments.average:
+            trainer.average_with(arguments.average)
         export(trainer.model, trainer.tokenizer, out)
     accuracies = evaluation.measure(out, arguments.eval_samples)
     evaluation.print_report(accuracies, evaluation.replies(out))

@@ -92,7 +92,10 @@ TEST_F(CommandsTest, GenerateContinuesWithTheLargestLogit) {
   ASSERT_EQ(generated.size(), 6u);
 
   std::string all = "3,1,4,1,5";
-  for (int token : generated) all += "," + std::to_string(token);
+  for (int token : generated) {
+    all += ',';
+    all += std::to_string(token);
+  }
   Output({"logits", "--tokens", all, "--output", dir_ + "/l.npy"});
   const std::string bytes = Bytes("l.npy");
   const size_t data = bytes.size() - 11 * 96 * sizeof(float);
