@@ -61,7 +61,7 @@ std::vector<FlagSpec> EngineFlags() {
       {group, "--max-num-batched-tokens", "N", kRunning, &Options::max_num_batched_tokens, "rows a step", 16, 1 << 20},
       {group, "--kv-cache-memory", "SIZE", kAllCommands, &Options::kv_cache_memory,
        "KV pages: bytes with suffix (2G, 512MiB) or a share of what is free (0.3)", 0, 0, {}, {}, {},
-       "what --max-num-seqs sequences of up to 512 tokens need, at most 0.4 of what is free"},
+       "what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is free"},
       {group, "--page-size", "N", kAllCommands, &Options::page_size, "slots a page", 16, 256, {}, {}, {}, {}, 16},
       {group, "--enable-prefix-caching", "", kServe | kGenerate | kBench, &Options::enable_prefix_caching,
        "share KV pages of equal prompt starts; --no-enable-prefix-caching turns it off"},

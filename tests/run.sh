@@ -41,6 +41,18 @@ run() {  # run NAME COMMAND...
   count "$name" "$log" $code
 }
 
+# unittest reports "Ran N tests" and "OK" or "FAILED (failures=N, errors=N)".
+run_unittest() {  # run_unittest NAME FILE
+  local name=$1 log="$results/$1.log" code ran bad
+  python3 "$2" >"$log" 2>&1
+  code=$?
+  ran=$(grep -oE '^Ran [0-9]+' "$log" | grep -oE '[0-9]+')
+  bad=$(grep -E '^FAILED' "$log" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n }')
+  echo "$((${ran:-0} - ${bad:-0})) passed, ${bad:-0} failed" >>"$log"
+  [ $code -ne 0 ] && tail -n 60 "$log"
+  count "$name" "$log" $code
+}
+
 # gtest reports "[  PASSED  ] N tests." and "[  FAILED  ] N tests, listed below:".
 run_gtest() {  # run_gtest NAME PROGRAM
   local name=$1 log="$results/$1.log" code p f
@@ -70,7 +82,7 @@ programs=(kernels_test models_test engine_test text_test server_test)
 fuzz=(safetensors_fuzz request_json_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
-run tidy_test python3 tests/tidy/tidy_test.py
+run_unittest tidy_test tests/tidy/tidy_test.py
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 for target in "${fuzz[@]}"; do
@@ -83,6 +95,7 @@ for target in "${fuzz[@]}"; do
   fi
 done
 run e2e .venv/bin/python tests/e2e/run.py
+grep -A 5 '^needles asked' "$results/e2e.log"
 
 if $sanitizers; then
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1

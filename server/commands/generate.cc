@@ -141,6 +141,7 @@ void Report(const Options& options, const std::vector<int32_t>& prompt, const Co
   const double decode_rate = decode_s > 0 ? static_cast<double>(decoded) / decode_s : 0;
   if (!options.json) {
     std::printf("\n");
+    std::fflush(stdout);  // before the line on stderr
     std::fprintf(stderr, "%zu prompt tokens, first token after %.1f ms, %zu tokens at %.1f tokens/s, finish: %s\n", prompt.size(),
                  done.first_token_s * 1e3, done.tokens.size(), decode_rate, done.finish_reason.c_str());
     return;

@@ -14,7 +14,7 @@ namespace {
 // Of the memory that is free once the weights are loaded: what pages take unasked, and what they may take at most.
 constexpr double kDefaultKvShare = 0.4;
 constexpr double kLargestKvShare = 0.9;
-constexpr int kWantedTokensPerSequence = 512;
+constexpr int kWantedTokensPerSequence = 256;
 
 std::string MiB(double bytes) {
   char text[32];

@@ -36,7 +36,7 @@ struct SessionPlan {
 // The model's length under --max-model-len. Error: longer than the model's positions.
 Result<int> MaxModelLen(const Options& options, const ModelConfig& config);
 
-// What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to 512 tokens if memory allows.
+// What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to 256 tokens if memory allows.
 KvDemand ServeDemand(const Options& options, int max_model_len);
 
 // `demand` is asked with the model's length under the options.

@@ -80,9 +80,13 @@ class Server {
   static Result<std::unique_ptr<Server>> Start(const Options& options);
   ~Server() { Stop(steady_clock::now()); }
 
-  // Returns when one of the signals has come.
-  void WaitForSignal(const sigset_t& signals) {
-    while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) grpc_->SetServing(health_.Ready().ok());
+  // Returns when one of the signals has come, or with an error when the engine has failed: nothing will ever be answered again.
+  Status WaitForSignal(const sigset_t& signals) {
+    while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
+      grpc_->SetServing(health_.Ready().ok());
+      if (engine_.Snapshot().failed) return Status(StatusCode::kInternal, "the engine has failed");
+    }
+    return {};
   }
 
   // Not ready at once; running work goes on until `deadline`, then ends with an error event.
@@ -214,13 +218,13 @@ Status RunServe(const Options& options) {
   std::printf("%s\n", (*server)->ReadyLine(options.host).c_str());
   std::fflush(stdout);
 
-  (*server)->WaitForSignal(signals);
+  const Status ended = (*server)->WaitForSignal(signals);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(options.drain_timeout_s)}});
   // From here on a second signal has its default effect: it ends the process.
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   (*server)->Stop(steady_clock::now() + std::chrono::seconds(options.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
-  return {};
+  return ended;
 }
 
 }  // namespace diffserve

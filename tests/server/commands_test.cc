@@ -23,6 +23,12 @@ constexpr char kConfig[] = R"({"model_type": "diffllama", "vocab_size": 96, "hid
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
   "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "eos_token_id": 95})";
 
+// What is free changes from one look to the next.
+std::string WithoutNumbers(std::string text) {
+  std::erase_if(text, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+  return text;
+}
+
 class CommandsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -154,8 +160,9 @@ TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
     serve.insert(serve.end(), flags.begin(), flags.end());
     const Result<SessionPlan> plan = PlanSession(Parsed(inspect), &ServeDemand);
     if (plan.ok()) continue;  // this machine has the level
-    EXPECT_EQ(RunCommand(Parsed(inspect)).message(), plan.status().message());
-    EXPECT_EQ(RunCommand(Parsed(serve)).message(), plan.status().message());
+    const std::string refusal = WithoutNumbers(plan.status().message());
+    EXPECT_EQ(WithoutNumbers(RunCommand(Parsed(inspect)).message()), refusal);
+    EXPECT_EQ(WithoutNumbers(RunCommand(Parsed(serve)).message()), refusal);
   }
   Write("config.json", R"({"model_type": "mamba"})");
   EXPECT_EQ(RunCommand(Parsed({"inspect"})).message(),
