@@ -15,12 +15,8 @@
 #include "server/openai_exchange.h"
 #include "server/openai_request.h"
 #include "server/openai_response.h"
+#include "server/options.h"
 #include "server/status_codes.h"
-
-#ifndef DIFFSERVE_VERSION
-#define DIFFSERVE_VERSION "unknown"
-#define DIFFSERVE_COMMIT "unknown"
-#endif
 
 namespace diffserve {
 namespace {
@@ -93,7 +89,7 @@ struct Call {
 struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   Impl(OpenAiRoutesOptions options_in, Frontend& frontend_in, const Health& health_in, const ApiKeys& keys_in)
       : options(std::move(options_in)), frontend(frontend_in), health(health_in), keys(keys_in) {
-    if (options.fingerprint.empty()) options.fingerprint = "diffserve-" DIFFSERVE_VERSION "-" DIFFSERVE_COMMIT;
+    if (options.fingerprint.empty()) options.fingerprint = "diffserve-" + std::string(BuildVersion()) + "-" + std::string(BuildCommit());
   }
 
   using Answer = HttpAnswer (Impl::*)(Call& call);
@@ -109,7 +105,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Detokenize(Call& call) { return ParseThen(call, ParseDetokenizeRequest, &Impl::DetokenizeParsed); }
   HttpAnswer Models(Call&) { return Json(ModelListBody(Card())); }
   HttpAnswer Model(Call& call);
-  HttpAnswer Version(Call&) { return Json(VersionBody(DIFFSERVE_VERSION, DIFFSERVE_COMMIT)); }
+  HttpAnswer Version(Call&) { return Json(VersionBody(BuildVersion(), BuildCommit())); }
   HttpAnswer Load(Call&) { return Json(LoadBody(in_flight->load())); }
   HttpAnswer Live(Call&) { return Json("{\"status\":\"ok\"}"); }
   HttpAnswer Ready(Call& call);
