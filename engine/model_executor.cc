@@ -7,12 +7,6 @@
 #include "kernels/base/check.h"
 
 namespace diffserve {
-namespace {
-
-// Logits of at most this many elements are held at once; a prompt's log-probabilities are scored in slices of it.
-constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
-
-}  // namespace
 
 ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool& pool)
     : model_(std::move(model)), kv_(std::move(kv)), pool_(pool) {}

@@ -1,9 +1,11 @@
 #include "models/config_reader.h"
 
-#include <filesystem>
-#include <fstream>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 namespace diffserve {
 namespace {
@@ -11,48 +13,82 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxFoundChars = 60;  // of a value quoted in an error
+constexpr size_t kMaxLineChars = 128;  // of a key
+constexpr size_t kMaxListItems = 16;
 
-// Errors are one line: control characters become '?', long texts are cut.
-std::string OneLine(std::string_view text) {
-  std::string line(text.substr(0, kMaxFoundChars));
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text.size() > kMaxFoundChars ? line + "..." : line;
+bool IsShort(const Json& value) {
+  return !value.is_structured() && !(value.is_string() && value.get_ref<const std::string&>().size() > kMaxFoundChars);
 }
 
+// A value in an error line. Long ones are cut before they are written out.
 std::string Shown(const Json& value) {
   if (value.is_object()) return "an object";
-  if (value.is_array() && value.size() > 16) return "a list of " + std::to_string(value.size());
-  return OneLine(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+  if (value.is_array() && (value.size() > kMaxListItems || !std::ranges::all_of(value, IsShort))) {
+    return "a list of " + std::to_string(value.size());
+  }
+  const auto text = [](const Json& shown) { return shown.dump(-1, ' ', true, Json::error_handler_t::replace); };
+  const bool is_long = value.is_string() && !IsShort(value);
+  const std::string line = is_long ? text(value.get_ref<const std::string&>().substr(0, kMaxFoundChars)) : text(value);
+  return line.size() > kMaxFoundChars ? line.substr(0, kMaxFoundChars) + "..." : line;
 }
 
-// Watches a parse for what the JSON grammar allows and we do not. What it refuses is not kept, so that depth costs no memory.
-class ParseGuard {
+// Builds the tree from the parser's events, and ends the parse at the first thing that the JSON grammar allows and we do not. (The
+// library's own parse with a callback takes time quadratic in the number of objects in a list, and an end of it is an exception.)
+class TreeBuilder : public Json::json_sax_t {
  public:
-  bool Keep(Json::parse_event_t event, const Json& parsed) {
-    if (!problem_.empty()) return false;
-    switch (event) {
-      case Json::parse_event_t::object_start: keys_.emplace_back(); break;
-      case Json::parse_event_t::array_start: keys_.emplace_back(); break;
-      case Json::parse_event_t::object_end: keys_.pop_back(); break;
-      case Json::parse_event_t::array_end: keys_.pop_back(); break;
-      case Json::parse_event_t::key:
-        if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second) {
-          problem_ = "the key " + Shown(parsed) + " occurs twice in one object";
-        }
-        break;
-      case Json::parse_event_t::value: break;
-    }
-    if (keys_.size() > static_cast<size_t>(ConfigReader::kMaxDepth)) {
-      problem_ = "nested deeper than " + std::to_string(ConfigReader::kMaxDepth) + " levels";
-    }
-    return problem_.empty();
-  }
+  explicit TreeBuilder(Json& root) : root_(root) {}
   const std::string& problem() const { return problem_; }
 
+  bool null() override { return Add(nullptr) != nullptr; }
+  bool boolean(bool value) override { return Add(value) != nullptr; }
+  bool number_integer(number_integer_t value) override { return Add(value) != nullptr; }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value) != nullptr; }
+  bool string(string_t& value) override { return Add(std::move(value)) != nullptr; }
+  bool binary(binary_t&) override { return Stop("holds binary data"); }
+  bool start_object(size_t) override { return Open(Json::object()); }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_object() override { return open_.pop_back(), true; }
+  bool end_array() override { return open_.pop_back(), true; }
+  bool key(string_t& name) override {
+    const auto [member, is_new] = open_.back()->get_ref<Json::object_t&>().try_emplace(name);
+    member_ = &member->second;
+    return is_new || Stop("the key " + Shown(name) + " occurs twice in one object");
+  }
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
+    const bool number_too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;  // known at its end only
+    return Stop("not valid JSON" + (number_too_large ? "" : " at byte " + std::to_string(position)));
+  }
+
  private:
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  bool Stop(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+  // Where the value stands in the tree, or nullptr if there are too many.
+  Json* Add(Json value) {
+    if (++num_values_ > ConfigReader::kMaxValues) {
+      Stop("has more than " + std::to_string(ConfigReader::kMaxValues) + " values");
+      return nullptr;
+    }
+    if (open_.empty()) return &(root_ = std::move(value));
+    if (open_.back()->is_object()) return &(*member_ = std::move(value));
+    open_.back()->push_back(std::move(value));
+    return &open_.back()->back();
+  }
+  bool Open(Json empty) {
+    if (open_.size() == static_cast<size_t>(ConfigReader::kMaxDepth)) {
+      return Stop("nested deeper than " + std::to_string(ConfigReader::kMaxDepth) + " levels");
+    }
+    Json* const place = Add(std::move(empty));
+    if (place != nullptr) open_.push_back(place);
+    return place != nullptr;
+  }
+
+  Json& root_;
+  std::vector<Json*> open_;  // the objects and lists that have not ended, outermost first
+  Json* member_ = nullptr;   // of the innermost object, whose value comes next
+  int num_values_ = 0;
   std::string problem_;
 };
 
@@ -61,13 +97,14 @@ class ParseGuard {
 struct ConfigReader::State {
   std::string file;
   std::string prefix;            // "rope_scaling." inside a nested object
-  std::shared_ptr<State> outer;  // of a nested object: problems are recorded there
-  Json object;
+  std::shared_ptr<State> outer;  // of a nested object: problems are recorded there, and it owns the values
+  Json owned;                    // of the outermost
+  const Json* object = &owned;
   Status problem;
 
   const Json* Find(std::string_view key) const {
-    const auto it = object.find(std::string(key));
-    return it == object.end() || it->is_null() ? nullptr : &*it;
+    const auto it = object->find(std::string(key));
+    return it == object->end() || it->is_null() ? nullptr : &*it;
   }
 };
 
@@ -76,37 +113,40 @@ ConfigReader::ConfigReader(std::shared_ptr<State> state) : state_(std::move(stat
 Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file) {
   auto state = std::make_shared<State>();
   state->file = std::move(file);
-  ParseGuard guard;
-  try {
-    const auto keep = [&guard](int, Json::parse_event_t event, Json& parsed) { return guard.Keep(event, parsed); };
-    state->object = Json::parse(text, keep);
-  } catch (const Json::parse_error& error) {
-    return InvalidArgument(state->file + ": not valid JSON at byte " + std::to_string(error.byte));
-  } catch (const Json::exception&) {  // a number out of range
-    return InvalidArgument(state->file + ": not valid JSON");
-  }
-  if (!guard.problem().empty()) return InvalidArgument(state->file + ": " + guard.problem());
-  if (!state->object.is_object()) {
-    return InvalidArgument(state->file + ": is " + Shown(state->object) + ", expected one JSON object");
+  TreeBuilder builder(state->owned);
+  if (!Json::sax_parse(text, &builder)) return InvalidArgument(state->file + ": " + builder.problem());
+  if (!state->owned.is_object()) {
+    return InvalidArgument(state->file + ": is " + Shown(state->owned) + ", expected one JSON object");
   }
   return ConfigReader(std::move(state));
 }
 
 Result<ConfigReader> ConfigReader::Open(const std::string& path, size_t max_bytes) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return InvalidArgument(path + ": is missing, or not a regular file");
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : -1;
-  if (size < 0) return InvalidArgument(path + ": cannot be read");
-  if (static_cast<uint64_t>(size) > max_bytes) {
+  // Non-blocking, so that a pipe in a file's place is refused instead of waited for.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status {};
+  if (descriptor < 0 || fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (descriptor >= 0) close(descriptor);
+    return InvalidArgument(path + ": is missing, or not a regular file");
+  }
+  const size_t size = static_cast<size_t>(status.st_size);
+  std::string text(size <= max_bytes ? size : 0, '\0');
+  size_t got = 0;
+  ssize_t count = 0;
+  while (got < text.size() && (count = pread(descriptor, text.data() + got, text.size() - got, static_cast<off_t>(got))) > 0) {
+    got += static_cast<size_t>(count);
+  }
+  close(descriptor);
+  if (size > max_bytes) {
     return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " + std::to_string(max_bytes));
   }
-  std::string text(static_cast<size_t>(size), '\0');
-  if (!in.seekg(0) || !in.read(text.data(), size)) return InvalidArgument(path + ": cannot be read");
+  if (got < size) return InvalidArgument(path + ": cannot be read");
   return Parse(text, path);
 }
 
 bool ConfigReader::Has(std::string_view key) const { return state_->Find(key) != nullptr; }
+
+bool ConfigReader::IsString(std::string_view key) const { return Has(key) && state_->Find(key)->is_string(); }
 
 int ConfigReader::Int(std::string_view key, std::optional<int> fallback, int min, int max) {
   const Json* value = state_->Find(key);
@@ -196,16 +236,16 @@ std::optional<ConfigReader> ConfigReader::Object(std::string_view key) {
   nested->file = state_->file;
   nested->prefix = state_->prefix + std::string(key) + ".";
   nested->outer = state_;
-  nested->object = *value;
+  nested->object = value;
   return ConfigReader(std::move(nested));
 }
 
 std::vector<std::pair<std::string, std::string>> ConfigReader::StringMembers() {
   std::vector<std::pair<std::string, std::string>> members;
-  members.reserve(state_->object.size());
-  for (const auto& [key, value] : state_->object.items()) {
+  members.reserve(state_->object->size());
+  for (const auto& [key, value] : state_->object->items()) {
     if (!value.is_string()) {
-      Fail(OneLine(key), "is " + Shown(value) + ", expected a string");
+      Fail(key, "is " + Shown(value) + ", expected a string");
       return {};
     }
     members.emplace_back(key, value.get_ref<const std::string&>());
@@ -213,11 +253,19 @@ std::vector<std::pair<std::string, std::string>> ConfigReader::StringMembers() {
   return members;
 }
 
+std::string ConfigReader::OneLine(std::string_view text) {
+  std::string line(text.substr(0, kMaxLineChars));
+  for (char& c : line) {
+    if (c < 0x20 || c >= 0x7f) c = '?';
+  }
+  return text.size() > kMaxLineChars ? line + "..." : line;
+}
+
 void ConfigReader::Fail(std::string_view key, std::string_view problem) {
   State* outermost = state_.get();
   while (outermost->outer) outermost = outermost->outer.get();
   if (!outermost->problem.ok()) return;
-  outermost->problem = InvalidArgument(state_->file + ": " + state_->prefix + std::string(key) + " " + std::string(problem));
+  outermost->problem = InvalidArgument(state_->file + ": " + state_->prefix + OneLine(key) + " " + std::string(problem));
 }
 
 void ConfigReader::Refuse(std::string_view key, std::string_view expected) {

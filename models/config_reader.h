@@ -19,13 +19,15 @@ class ConfigReader {
  public:
   static constexpr size_t kMaxBytes = size_t{4} << 20;  // of a config file
   static constexpr int kMaxDepth = 32;
+  static constexpr int kMaxValues = 1 << 17;  // members and list items; the largest index of shards has half as many
 
-  // Parses `text`: one object, at most kMaxDepth deep, no key twice. `file` names it in errors.
+  // Parses `text`: one object, at most kMaxDepth deep, of at most kMaxValues, no key twice. `file` names it in errors.
   static Result<ConfigReader> Parse(std::string_view text, std::string file);
   // Reads the whole file first; error if it cannot be read or is larger than `max_bytes`.
   static Result<ConfigReader> Open(const std::string& path, size_t max_bytes = kMaxBytes);
 
   bool Has(std::string_view key) const;  // present and not null
+  bool IsString(std::string_view key) const;
 
   // Without a default (nullopt) the key is required.
   int Int(std::string_view key, std::optional<int> fallback, int min, int max);
@@ -39,6 +41,8 @@ class ConfigReader {
   // All members of this object, whose values must be strings, in the order of their keys.
   std::vector<std::pair<std::string, std::string>> StringMembers();
 
+  // `text` as a piece of an error line: what is not printable ASCII becomes '?', and a long text is cut.
+  static std::string OneLine(std::string_view text);
   // Records a problem with a key in the reader's own words: "FILE: KEY PROBLEM".
   void Fail(std::string_view key, std::string_view problem);
   // Records "FILE: KEY is FOUND, expected EXPECTED", FOUND being the key's value.

@@ -13,7 +13,8 @@ namespace diffserve {
 Decoder::Decoder(Parts parts, ThreadPool& pool)
     : parts_(std::move(parts)),
       pool_(pool),
-      rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim), parts_.max_positions, 1.0) {}
+      rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim), parts_.max_positions,
+            parts_.config.rope.attention_factor) {}
 
 void Decoder::Forward(const Batch& batch, KvCache& kv) {
   const ModelConfig& config = parts_.config;
@@ -65,6 +66,11 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   append.q = work_.q.data();
   cpu::RopeAppend(append, parts_.isa, pool_);
 
+  if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
+    cpu::Linear(layer.lambda_proj, {.x = work_.normed.data(), .rows = rows, .y = work_.lambda.data()}, pool_);
+    cpu::Sigmoid({work_.lambda.data(), static_cast<size_t>(rows) * static_cast<size_t>(spec.num_q1_heads)}, parts_.isa);
+  }
+
   DiffAttentionArgs attention;
   attention.spec = spec;
   attention.sequences = batch.sequences;
@@ -73,17 +79,29 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   attention.out = work_.attention.data();
   attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   attention.lambda = layer.lambda;
+  attention.lambda_rows = work_.lambda.data();
+  attention.sub_norm_weight = layer.sub_norm.data();
   attention.out_scale = layer.out_scale;
   cpu::DiffAttention(attention, parts_.isa, pool_);
   cpu::Linear(layer.attention_out,
               {.x = work_.attention.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true}, pool_);
 }
 
-// hidden += W_down (silu(W_gate x) * W_up x) with x = norm(hidden).
+// hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 void Decoder::Mlp(const LayerWeights& layer, int rows) {
   Norm(layer.post_attention_norm, rows);
   cpu::Linear(layer.gate_up, {.x = work_.normed.data(), .rows = rows, .y = work_.gate_up.data()}, pool_);
-  cpu::SiluMul({work_.gate_up.data(), work_.mlp.data(), rows, parts_.config.intermediate_size}, parts_.isa, pool_);
+  const int width = parts_.config.intermediate_size;
+  switch (parts_.config.mlp) {
+    case MlpKind::kSwiGlu:
+      cpu::SiluMul({work_.gate_up.data(), work_.mlp.data(), rows, width}, parts_.isa, pool_);
+      break;
+    case MlpKind::kPolyNorm: {
+      const auto& [w, bias] = layer.poly_norm;
+      cpu::PolyNormMul({work_.gate_up.data(), work_.mlp.data(), rows, width, {w[0], w[1], w[2]}, bias}, parts_.isa, pool_);
+      break;
+    }
+  }
   cpu::Linear(layer.down, {.x = work_.mlp.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true}, pool_);
 }
 
@@ -100,18 +118,28 @@ std::vector<float> Decoder::Lambdas() const {
   return lambdas;
 }
 
-void Decoder::Workspace::Reserve(const ModelConfig& config, size_t rows) {
+std::array<Decoder::Workspace::Sized, 8> Decoder::Workspace::PerRow(const ModelConfig& config) {
   const DiffSpec& spec = config.attention;
-  const auto grow = [](std::vector<float>& buffer, size_t count, int width) {
-    buffer.resize(std::max(buffer.size(), count * static_cast<size_t>(width)));
-  };
-  grow(hidden, rows, config.hidden_size);
-  grow(normed, rows, config.hidden_size);
-  grow(qkv, rows, spec.q_width() + spec.k_width() + spec.v_width());
-  grow(q, rows, spec.q_width());
-  grow(attention, rows, spec.out_width());
-  grow(gate_up, rows, 2 * config.intermediate_size);
-  grow(mlp, rows, config.intermediate_size);
+  return {{{&hidden, config.hidden_size},
+           {&normed, config.hidden_size},
+           {&qkv, spec.q_width() + spec.k_width() + spec.v_width()},
+           {&q, spec.q_width()},
+           {&lambda, spec.lambda_kind == LambdaKind::kPerTokenHead ? spec.num_q1_heads : 0},
+           {&attention, spec.out_width()},
+           {&gate_up, 2 * config.intermediate_size},
+           {&mlp, config.intermediate_size}}};
+}
+
+void Decoder::Workspace::Reserve(const ModelConfig& config, size_t rows) {
+  for (const auto& [buffer, width] : PerRow(config)) {
+    buffer->resize(std::max(buffer->size(), rows * static_cast<size_t>(width)));
+  }
+}
+
+size_t Decoder::ActivationBytesPerRow(const ModelConfig& config) {
+  size_t floats = 0;
+  for (const auto& [buffer, width] : Workspace().PerRow(config)) floats += static_cast<size_t>(width);
+  return floats * sizeof(float);
 }
 
 }  // namespace diffserve

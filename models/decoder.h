@@ -5,6 +5,8 @@
 // Thread safety: one thread, the engine's rank thread.
 #pragma once
 
+#include <array>
+
 #include "kernels/ops/rope_append.h"
 #include "models/model.h"
 #include "models/weights.h"
@@ -28,6 +30,8 @@ class Decoder : public Model {
   void Forward(const Batch& batch, KvCache& kv) override;
   std::span<const float> Logits(int first, int count) override;
   std::vector<float> Lambdas() const override;
+  // Activations that one row of a batch needs, its logits not counted.
+  static size_t ActivationBytesPerRow(const ModelConfig& config);
   size_t weight_bytes() const override { return parts_.sizes.step_bytes; }
   int64_t num_parameters() const override { return parts_.sizes.num_parameters; }
 
@@ -38,10 +42,14 @@ class Decoder : public Model {
     std::vector<float> normed;     // [rows, hidden_size]; after Forward: the final state of its logit rows
     std::vector<float> qkv;        // [rows, q_width + k_width + v_width]
     std::vector<float> q;          // [rows, q_width], rotated
+    std::vector<float> lambda;     // [rows, num_q1_heads], LambdaKind::kPerTokenHead
     std::vector<float> attention;  // [rows, out_width]
     std::vector<float> gate_up;    // [rows, 2 * intermediate_size]
     std::vector<float> mlp;        // [rows, intermediate_size]
     std::vector<float> logits;     // [rows of the last Logits, vocab_size]
+
+    struct Sized { std::vector<float>* buffer; int width; };
+    std::array<Sized, 8> PerRow(const ModelConfig& config);  // all but the logits
     void Reserve(const ModelConfig& config, size_t rows);
   };
 

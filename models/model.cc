@@ -64,7 +64,8 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
   const size_t rope_bytes = static_cast<size_t>(model.max_positions) * head_dim * sizeof(float);
-  DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes + rope_bytes));
+  model.sizes.memory_bytes += rope_bytes;
+  DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes));
   return model;
 }
 
@@ -73,8 +74,8 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
 Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
-  return ModelSummary{model->config, model->dtype, model->sizes.num_parameters, model->sizes.step_bytes,
-                      model->sizes.memory_bytes};
+  return ModelSummary{model->config,           model->dtype, model->sizes.num_parameters, model->sizes.step_bytes,
+                      model->sizes.memory_bytes, Decoder::ActivationBytesPerRow(model->config)};
 }
 
 Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPool& pool) {

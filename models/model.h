@@ -30,10 +30,14 @@ struct ModelSummary {
   DType dtype = DType::kFloat32;
   int64_t num_parameters = 0;
   size_t weight_bytes = 0;  // read by a decode step
-  size_t memory_bytes = 0;  // kept in memory, the embedding table included
+  size_t memory_bytes = 0;  // kept in memory: weights, embedding table, rope table
+  size_t activation_bytes_per_row = 0;  // of a step's batch, logits not counted
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
+
+// Logits of at most this many elements (but of one row at least) are asked for at once; a prompt's are scored in slices of it.
+inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
 // One step's work, row-major: row r is one token of one sequence.
 struct Batch {

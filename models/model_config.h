@@ -10,25 +10,9 @@
 #include "kernels/attention/diff_spec.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
-#include "kernels/ops/rope_append.h"
+#include "models/rope_config.h"
 
 namespace diffserve {
-
-// Frequencies as Hugging Face's Llama computes them; both spellings of the config (rope_theta + rope_scaling, rope_parameters).
-struct RopeConfig {
-  enum class Type { kDefault, kLinear, kLlama3 };
-  Type type = Type::kDefault;
-  RopeStyle style = RopeStyle::kHalfSplit;
-  double theta = 10000.0;
-  double factor = 1.0;            // linear, llama3
-  double low_freq_factor = 1.0;   // llama3
-  double high_freq_factor = 4.0;  // llama3
-  int original_max_positions = 8192;  // llama3
-};
-
-// inv_freq[i] for i < head_dim / 2. The values are float32 and come from the same float32 steps as transformers', because a
-// checkpoint was trained with those: a rounding of 1e-7 in a frequency is a milliradian at position 10,000.
-std::vector<double> InverseFrequencies(const RopeConfig& rope, int head_dim);
 
 // How a family's physical heads map to the canonical order (diff_spec.h): canonical head i is physical head order[i].
 struct HeadOrder {
@@ -37,8 +21,13 @@ struct HeadOrder {
   std::vector<int32_t> v;  // num_kv_groups * v_dim / head_dim entries, in units of head_dim
 };
 
+enum class MlpKind {
+  kSwiGlu,    // down(silu(gate(x)) * up(x))
+  kPolyNorm,  // down(PN(gate(x)) * up(x)), PN of rowwise.h with a weight of three and a bias
+};
+
 struct ModelConfig {
-  std::string family;  // "diffllama", "llama"
+  std::string family;  // "diffllama", "llama", ...
   DType checkpoint_dtype = DType::kFloat32;  // torch_dtype / dtype of config.json; float32 if absent
 
   int vocab_size = 0;
@@ -48,13 +37,16 @@ struct ModelConfig {
   int max_positions = 0;  // max_position_embeddings
   float rms_norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // q, k, v and o
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
   bool mlp_bias = false;
+  MlpKind mlp = MlpKind::kSwiGlu;
 
   DiffSpec attention;
   HeadOrder head_order;
+  std::string attention_out_name = "o_proj";  // of the checkpoint's tensor
   RopeConfig rope;
-  std::vector<float> lambda_init;  // [num_layers]; empty without a second map
+  std::vector<float> lambda_init;  // [num_layers] for LambdaKind::kPerLayer, else empty
 
   std::vector<int32_t> eos_token_ids;  // generation_config.json, else config.json; all of them
   std::optional<int32_t> bos_token_id;

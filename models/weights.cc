@@ -29,16 +29,16 @@ struct LinearNeed {
 };
 
 LinearNeed Query(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.q_proj", c.attention.q_width(), c.hidden_size, c.attention_bias};
+  return {LayerPrefix(layer) + "self_attn.q_proj", c.attention.q_width(), c.hidden_size, c.qkv_bias};
 }
 LinearNeed Key(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.k_proj", c.attention.k_width(), c.hidden_size, c.attention_bias};
+  return {LayerPrefix(layer) + "self_attn.k_proj", c.attention.k_width(), c.hidden_size, c.qkv_bias};
 }
 LinearNeed Value(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.v_proj", c.attention.v_width(), c.hidden_size, c.attention_bias};
+  return {LayerPrefix(layer) + "self_attn.v_proj", c.attention.v_width(), c.hidden_size, c.qkv_bias};
 }
 LinearNeed AttentionOut(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.o_proj", c.hidden_size, c.attention.out_width(), c.attention_bias};
+  return {LayerPrefix(layer) + "self_attn." + c.attention_out_name, c.hidden_size, c.attention.out_width(), c.attention_out_bias};
 }
 LinearNeed Gate(const ModelConfig& c, int layer) {
   return {LayerPrefix(layer) + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias};
@@ -52,6 +52,11 @@ LinearNeed Down(const ModelConfig& c, int layer) {
 std::string InputNorm(int layer) { return LayerPrefix(layer) + "input_layernorm.weight"; }
 std::string PostAttentionNorm(int layer) { return LayerPrefix(layer) + "post_attention_layernorm.weight"; }
 std::string LambdaVector(int layer, const char* which) { return LayerPrefix(layer) + "self_attn.lambda_" + which; }
+LinearNeed LambdaProjection(const ModelConfig& c, int layer) {
+  return {LayerPrefix(layer) + "self_attn.lambda_proj", c.attention.num_q1_heads, c.hidden_size, false};
+}
+std::string SubNormWeight(int layer) { return LayerPrefix(layer) + "self_attn.subln.weight"; }
+std::string PolyNorm(int layer, const char* which) { return LayerPrefix(layer) + "mlp.act_fn." + which; }
 
 // Which tensors the embedding and the output projection come from. Tied weights as transformers resolves them: one of the two may
 // be absent, and where a checkpoint has both, both are used.
@@ -63,15 +68,21 @@ std::pair<std::string, std::string> EmbeddingAndHead(const ModelConfig& config, 
 
 // Calls need(NAME, SHAPE) for each tensor of a layer.
 void ForEachLayerTensor(const ModelConfig& config, int layer, const std::function<void(TensorNeed)>& need) {
-  for (const auto linear : {Query, Key, Value, AttentionOut, Gate, Up, Down}) {
-    const LinearNeed l = linear(config, layer);
-    need({l.name + ".weight", {l.out_features, l.in_features}});
-    if (l.bias) need({l.name + ".bias", {l.out_features}});
-  }
+  const auto need_linear = [&](const LinearNeed& linear) {
+    need({linear.name + ".weight", {linear.out_features, linear.in_features}});
+    if (linear.bias) need({linear.name + ".bias", {linear.out_features}});
+  };
+  for (const auto linear : {Query, Key, Value, AttentionOut, Gate, Up, Down}) need_linear(linear(config, layer));
   need({InputNorm(layer), {config.hidden_size}});
   need({PostAttentionNorm(layer), {config.hidden_size}});
   if (config.attention.lambda_kind == LambdaKind::kPerLayer) {
     for (const char* which : {"q1", "k1", "q2", "k2"}) need({LambdaVector(layer, which), {config.attention.head_dim}});
+  }
+  if (config.attention.lambda_kind == LambdaKind::kPerTokenHead) need_linear(LambdaProjection(config, layer));
+  if (config.attention.sub_norm == SubNorm::kAffine) need({SubNormWeight(layer), {config.attention.v_dim}});
+  if (config.mlp == MlpKind::kPolyNorm) {
+    need({PolyNorm(layer, "weight"), {3}});
+    need({PolyNorm(layer, "bias"), {1}});
   }
 }
 
@@ -151,6 +162,16 @@ LayerWeights ReadLayer(const ModelConfig& config, int layer, TensorSource& sourc
     weights.lambda = ReadLambda(config, layer, source);
     weights.out_scale = 1.0f - config.lambda_init[static_cast<size_t>(layer)];
   }
+  if (config.attention.lambda_kind == LambdaKind::kPerTokenHead) {
+    weights.lambda_proj = source.Pack({source.Part(LambdaProjection(config, layer))});
+  }
+  if (config.attention.sub_norm == SubNorm::kAffine) {
+    weights.sub_norm = source.Vector(SubNormWeight(layer), config.attention.v_dim);
+  }
+  if (config.mlp == MlpKind::kPolyNorm) {
+    std::ranges::copy(source.Vector(PolyNorm(layer, "weight"), 3), weights.poly_norm.weight);
+    weights.poly_norm.bias = source.Vector(PolyNorm(layer, "bias"), 1)[0];
+  }
   return weights;
 }
 
@@ -201,11 +222,11 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   check({kFinalNorm, {config.hidden_size}});
   if (!status.ok()) return status;
 
-  for (const auto linear : {Query, Down}) {
+  for (const auto linear : {Query, AttentionOut, Down}) {
     const LinearNeed need = linear(config, 0);
     if (!need.bias && checkpoint.Has(need.name + ".bias")) {
       return InvalidArgument("tensor " + need.name + ".bias is in the checkpoint, but config.json says that there is none " +
-                             "(attention_bias, mlp_bias)");
+                             "(attention_bias, qkv_bias, use_bias, mlp_bias)");
     }
   }
   sizes.step_bytes = sizes.memory_bytes - table_bytes;

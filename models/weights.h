@@ -17,10 +17,13 @@ struct LayerWeights {
   std::vector<float> input_norm;      // [hidden_size]
   PackedLinear qkv;                   // hidden_size -> q_width + k_width + v_width
   PackedLinear attention_out;         // out_width -> hidden_size
-  float lambda = 0;                   // without a second map: 0
-  float out_scale = 1;                // of the attention's output: 1 - lambda_init with a second map
+  float lambda = 0;                   // LambdaKind::kPerLayer
+  float out_scale = 1;                // of the attention's output: 1 - lambda_init for LambdaKind::kPerLayer
+  PackedLinear lambda_proj;           // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
+  std::vector<float> sub_norm;        // SubNorm::kAffine: [v_dim]
   std::vector<float> post_attention_norm;  // [hidden_size]
   PackedLinear gate_up;               // hidden_size -> 2 * intermediate_size: gate, then up
+  struct { float weight[3]; float bias; } poly_norm = {};  // MlpKind::kPolyNorm: of z^3, z^2 and z
   PackedLinear down;                  // intermediate_size -> hidden_size
 };
 

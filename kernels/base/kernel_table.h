@@ -9,6 +9,7 @@ enum class CpuIsa;     // kernels/base/cpu_isa.h
 struct LinearSlice;    // kernels/ops/linear_kernel.h
 struct RmsNormRows;    // kernels/ops/rowwise_kernel.h
 struct SiluMulRows;    // kernels/ops/rowwise_kernel.h
+struct PolyNormRows;   // kernels/ops/rowwise_kernel.h
 struct RopeRow;        // kernels/ops/rope_kernel.h
 struct AttentionCall;  // kernels/attention/diff_attention_kernel.h
 struct AttentionTask;  // kernels/attention/diff_attention_kernel.h
@@ -18,6 +19,8 @@ struct KernelTable {
   void (*linear)(const LinearSlice& slice);
   void (*rms_norm)(const RmsNormRows& rows);
   void (*silu_mul)(const SiluMulRows& rows);
+  void (*poly_norm_mul)(const PolyNormRows& rows);
+  void (*sigmoid)(float* x, int64_t count);  // in place
   void (*rope_row)(const RopeRow& row);
   // `workspace`: AttentionWorkspaceFloats(call) floats of the calling worker's own.
   void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);

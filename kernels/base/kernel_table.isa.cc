@@ -7,6 +7,8 @@ namespace diffserve::DS_ISA {
 void Linear(const LinearSlice& slice);
 void RmsNorm(const RmsNormRows& rows);
 void SiluMul(const SiluMulRows& rows);
+void PolyNormMul(const PolyNormRows& rows);
+void Sigmoid(float* x, int64_t count);
 void RotateAndAppend(const RopeRow& row);
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
 double FmaFlops(int64_t iterations);
@@ -19,6 +21,8 @@ constinit const KernelTable kKernels = {
     .linear = Linear,
     .rms_norm = RmsNorm,
     .silu_mul = SiluMul,
+    .poly_norm_mul = PolyNormMul,
+    .sigmoid = Sigmoid,
     .rope_row = RotateAndAppend,
     .attention = Attention,
     .fma_flops = FmaFlops,

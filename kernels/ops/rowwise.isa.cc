@@ -21,6 +21,25 @@ float SumOfSquares(const float* x, int width) {
   return ReduceAdd(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
 }
 
+// The sums of the second, fourth and sixth powers: two chains each, joined at the end.
+struct PowerSums {
+  float second, fourth, sixth;
+};
+
+PowerSums SumPowers(const float* x, int width) {
+  F32 second[2] = {Zero(), Zero()}, fourth[2] = {Zero(), Zero()}, sixth[2] = {Zero(), Zero()};
+  for (int i = 0, step = 0; i < width; i += kLanes, ++step) {
+    const int chain = step % 2;
+    const F32 value = LoadFirst(x + i, width - i < kLanes ? width - i : kLanes);
+    const F32 square = Mul(value, value);
+    const F32 cube = Mul(square, value);
+    second[chain] = Add(second[chain], square);
+    fourth[chain] = Fma(square, square, fourth[chain]);
+    sixth[chain] = Fma(cube, cube, sixth[chain]);
+  }
+  return {ReduceAdd(Add(second[0], second[1])), ReduceAdd(Add(fourth[0], fourth[1])), ReduceAdd(Add(sixth[0], sixth[1]))};
+}
+
 }  // namespace
 
 void RmsNorm(const RmsNormRows& rows);
@@ -49,6 +68,36 @@ void SiluMul(const SiluMulRows& rows) {
       const F32 silu = Div(z, Add(Set1(1.0f), Exp(Sub(Zero(), z))));
       StoreFirst(out + i, n, Mul(silu, LoadFirst(up + i, n)));
     }
+  }
+}
+
+void PolyNormMul(const PolyNormRows& rows);
+void PolyNormMul(const PolyNormRows& rows) {
+  const float width = static_cast<float>(rows.width);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const float* gate = rows.x + row * 2 * rows.width;
+    const float* up = gate + rows.width;
+    float* out = rows.out + row * rows.width;
+    const PowerSums sums = SumPowers(gate, rows.width);
+    const F32 cubic = Set1(rows.weight[0] / __builtin_sqrtf(sums.sixth / width + rows.eps));
+    const F32 square = Set1(rows.weight[1] / __builtin_sqrtf(sums.fourth / width + rows.eps));
+    const F32 linear = Set1(rows.weight[2] / __builtin_sqrtf(sums.second / width + rows.eps));
+    const F32 bias = Set1(rows.bias);
+    for (int i = 0; i < rows.width; i += kLanes) {
+      const int n = rows.width - i < kLanes ? rows.width - i : kLanes;
+      const F32 z = LoadFirst(gate + i, n);
+      const F32 value = Fma(Fma(Fma(cubic, z, square), z, linear), z, bias);
+      StoreFirst(out + i, n, Mul(value, LoadFirst(up + i, n)));
+    }
+  }
+}
+
+void Sigmoid(float* x, int64_t count);
+void Sigmoid(float* x, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int n = count - i < kLanes ? static_cast<int>(count - i) : kLanes;
+    const F32 z = LoadFirst(x + i, n);
+    StoreFirst(x + i, n, Div(Set1(1.0f), Add(Set1(1.0f), Exp(Sub(Zero(), z)))));
   }
 }
 

@@ -19,4 +19,14 @@ struct SiluMulRows {
   int width;
 };
 
+struct PolyNormRows {
+  const float* x;  // [rows, 2 * width]: gate | up
+  float* out;      // [rows, width]
+  int rows;
+  int width;
+  float weight[3];  // cubic, square, linear
+  float bias;
+  float eps;
+};
+
 }  // namespace diffserve

@@ -6,20 +6,14 @@
 
 namespace diffserve {
 
-// Head counts as config.json gives them: physical heads of width head_dim.
-struct PhysicalHeads {
-  int num_q = 0;
-  int num_kv = 0;
-  int head_dim = 0;
-};
-
 struct Family {
   const char* name;          // as `diffserve inspect` prints it
-  const char* model_type;    // config.json's "model_type"
+  const char* model_type;    // config.json's "model_type"; the case of its letters does not matter
   const char* architecture;  // the one entry of config.json's "architectures" that is served
-  // Fills attention, head_order, lambda_init, rope.style, rms_norm_eps and whatever else differs from Llama. The common keys
-  // (sizes, rope, token ids) have been read already. Problems are recorded in the reader.
-  void (*configure)(ConfigReader& json, const PhysicalHeads& heads, ModelConfig& config);
+  std::optional<int> default_max_positions;  // where config.json is silent; nullopt: it must say
+  // Fills attention, head_order, lambda_init, rope.style, rms_norm_eps, biases, mlp and whatever else differs between families.
+  // The common keys (sizes, rope, token ids) have been read already. Problems are recorded in the reader.
+  void (*configure)(ConfigReader& json, ModelConfig& config);
 };
 
 // The family of this config.json; an unknown one is an error that lists what is served. Code that a checkpoint brings along
@@ -27,6 +21,8 @@ struct Family {
 Result<const Family*> FindFamily(ConfigReader& json);
 
 extern const Family kDiffLlamaFamily;
+extern const Family kDiffTransformerFamily;
 extern const Family kLlamaFamily;
+extern const Family kMotifFamily;
 
 }  // namespace diffserve

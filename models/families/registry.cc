@@ -1,12 +1,24 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "models/families/family.h"
 
 namespace diffserve {
 namespace {
 
-constexpr std::array<const Family*, 2> kFamilies = {&kDiffLlamaFamily, &kLlamaFamily};
+constexpr std::array<const Family*, 4> kFamilies = {&kDiffLlamaFamily, &kDiffTransformerFamily, &kLlamaFamily, &kMotifFamily};
+
+// Differential-attention models that need more than a family file: what is missing.
+struct UnservedType { const char* model_type; const char* reason; };
+constexpr UnservedType kUnservedTypes[] = {
+    {"phi4flash", "a hybrid whose Mamba layers cannot be served"},
+    {"diff_llama", "a model of remote code, whose layout differs from that of diffllama, and cannot be served"},
+};
+
+bool SameLetters(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, [](unsigned char c) { return std::tolower(c); }, [](unsigned char c) { return std::tolower(c); });
+}
 
 std::string ServedModelTypes() {
   std::string types;
@@ -21,12 +33,15 @@ Result<const Family*> FindFamily(ConfigReader& json) {
   const std::vector<std::string> architectures = json.Strings("architectures");
   DS_RETURN_IF_ERROR(json.status());
   for (const Family* family : kFamilies) {
-    if (family->model_type != model_type) continue;
+    if (!SameLetters(family->model_type, model_type)) continue;
     if (!architectures.empty() && std::ranges::find(architectures, family->architecture) == architectures.end()) {
       json.Refuse("architectures", std::string(family->architecture));
       return json.status();
     }
     return family;
+  }
+  for (const UnservedType& unserved : kUnservedTypes) {
+    if (model_type == unserved.model_type) json.Fail("model_type", "is \"" + model_type + "\": " + unserved.reason);
   }
   json.Refuse("model_type", "one of those served: " + ServedModelTypes() +
                                 (json.Has("auto_map") ? " (code inside a checkpoint, auto_map, is never run)" : ""));

@@ -1,4 +1,5 @@
 // `diffserve inspect`: what a model directory holds and what it needs, after every check that `serve` makes before it listens.
+#include <algorithm>
 #include <cstdio>
 
 #include "engine/text/chat_template.h"
@@ -28,14 +29,40 @@ const char* NameOf(SubNorm norm) {
   return "?";
 }
 
-const char* NameOf(RopeConfig::Type type) {
-  switch (type) {
-    case RopeConfig::Type::kDefault: return "default";
-    case RopeConfig::Type::kLinear: return "linear";
-    case RopeConfig::Type::kLlama3: return "llama3";
+const char* NameOf(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::kSwiGlu: return "SwiGLU";
+    case MlpKind::kPolyNorm: return "gated PolyNorm";
   }
   return "?";
 }
+
+std::string DescribeSubNorm(const DiffSpec& spec) {
+  std::string text = NameOf(spec.sub_norm);
+  char eps[32];
+  std::snprintf(eps, sizeof(eps), " (eps %g)", static_cast<double>(spec.sub_norm_eps));
+  return spec.sub_norm == SubNorm::kNone ? text : text + eps;
+}
+
+std::string DescribeRope(const RopeConfig& rope) {
+  char text[200];
+  int length = std::snprintf(text, sizeof(text), "%s, %s, theta %g", NameOf(rope.type),
+                             rope.style == RopeStyle::kHalfSplit ? "half-split" : "interleaved", rope.theta);
+  const auto append = [&](const char* format, auto... values) {
+    length += std::snprintf(text + length, sizeof(text) - static_cast<size_t>(length), format, values...);
+  };
+  if (rope.type != RopeConfig::Type::kDefault) append(", factor %g", rope.factor);
+  if (rope.type == RopeConfig::Type::kLlama3) append(", frequencies %g to %g", rope.low_freq_factor, rope.high_freq_factor);
+  if (rope.type == RopeConfig::Type::kYarn) {
+    append(", beta %g to %g, attention factor %g", rope.beta_fast, rope.beta_slow, rope.attention_factor);
+  }
+  if (rope.type == RopeConfig::Type::kLlama3 || rope.type == RopeConfig::Type::kYarn) {
+    append(", original length %d", rope.original_max_positions);
+  }
+  return text;
+}
+
+const char* YesNo(bool value) { return value ? "yes" : "no"; }
 
 // The physical heads behind each output head: "0: q 0 - 4, k 0 - 2, v 0 1".
 std::vector<std::string> Pairing(const ModelConfig& config) {
@@ -73,6 +100,18 @@ double FullKvBytes(const Options& options, const SessionPlan& plan) {
   return static_cast<double>(pages) * static_cast<double>(plan.page_bytes) * options.max_num_seqs;
 }
 
+// Activations of the largest step, and the logits of the rows that sample in it.
+double StepBytes(const Options& options, const SessionPlan& plan) {
+  const double rows = std::min<double>(options.max_num_batched_tokens, double{1.0} * options.max_num_seqs * plan.max_model_len);
+  const double vocab = plan.summary.config.vocab_size;
+  const double logits = std::max(vocab, std::min<double>(kMaxLogitElements, std::min<double>(options.max_num_seqs, rows) * vocab));
+  return rows * static_cast<double>(plan.summary.activation_bytes_per_row) + logits * sizeof(float);
+}
+
+double TotalBytes(const Options& options, const SessionPlan& plan) {
+  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) + StepBytes(options, plan);
+}
+
 void PrintText(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
@@ -86,20 +125,24 @@ void PrintText(const Options& options, const SessionPlan& plan, const std::vecto
               a.num_q1_heads, a.num_q1_heads, a.num_q2_heads, a.head_dim, a.num_kv_groups, a.k_maps, a.k_maps == 1 ? "" : "s",
               a.v_dim);
   std::printf("lambda               %s\n", NameOf(a.lambda_kind));
-  std::printf("norm                 RMS eps %g, per-head norm %s (eps %g)\n", c.rms_norm_eps, NameOf(a.sub_norm), a.sub_norm_eps);
-  std::printf("rope                 %s, %s, theta %g, factor %g\n", NameOf(c.rope.type),
-              c.rope.style == RopeStyle::kHalfSplit ? "half-split" : "interleaved", c.rope.theta, c.rope.factor);
-  std::printf("biases               attention %s, mlp %s\n", c.attention_bias ? "yes" : "no", c.mlp_bias ? "yes" : "no");
+  std::printf("norm                 RMS eps %g, per-head norm %s\n", c.rms_norm_eps, DescribeSubNorm(a).c_str());
+  std::printf("rope                 %s\n", DescribeRope(c.rope).c_str());
+  std::printf("mlp                  %s\n", NameOf(c.mlp));
+  std::printf("biases               qkv %s, attention output %s, mlp %s\n", YesNo(c.qkv_bias), YesNo(c.attention_out_bias),
+              YesNo(c.mlp_bias));
   std::printf("model length         %d of %d positions\n", plan.max_model_len, c.max_positions);
   std::printf("chat template        %s\n", has_chat_template ? "yes" : "no");
-  std::printf("weights in memory    %s, of which a decode step reads %s\n",
+  std::printf("weights, rope table  %s, of which a decode step reads %s\n",
               MiB(static_cast<double>(plan.summary.memory_bytes)).c_str(),
               MiB(static_cast<double>(plan.summary.weight_bytes)).c_str());
   std::printf("KV bytes a token     %zu\n", plan.kv_bytes_per_token());
   std::printf("KV pages             %d of %d tokens, %s\n", plan.num_pages, plan.layout.page_size,
               MiB(static_cast<double>(plan.kv_bytes())).c_str());
-  std::printf("KV for %d x %d tokens %s (free now: %s)\n", options.max_num_seqs, plan.max_model_len,
-              MiB(FullKvBytes(options, plan)).c_str(), MiB(static_cast<double>(plan.free_bytes)).c_str());
+  std::printf("a step of %-10d %s of activations and logits\n", options.max_num_batched_tokens,
+              MiB(StepBytes(options, plan)).c_str());
+  std::printf("memory in all        %s (free now: %s)\n", MiB(TotalBytes(options, plan)).c_str(),
+              MiB(static_cast<double>(plan.free_bytes)).c_str());
+  std::printf("KV for %d x %d tokens %s\n", options.max_num_seqs, plan.max_model_len, MiB(FullKvBytes(options, plan)).c_str());
   const std::vector<std::string> heads = Pairing(c);
   for (size_t i = 0; i < heads.size(); ++i) std::printf("head %-15zu %s\n", i, heads[i].c_str());
   for (size_t i = 0; i < lambdas.size(); ++i)
@@ -127,6 +170,8 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
       .Add("kv_pages", plan.num_pages)
       .Add("kv_bytes", plan.kv_bytes())
       .Add("kv_bytes_full", FullKvBytes(options, plan))
+      .Add("step_bytes", StepBytes(options, plan))
+      .Add("total_bytes", TotalBytes(options, plan))
       .Add("free_bytes", plan.free_bytes);
   object.Add("family", c.family)
       .Add("parameters", plan.summary.num_parameters)

@@ -15,8 +15,6 @@
 namespace diffserve {
 namespace {
 
-constexpr int64_t kMaxLogitElements = int64_t{1} << 24;  // held at once
-
 static_assert(std::endian::native == std::endian::little, "the .npy header says little-endian");
 
 // A .npy file (format 1.0) of float32 [rows, columns], written row by row.

@@ -1,100 +1,68 @@
-"""Writes the golden cases: tiny checkpoints and what Hugging Face's own code computes from them.
+"""Writes the golden cases: tiny checkpoints and what the authors' own code computes from them.
 
-    python tests/golden/make_golden.py [CASE ...]      (all cases without arguments)
+    python tests/golden/make_golden.py [--unilm DIR] [--motif DIR] [CASE ...]      (without CASE: all that the options allow)
 
-Needs transformers 5.23.0 (the expectations in the tree were made with it, torch 2.15.0, on the CPU) and safetensors. Building and
-testing do not need it: the results are committed. Each case is a folder cases/NAME with a checkpoint in one of the spellings that
-are in use, and expected.safetensors, all float32:
-  tokens           [T]         the prompt
-  logits           [T, vocab]  eager attention, float32, weights as stored
-  greedy_tokens    [64]        greedy continuation of the prompt, float32
-  greedy_margins   [64]        logit of each of those minus the next best one
-  bfloat16_error   [1]         of the same code run in bfloat16: max|a - b| / max|b| against `logits`
-Seeds are chosen so that the continuation varies and no margin is a tie.
+diff_, llama_:        transformers 5.23.0 (the expectations in the tree were made with it, torch 2.15.0, on the CPU)
+unilm_v1_, unilm_v2_: --unilm, a checkout of github.com/microsoft/unilm, see references/unilm.py
+motif_:               --motif, a checkout of github.com/MotifTechnologies/vllm, see references/motif.py
+Building and testing need none of this: the results are committed, the authors' code is not. Each case is a folder cases/NAME with
+a checkpoint in one of the spellings that are in use, and expected.safetensors, all float32; its metadata says which code made it:
+  tokens              [T]         the prompt
+  logits              [T, vocab]  of the prompt: float32, weights as stored
+  greedy_tokens       [256]       greedy continuation of the prompt, float32
+  greedy_margins      [256]       logit of each of those minus the next best one
+  tail_logits         [8, vocab]  of the last 8 tokens of prompt + continuation
+  bfloat16_error      [1]         of the same code run in bfloat16: max|a - b| / max|b| over `logits` and `tail_logits`
+  bfloat16_agreement  [1]         share of greedy_tokens that it chooses, too, given the tokens before
+Seeds are chosen so that the continuation varies and, where it can be had, no margin is a tie.
 """
+import argparse
 import json
 import pathlib
 import shutil
-import sys
+import zlib
 
 import torch
-import transformers
 from safetensors.torch import save_file
 
-TRANSFORMERS_VERSION = "5.23.0"
+from golden_cases import CASES
+
 CASES_DIR = pathlib.Path(__file__).resolve().parent / "cases"
 PROMPT_TOKENS = 40
-GREEDY_TOKENS = 64
+GREEDY_TOKENS = 256
+TAIL_TOKENS = 8
+SEEDS = 40
+MIN_DISTINCT_TOKENS = 20
+TIE = 2e-4  # of the largest logit: twice the tolerance of the tests
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-ROPE_LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+
+def family(name):
+    return next(prefix for prefix in ("motif_gda", "motif", "unilm_v1", "unilm_v2", "diff", "llama") if name.startswith(prefix))
 
 
-def diff(**keys):
-    return {"model_type": "diffllama", "architectures": ["DiffLlamaForCausalLM"], "rms_norm_eps": 1e-5, **keys}
-
-
-def llama(**keys):
-    return {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-6, **keys}
-
-
-def size(hidden, heads, kv_heads, layers, intermediate, vocab, **more):
-    return {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "num_hidden_layers": layers,
-            "intermediate_size": intermediate, "vocab_size": vocab, "hidden_act": "silu", "max_position_embeddings": 512,
-            "bos_token_id": 1, "eos_token_id": 2, **more}
-
-
-# name -> (config.json, shards, lambda deviation). The key of the weights' dtype says how they are stored.
-CASES = {
-    "diff_mha_tied": (diff(**size(64, 4, 4, 2, 72, 100), tie_word_embeddings=True, rope_theta=10000.0, rope_scaling=None,
-                           torch_dtype="float32"), 1, 0.3),
-    "diff_gqa2_bf16": (diff(**size(64, 8, 4, 3, 88, 120), tie_word_embeddings=False, dtype="bfloat16",
-                            rope_parameters={"rope_type": "default", "rope_theta": 500000.0}), 1, 0.3),
-    "diff_gqa4_bias": (diff(**size(64, 8, 2, 1, 112, 99), attention_bias=True, torch_dtype="float32",
-                            rope_theta=10000.0), 1, 0.3),
-    "diff_head_dim_linear": (diff(**size(48, 4, 2, 2, 51, 97, head_dim=20), torch_dtype="float32", rope_theta=10000.0,
-                                  rope_scaling={"type": "linear", "factor": 4.0}), 1, 0.3),
-    "diff_llama3_bf16_tied": (diff(**size(64, 4, 2, 2, 96, 128), tie_word_embeddings=True, torch_dtype="bfloat16",
-                                   rope_theta=10000.0, rope_scaling={"rope_type": "llama3", **ROPE_LLAMA3}), 1, 0.3),
-    "diff_llama3_f16_shards": (diff(**size(64, 8, 4, 4, 80, 101), attention_bias=True, tie_word_embeddings=False, dtype="float16",
-                                    rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, **ROPE_LLAMA3}), 3, 0.3),
-    "diff_linear_five_layers": (diff(**size(36, 6, 2, 5, 60, 110, head_dim=8), tie_word_embeddings=True, dtype="float32",
-                                     rope_parameters={"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.0}), 2, 0.3),
-    "diff_one_pair_wide": (diff(**size(64, 2, 2, 2, 72, 96), attention_bias=True, tie_word_embeddings=False,
-                                torch_dtype="float16", rope_theta=10000.0), 1, 0.3),
-    "diff_gqa8": (diff(**size(128, 16, 2, 1, 96, 128), tie_word_embeddings=True, dtype="bfloat16", rope_parameters=None), 1, 0.3),
-    "diff_lambda_extremes": (diff(**size(48, 4, 4, 3, 48, 112), tie_word_embeddings=True, torch_dtype="float32",
-                                  rope_theta=10000.0), 1, 0.8),
-    "llama_mha_tied_bf16": (llama(**size(64, 4, 4, 2, 96, 128), tie_word_embeddings=True, torch_dtype="bfloat16",
-                                  rope_theta=10000.0), 1, 0.0),
-    "llama_gqa_biases_linear": (llama(**size(48, 4, 2, 3, 68, 105), attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
-                                      torch_dtype="float32", rope_theta=10000.0, rope_scaling={"type": "linear", "factor": 2.0}),
-                                1, 0.0),
-    "llama_head_dim_llama3_shards": (llama(**size(60, 6, 2, 2, 96, 130, head_dim=16), tie_word_embeddings=False, dtype="float16",
-                                           rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, **ROPE_LLAMA3}),
-                                     2, 0.0),
-    "llama_mqa": (llama(**size(64, 8, 1, 1, 80, 127), tie_word_embeddings=True, dtype="float32",
-                        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}), 1, 0.0),
-}
-
-
-def random_weights(model, lambda_deviation, generator):
+def random_weights(shapes, config, lambda_deviation, generator):
     """Weights that make the model's outputs vary: every path matters, and attention is neither flat nor one-hot."""
     def normal(shape, deviation):
         return torch.randn(shape, generator=generator) * deviation
 
     weights = {}
-    for name, parameter in model.named_parameters():
-        shape = parameter.shape
-        if "lambda_" in name:
+    for name, shape in shapes.items():
+        if "lambda_proj" in name:
+            weights[name] = normal(shape, 1.5 / shape[1] ** 0.5)
+        elif "lambda_" in name:
             weights[name] = normal(shape, lambda_deviation)
+        elif "subln" in name:
+            weights[name] = 1 + normal(shape, 0.4)
         elif "norm" in name:
             weights[name] = 1 + normal(shape, 0.1)
+        elif "act_fn" in name:  # PolyNorm: thirds and a small bias
+            weights[name] = (0 if name.endswith("bias") else 1 / 3) + normal(shape, 0.3)
         elif name.endswith(".bias"):
             weights[name] = normal(shape, 0.3)
         elif "embed_tokens" in name:
             # Tied weights: a larger embedding would make each token predict itself.
-            weights[name] = normal(shape, 0.2 if model.config.tie_word_embeddings else 0.6)
+            weights[name] = normal(shape, 0.2 if config.get("tie_word_embeddings") else 0.6)
         elif "q_proj" in name or "k_proj" in name:
             weights[name] = normal(shape, 1.8 / shape[1] ** 0.5)
         else:
@@ -102,21 +70,20 @@ def random_weights(model, lambda_deviation, generator):
     return weights
 
 
-def write_checkpoint(folder, config, shards, weights):
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    eos = [2, 5] if shards > 1 else 2  # both spellings
+def write_checkpoint(folder, case, weights):
+    eos = [2, 5] if case.shards > 1 else 2  # both spellings
     generation = {"bos_token_id": 1, "eos_token_id": eos, "temperature": 0.7}
     (folder / "generation_config.json").write_text(json.dumps(generation) + "\n")
-    dtype = DTYPES[config.get("dtype", config.get("torch_dtype"))]
+    dtype = DTYPES[case.config.get("dtype", case.config.get("torch_dtype"))]
     stored = {name: tensor.to(dtype).contiguous() for name, tensor in weights.items()}
-    if shards == 1:
+    if case.shards == 1:
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
         return
     names = list(stored)
     weight_map = {}
-    for shard in range(shards):
-        file_name = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
-        part = names[shard::shards]
+    for shard in range(case.shards):
+        file_name = f"model-{shard + 1:05d}-of-{case.shards:05d}.safetensors"
+        part = names[shard::case.shards]
         save_file({name: stored[name] for name in part}, folder / file_name, metadata={"format": "pt"})
         weight_map.update({name: file_name for name in part})
     total = sum(tensor.numel() * tensor.element_size() for tensor in stored.values())
@@ -125,57 +92,91 @@ def write_checkpoint(folder, config, shards, weights):
 
 
 @torch.no_grad()
-def expectations(folder, tokens):
-    def load(dtype):
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
-
-    model = load(torch.float32)
-    logits = model(tokens[None]).logits[0].float()
+def expectations(reference, folder, tokens, allowed_ties):
+    """What is expected of the checkpoint, or None if its continuation has too many ties or too few different tokens."""
+    model = reference.load(folder, torch.float32)
+    tie = TIE * float(model(tokens).abs().max())
     sequence = tokens
-    greedy, margins = [], []
+    margins = []
     for _ in range(GREEDY_TOKENS):  # without a cache: the definition, not an optimisation of it
-        best = model(sequence[None]).logits[0, -1].float().topk(2)
-        greedy.append(int(best.indices[0]))
+        best = model(sequence)[-1].topk(2)
         margins.append(float(best.values[0] - best.values[1]))
         sequence = torch.cat([sequence, best.indices[:1]])
-    bfloat16_logits = load(torch.bfloat16)(tokens[None]).logits[0].float()
-    error = (bfloat16_logits - logits).abs().max() / logits.abs().max()
-    return {"tokens": tokens.float(), "logits": logits.contiguous(), "greedy_tokens": torch.tensor(greedy).float(),
-            "greedy_margins": torch.tensor(margins), "bfloat16_error": error.reshape(1)}
+        if sum(margin <= tie for margin in margins) > allowed_ties:
+            return None
+    if len(set(sequence[PROMPT_TOKENS:].tolist())) < MIN_DISTINCT_TOKENS:
+        return None
+    logits = model(sequence)
+    greedy = sequence[PROMPT_TOKENS:]
+    bfloat16_logits = reference.load(folder, torch.bfloat16)(sequence)
+    compared = torch.cat([torch.arange(PROMPT_TOKENS), torch.arange(len(sequence) - TAIL_TOKENS, len(sequence))])
+    error = (bfloat16_logits - logits)[compared].abs().max() / logits[compared].abs().max()
+    agreement = (bfloat16_logits[PROMPT_TOKENS - 1:-1].argmax(dim=-1) == greedy).float().mean()
+    return {"tokens": tokens.float(), "logits": logits[:PROMPT_TOKENS].contiguous(), "greedy_tokens": greedy.float(),
+            "greedy_margins": torch.tensor(margins), "tail_logits": logits[-TAIL_TOKENS:].contiguous(),
+            "bfloat16_error": error.reshape(1), "bfloat16_agreement": agreement.reshape(1)}
 
 
-def make_case(name):
-    config, shards, lambda_deviation = CASES[name]
-    folder = CASES_DIR / name
-    for seed in range(100):
-        generator = torch.Generator().manual_seed(1000 * list(CASES).index(name) + seed)
+def order_metadata(path):
+    """save_file writes the metadata in an order of chance; here it is always the same, so that equal cases are equal files."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    ordered = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
+    text = json.dumps(ordered, separators=(",", ":")).encode()
+    path.write_bytes(data[:8] + text.ljust(end - 8) + data[end:])
+
+
+def make_case(name, reference):
+    case, folder = CASES[name], CASES_DIR / name
+    for seed in range(SEEDS):
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + seed)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config))
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
-        write_checkpoint(folder, config, shards, random_weights(model, lambda_deviation, generator))
-        tokens = torch.randint(0, config["vocab_size"], (PROMPT_TOKENS,), generator=generator)
-        expected = expectations(folder, tokens)
-        distinct = len(set(expected["greedy_tokens"].tolist()))
-        margin = float(expected["greedy_margins"].min() / expected["logits"].abs().max())
-        if distinct >= 20 and margin > 1e-3:
+        (folder / "config.json").write_text(json.dumps(case.config, indent=2) + "\n")
+        write_checkpoint(folder, case, random_weights(reference.shapes(folder), case.config, case.lambda_deviation, generator))
+        tokens = torch.randint(0, case.config["vocab_size"], (PROMPT_TOKENS,), generator=generator)
+        expected = expectations(reference, folder, tokens, allowed_ties=seed // 10)  # rather a tie than no case
+        if expected:
             break
     else:
         raise SystemExit(f"{name}: no seed gives a lively continuation")
-    save_file(expected, folder / "expected.safetensors")
-    kib = sum(file.stat().st_size for file in folder.iterdir()) / 1024
-    print(f"{name}: seed {seed}, {distinct} distinct tokens, least margin {margin:.1e}, "
-          f"bfloat16 error {float(expected['bfloat16_error']):.2e}, {kib:.0f} KiB", flush=True)
+    save_file(expected, folder / "expected.safetensors",
+              metadata={"reference": reference.name(case.config), "family": family(name)})
+    order_metadata(folder / "expected.safetensors")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    kib = sum(path.stat().st_size for path in folder.iterdir()) / 1024
+    print(f"{name}: seed {seed}, least margin {float(expected['greedy_margins'].min() / expected['logits'].abs().max()):.1e}, "
+          f"bfloat16 error {float(expected['bfloat16_error']):.2e}, agreement {float(expected['bfloat16_agreement']):.3f}, "
+          f"{kib:.0f} KiB", flush=True)
 
 
 def main():
-    if transformers.__version__ != TRANSFORMERS_VERSION:
-        print(f"warning: this is transformers {transformers.__version__}, the cases were made with {TRANSFORMERS_VERSION}",
-              file=sys.stderr)
-    transformers.logging.set_verbosity_error()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--unilm", type=pathlib.Path, help="checkout of microsoft/unilm")
+    parser.add_argument("--motif", type=pathlib.Path, help="checkout of MotifTechnologies/vllm, branch motif")
+    parser.add_argument("cases", nargs="*")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or CASES:
-        make_case(name)
+
+    references = {}
+    if arguments.unilm:
+        from references.unilm import Unilm
+        references["unilm_v1"] = references["unilm_v2"] = Unilm(arguments.unilm)
+    if arguments.motif:
+        from references.motif import Motif
+        references["motif"] = references["motif_gda"] = Motif(arguments.motif)
+    names = arguments.cases or [name for name in CASES if family(name) in references or family(name) in ("diff", "llama")]
+    if any(family(name) in ("diff", "llama") for name in names):
+        from references.hugging_face import HuggingFace
+        references["diff"] = references["llama"] = HuggingFace()
+    for name in names:
+        if name not in CASES:
+            raise SystemExit(f"no case is called {name}")
+        if family(name) not in references:
+            raise SystemExit(f"{name}: needs --{family(name).split('_')[0]}")
+        make_case(name, references[family(name)])
 
 
 if __name__ == "__main__":

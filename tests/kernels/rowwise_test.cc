@@ -1,4 +1,4 @@
-// RmsNorm, SiLU and embedding at every level.
+// RmsNorm, SiLU, PolyNorm, sigmoid and embedding at every level.
 #include "kernels/ops/rowwise.h"
 
 #include <cmath>
@@ -14,6 +14,7 @@ using testing::KernelLevels;
 using testing::KernelOp;
 using testing::RandomFloats;
 using testing::SameBits;
+using testing::Tolerance;
 using testing::ToleranceOf;
 
 TEST(RmsNormTest, AnyWidthMatchesTheReference) {
@@ -101,6 +102,86 @@ TEST(SiluMulTest, InAnyBatchGivesTheSameBits) {
       cpu::SiluMul({.x = x.data() + row * 2 * kWidth, .out = alone.data() + row * kWidth, .rows = 1, .width = kWidth}, isa, one);
     }
     EXPECT_TRUE(SameBits(alone, together)) << NameOf(isa);
+  }
+}
+
+TEST(PolyNormMulTest, AnyWidthMatchesTheReference) {
+  ThreadPool pool({.num_threads = 2, .pin = false});
+  constexpr int kRows = 5;
+  for (CpuIsa isa : KernelLevels()) {
+    for (int width : {1, 3, 7, 8, 16, 17, 33, 100, 1031, 8192}) {
+      for (float spread : {0.05f, 1.0f, 30.0f}) {  // small enough that eps counts, and large enough that z^6 is 7e8
+        const std::vector<float> x = RandomFloats(2 * static_cast<size_t>(kRows * width), 7, -spread, spread);
+        std::vector<float> out(static_cast<size_t>(kRows * width));
+        std::vector<float> expected(out.size());
+        PolyNormMulArgs args{.x = x.data(), .out = expected.data(), .rows = kRows, .width = width, .weight = {0.4f, -0.3f, 0.7f},
+                             .bias = 0.1f};
+        PolyNormMulRef(args);
+        args.out = out.data();
+        cpu::PolyNormMul(args, isa, pool);
+        Tolerance tolerance = ToleranceOf(KernelOp::kPolyNormMul, DType::kFloat32, isa);
+        tolerance.absolute *= spread;  // of `up`
+        EXPECT_TRUE(AllClose(out, expected, tolerance)) << width << " " << spread << " " << NameOf(isa);
+      }
+    }
+  }
+}
+
+// With one weight alone the result's scale does not depend on that of the gate: n(u) has a mean square of 1.
+TEST(PolyNormMulTest, EachTermIsNormalisedOverItsRow) {
+  ThreadPool pool({.num_threads = 1});
+  constexpr int kWidth = 300;
+  std::vector<float> x = RandomFloats(2 * kWidth, 8, -2, 2);
+  std::fill(x.begin() + kWidth, x.end(), 1.0f);
+  for (CpuIsa isa : KernelLevels()) {
+    for (int term = 0; term < 3; ++term) {
+      PolyNormMulArgs args{.x = x.data(), .rows = 1, .width = kWidth};
+      args.weight[term] = 1;
+      std::vector<float> out(kWidth);
+      args.out = out.data();
+      cpu::PolyNormMul(args, isa, pool);
+      double squares = 0;
+      for (float value : out) squares += static_cast<double>(value) * static_cast<double>(value);
+      EXPECT_NEAR(squares / kWidth, 1.0, 1e-5) << term << " " << NameOf(isa);
+      const float power = static_cast<float>(3 - term);
+      EXPECT_NEAR(out[0] / out[1], std::pow(x[0], power) / std::pow(x[1], power), 1e-4 * std::abs(out[0] / out[1])) << term;
+    }
+  }
+}
+
+TEST(PolyNormMulTest, InAnyBatchGivesTheSameBits) {
+  constexpr int kRows = 41;
+  constexpr int kWidth = 517;
+  ThreadPool one({.num_threads = 1});
+  ThreadPool three({.num_threads = 3, .pin = false});
+  const std::vector<float> x = RandomFloats(2 * static_cast<size_t>(kRows) * kWidth, 9, -4, 4);
+  for (CpuIsa isa : KernelLevels()) {
+    std::vector<float> together(static_cast<size_t>(kRows) * kWidth);
+    std::vector<float> alone(together.size());
+    PolyNormMulArgs args{.x = x.data(), .out = together.data(), .rows = kRows, .width = kWidth, .weight = {0.3f, 0.3f, 0.4f}};
+    cpu::PolyNormMul(args, isa, three);
+    args.rows = 1;
+    for (size_t row = 0; row < kRows; ++row) {
+      args.x = x.data() + row * 2 * kWidth;
+      args.out = alone.data() + row * kWidth;
+      cpu::PolyNormMul(args, isa, one);
+    }
+    EXPECT_TRUE(SameBits(alone, together)) << NameOf(isa);
+  }
+}
+
+TEST(SigmoidTest, TheWholeRangeMatchesTheReferenceAtAnyOffset) {
+  std::vector<float> x(24001);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = -120.0f + 0.01f * static_cast<float>(i);
+  std::vector<float> expected = x;
+  SigmoidRef(expected);
+  for (CpuIsa isa : KernelLevels()) {
+    std::vector<float> out = x;
+    cpu::Sigmoid(out, isa);
+    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kSigmoid, DType::kFloat32, isa))) << NameOf(isa);
+    std::vector<float> shifted(x.begin() + 5, x.end());
+    cpu::Sigmoid(shifted, isa);
+    EXPECT_TRUE(SameBits(shifted, {out.begin() + 5, out.end()})) << NameOf(isa);
   }
 }
 

@@ -1,6 +1,8 @@
 // config.json and generation_config.json: both spellings, every refusal and its line.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "models/config_reader.h"
 #include "models/families/family.h"
 #include "models/model_config.h"
@@ -42,9 +44,9 @@ void ExpectRefused(const Refusal& refusal, const std::string& family) {
 
 const std::vector<Refusal> kRefusals = {
     {{{"model_type", ""}}, "config.json: model_type is missing"},
-    {{{"model_type", "\"gpt2\""}}, "config.json: model_type is \"gpt2\", expected one of those served: diffllama, llama"},
+    {{{"model_type", "\"gpt2\""}}, "config.json: model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, llama, motif"},
     {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
-     "config.json: model_type is \"custom\", expected one of those served: diffllama, llama (code inside a checkpoint, "
+     "config.json: model_type is \"custom\", expected one of those served: diffllama, diff_transformer, llama, motif (code inside a checkpoint, "
      "auto_map, is never run)"},
     {{{"model_type", "7"}}, "config.json: model_type is 7, expected a string"},
     {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
@@ -56,6 +58,12 @@ const std::vector<Refusal> kRefusals = {
     {{{"num_experts", "8"}}, "config.json: num_experts is set: mixture of experts cannot be served"},
     {{{"n_routed_experts", "8"}}, "config.json: n_routed_experts is set: mixture of experts cannot be served"},
     {{{"moe_intermediate_size", "8"}}, "config.json: moe_intermediate_size is set: mixture of experts cannot be served"},
+    {{{"kv_lora_rank", "512"}}, "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served"},
+    {{{"model_type", "\"phi4flash\""}},
+     "config.json: model_type is \"phi4flash\": a hybrid whose Mamba layers cannot be served"},
+    {{{"model_type", "\"diff_llama\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
+     "config.json: model_type is \"diff_llama\": a model of remote code, whose layout differs from that of diffllama, and cannot "
+     "be served"},
     {{{"sliding_window", "128"}}, "config.json: sliding_window is switched on: windowed attention cannot be served"},
     {{{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
      "config.json: layer_types is [\"full_attention\",\"sliding_attention\"], expected full_attention in every layer"},
@@ -92,12 +100,19 @@ const std::vector<Refusal> kRefusals = {
     {{{"rms_norm_eps", "-1e-05"}}, "config.json: rms_norm_eps is -1e-05, expected a number in 0.0..1.0"},
     {{{"rope_theta", "0"}}, "config.json: rope_theta is 0, expected a number in 1.0..1000000000000.0"},
     {{{"rope_scaling", "4"}}, "config.json: rope_scaling is 4, expected an object"},
-    {{{"rope_scaling", "{\"type\": \"dynamic\", \"factor\": 2.0}"}},
-     "config.json: rope_scaling.type is \"dynamic\", expected default, linear or llama3"},
-    {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
-     "config.json: rope_scaling.rope_type is \"yarn\", expected default, linear or llama3"},
+    {{{"rope_scaling", "{\"type\": \"dynamic\"}"}}, "config.json: rope_scaling.factor is missing"},
+    {{{"rope_theta", "1"}, {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
+     "config.json: rope_scaling.rope_type is yarn: rope_theta must be more than 1"},
+    {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"beta_fast\": 1, \"beta_slow\": 2}"}},
+     "config.json: rope_scaling.beta_fast is 1, expected beta_slow or more"},
+    {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"attention_factor\": -1}"}},
+     "config.json: rope_scaling.attention_factor is -1, expected a number in 1e-06..1000000.0"},
+    {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"truncate\": 1}"}},
+     "config.json: rope_scaling.truncate is 1, expected true or false"},
+    {{{"original_max_position_embeddings", "0"}, {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
+     "config.json: original_max_position_embeddings is 0, expected an integer in 1..16777216"},
     {{{"rope_parameters", "{\"rope_type\": \"longrope\"}"}},
-     "config.json: rope_parameters.rope_type is \"longrope\", expected default, linear or llama3"},
+     "config.json: rope_parameters.rope_type is \"longrope\", expected default, linear, llama3, yarn or dynamic"},
     {{{"rope_parameters", "{\"partial_rotary_factor\": 0.25}"}},
      "config.json: rope_parameters.partial_rotary_factor is 0.25, expected 1"},
     {{{"rope_scaling", "{\"type\": \"linear\"}"}}, "config.json: rope_scaling.factor is missing"},
@@ -192,6 +207,50 @@ TEST(InverseFrequenciesTest, EqualTransformers) {
   for (size_t i = 0; i < linear.size(); ++i) EXPECT_NEAR(found_linear[i] / linear[i], 1, 2e-7) << i;
 }
 
+TEST(InverseFrequenciesTest, YarnEqualsTransformers) {
+  const auto rope_of = [](const std::string& scaling) {
+    const Result<ModelConfig> config = LoadWith({{"rope_scaling", scaling}, {"max_position_embeddings", "512"}});
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config->rope;
+  };
+  struct Expected { std::string scaling; double attention_factor; std::vector<double> frequencies; };
+  for (const Expected& expected :
+       {Expected{R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128})", 1.138629436111989,
+                 {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
+        Expected{R"({"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 128})", 1.138629436111989,
+                 {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
+        Expected{R"({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "truncate": false,
+                     "beta_fast": 4.0, "beta_slow": 0.5})", 1.2079441541679836,
+                 {1, 0.28740859, 0.0424417965, 0.00395284733, 0.00124999997, 0.000395284733, 0.000125000006, 3.95284733e-05}}}) {
+    const RopeConfig rope = rope_of(expected.scaling);
+    EXPECT_NEAR(rope.attention_factor, expected.attention_factor, 1e-15);
+    const std::vector<double> found = InverseFrequencies(rope, 16);
+    ASSERT_EQ(found.size(), expected.frequencies.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / expected.frequencies[i], 1, 2e-7) << i;
+  }
+  const RopeConfig given = rope_of(
+      R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attention_factor": 0.5})");
+  EXPECT_EQ(given.attention_factor, 0.5);
+  const RopeConfig both = rope_of(
+      R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "mscale": 2, "mscale_all_dim": 0.5})");
+  EXPECT_NEAR(both.attention_factor, (0.2 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1), 1e-15);
+}
+
+TEST(InverseFrequenciesTest, DynamicIsTheDefaultWithinTheContextThatIsServed) {
+  const Result<ModelConfig> config = LoadWith({{"rope_scaling", R"({"type": "dynamic", "factor": 4.0})"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->rope.type, RopeConfig::Type::kDynamic);
+  EXPECT_EQ(InverseFrequencies(config->rope, 16), InverseFrequencies(RopeConfig{}, 16));
+}
+
+TEST(ModelConfigTest, TheOriginalLengthBesideTheScalingWins) {
+  const Result<ModelConfig> config = LoadWith({{"original_max_position_embeddings", "33"},
+                                               {"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0,
+                                                 "original_max_position_embeddings": 128})"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->rope.original_max_positions, 33);
+}
+
 TEST(DiffLlamaFamilyTest, HeadsArePairedByHalves) {
   const Result<ModelConfig> config = LoadWith({{"num_attention_heads", "8"}, {"num_key_value_heads", "4"}, {"head_dim", "6"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -211,6 +270,111 @@ TEST(DiffLlamaFamilyTest, HeadsArePairedByHalves) {
   EXPECT_FLOAT_EQ(config->lambda_init[1], 0.35550907f);
 }
 
+TEST(DiffTransformerFamilyTest, HeadsArePairedSideBySideAndCountedInPairs) {
+  const Result<ModelConfig> config =
+      LoadWith({{"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"rms_norm_eps", "1e-6"}}, "diff_transformer");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const DiffSpec& spec = config->attention;
+  EXPECT_EQ(spec.num_q1_heads, 4);
+  EXPECT_EQ(spec.num_q2_heads, 4);
+  EXPECT_EQ(spec.num_kv_groups, 2);
+  EXPECT_EQ(spec.k_maps, 2);
+  EXPECT_EQ(spec.head_dim, 4) << "hidden_size / 4 / 2";
+  EXPECT_EQ(spec.v_dim, 8);
+  EXPECT_EQ(spec.sub_norm, SubNorm::kAffine);
+  EXPECT_EQ(spec.sub_norm_eps, 1e-5f);
+  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->rope.style, RopeStyle::kInterleaved);
+  EXPECT_EQ(config->attention_out_name, "out_proj");
+  EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(config->head_order.k, (std::vector<int32_t>{0, 2, 1, 3}));
+  EXPECT_EQ(config->head_order.v, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_FLOAT_EQ(config->lambda_init.at(0), 0.2f);
+}
+
+TEST(DiffTransformerFamilyTest, TheAblationsAreKeys) {
+  const auto with = [](const Changes& changes) { return LoadWith(changes, "diff_transformer"); };
+  EXPECT_EQ(with({{"subln_affine", "false"}})->attention.sub_norm, SubNorm::kPlain);
+  EXPECT_EQ(with({{"use_subln", "false"}})->attention.sub_norm, SubNorm::kNone);
+  EXPECT_EQ(with({{"lambda_init", "0.5"}})->lambda_init, (std::vector<float>{0.5f, 0.5f}));
+  EXPECT_EQ(with({{"lambda_init", "\"exp\""}})->lambda_init, with({})->lambda_init);
+  EXPECT_EQ(with({{"lambda_init", "\"const\""}}).status().message(),
+            "config.json: lambda_init is \"const\", expected \"exp\" or a number");
+  EXPECT_EQ(with({{"max_position_embeddings", ""}}).status().message(), "config.json: max_position_embeddings is missing");
+  EXPECT_EQ(with({{"num_attention_heads", "3"}, {"num_key_value_heads", "3"}}).status().message(),
+            "config.json: num_attention_heads is 3, expected a divisor of hidden_size / 2 = 16, or head_dim to be given");
+}
+
+const Changes kGroupedMotif = {{"hidden_act", "\"poly_norm\""}, {"num_attention_heads", "10"}, {"num_noise_heads", "2"},
+                               {"num_key_value_heads", "4"},    {"head_dim", "6"},             {"attn_rms_norm_eps", "1e-3"}};
+
+TEST(MotifFamilyTest, TheLastHeadOfAGroupIsTheNoiseHeadOfTheOthers) {
+  const Result<ModelConfig> config = LoadWith(kGroupedMotif, "motif");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const DiffSpec& spec = config->attention;
+  EXPECT_EQ(spec.num_q1_heads, 8);
+  EXPECT_EQ(spec.num_q2_heads, 2);
+  EXPECT_EQ(spec.num_kv_groups, 2);
+  EXPECT_EQ(spec.out_width(), 8 * 12);
+  EXPECT_EQ(spec.sub_norm, SubNorm::kAffine);
+  EXPECT_EQ(spec.sub_norm_eps, 1e-3f);
+  EXPECT_EQ(config->mlp, MlpKind::kPolyNorm);
+  EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 1, 2, 3, 5, 6, 7, 8, 4, 9}));
+  EXPECT_EQ(config->head_order.k, (std::vector<int32_t>{0, 2, 1, 3}));
+  EXPECT_EQ(config->head_order.v, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_FLOAT_EQ(config->lambda_init.at(0), -0.009915285f);
+  EXPECT_FLOAT_EQ(config->lambda_init.at(1), 0.2f);
+}
+
+TEST(MotifFamilyTest, WithoutNoiseHeadsHeadsArePairedSideBySide) {
+  const Result<ModelConfig> config =
+      LoadWith({{"hidden_act", "\"poly_norm\""}, {"num_key_value_heads", ""}, {"model_type", "\"Motif\""}}, "motif");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->attention.num_q1_heads, 2);
+  EXPECT_EQ(config->attention.num_q2_heads, 2);
+  EXPECT_EQ(config->attention.num_kv_groups, 2);
+  EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 2, 1, 3}));
+}
+
+TEST(MotifFamilyTest, BiasesHaveTheirOwnKeys) {
+  const auto biases = [](const Changes& more) {
+    Changes changes = kGroupedMotif;
+    changes.insert(more.begin(), more.end());
+    const Result<ModelConfig> config = LoadWith(changes, "motif");
+    return std::vector<bool>{config->qkv_bias, config->attention_out_bias, config->mlp_bias};
+  };
+  EXPECT_EQ(biases({}), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(biases({{"use_bias", "true"}}), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(biases({{"use_bias", "true"}, {"qkv_bias", "false"}}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(biases({{"qkv_bias", "true"}}), (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(biases({{"attention_bias", "true"}}), (std::vector<bool>{true, true, false}));
+}
+
+TEST(MotifFamilyTest, WhatCannotBeServedIsRefusedByOneLine) {
+  const auto refusal = [](const Changes& more) {
+    Changes changes = kGroupedMotif;
+    for (const auto& [key, value] : more) changes[key] = value;
+    const Result<ModelConfig> config = LoadWith(changes, "motif");
+    return config.ok() ? "accepted" : config.status().message();
+  };
+  EXPECT_EQ(refusal({{"num_experts", "384"}}), "config.json: num_experts is set: mixture of experts cannot be served");
+  EXPECT_EQ(refusal({{"kv_lora_rank", "512"}}), "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served");
+  EXPECT_EQ(refusal({{"hidden_act", "\"silu\""}}), "config.json: hidden_act is \"silu\", expected poly_norm");
+  EXPECT_EQ(refusal({{"k_ratio", "2"}}), "config.json: k_ratio is 2, expected 1");
+  EXPECT_EQ(refusal({{"head_dim", ""}, {"hidden_size", "60"}}),
+            "config.json: head_dim is missing, and num_noise_heads needs it");
+  EXPECT_EQ(refusal({{"num_noise_heads", "3"}}),
+            "config.json: num_noise_heads is 3, expected a proper divisor of num_attention_heads = 10");
+  EXPECT_EQ(refusal({{"num_noise_heads", "10"}}),
+            "config.json: num_noise_heads is 10, expected a proper divisor of num_attention_heads = 10");
+  EXPECT_EQ(refusal({{"num_key_value_heads", "8"}}),
+            "config.json: num_key_value_heads is 8, expected twice a divisor of the 2 noise heads");
+  EXPECT_EQ(refusal({{"num_key_value_heads", "3"}}),
+            "config.json: num_key_value_heads is 3, expected an even number: key and value heads form pairs");
+  EXPECT_EQ(refusal({{"sliding_window", "512"}, {"use_sliding_window", "true"}}),
+            "config.json: sliding_window is switched on: windowed attention cannot be served");
+}
+
 TEST(LlamaFamilyTest, HasOneMapAndItsOwnDefaults) {
   const Result<ModelConfig> config = LoadWith({{"rms_norm_eps", ""}, {"num_key_value_heads", ""}, {"mlp_bias", "true"}}, "llama");
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -219,7 +383,7 @@ TEST(LlamaFamilyTest, HasOneMapAndItsOwnDefaults) {
   EXPECT_EQ(config->attention.v_dim, 8);
   EXPECT_EQ(config->rms_norm_eps, 1e-6f);
   EXPECT_TRUE(config->mlp_bias);
-  EXPECT_FALSE(config->attention_bias);
+  EXPECT_FALSE(config->qkv_bias || config->attention_out_bias);
   EXPECT_TRUE(config->lambda_init.empty());
 }
 

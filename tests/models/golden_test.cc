@@ -1,128 +1,28 @@
-// Every golden case (tests/golden/make_golden.py) through Model::Forward with a paged cache, against Hugging Face's own code.
-// The error of logits is max|a - b| / max|b| over all of a prompt's logits.
+// Every golden case (tests/golden/make_golden.py) through Model::Forward with a paged cache, against the authors' own code.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <numeric>
+#include <map>
 
-#include "models/model.h"
-#include "models/safetensors.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/golden_case.h"
 
 namespace diffserve {
 namespace {
 
-constexpr double kFloat32Tolerance = 1e-4;
-constexpr double kBFloat16Share = 2.0;  // of the reference's own error in bfloat16
-constexpr int kPageSize = 16;
-
-struct GoldenCase {
-  std::string dir;
-  std::vector<int32_t> tokens;
-  std::vector<float> logits;  // [tokens, vocab]
-  std::vector<int32_t> greedy_tokens;
-  std::vector<float> greedy_margins;
-  float bfloat16_error = 0;
-};
-
-std::vector<float> ReadFloats(const SafetensorsFile& file, const std::string& name) {
-  const SafetensorsEntry& entry = file.header().at(name);
-  EXPECT_EQ(entry.dtype_name, "F32");
-  std::vector<float> values((entry.end - entry.begin) / sizeof(float));
-  EXPECT_TRUE(file.Read(entry, reinterpret_cast<std::byte*>(values.data())).ok());
-  return values;
-}
-
-std::vector<int32_t> ToTokens(const std::vector<float>& values) { return {values.begin(), values.end()}; }
-
 GoldenCase ReadCase(const std::string& name) {
-  GoldenCase golden;
-  golden.dir = std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases/" + name;
-  const auto file = SafetensorsFile::Open(golden.dir + "/expected.safetensors");
-  if (!file.ok()) {
-    ADD_FAILURE() << file.status().message();
-    return golden;
-  }
-  golden.tokens = ToTokens(ReadFloats(**file, "tokens"));
-  golden.logits = ReadFloats(**file, "logits");
-  golden.greedy_tokens = ToTokens(ReadFloats(**file, "greedy_tokens"));
-  golden.greedy_margins = ReadFloats(**file, "greedy_margins");
-  golden.bfloat16_error = ReadFloats(**file, "bfloat16_error").at(0);
-  return golden;
-}
-
-std::vector<std::string> CaseNames() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases")) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-// One sequence on a cache of its own, whose pages are neither adjacent nor ascending and start out poisoned.
-class Runner {
- public:
-  Runner(Model& model, int max_tokens)
-      : model_(model),
-        pages_(static_cast<size_t>((max_tokens + kPageSize - 1) / kPageSize)),
-        kv_(PagedKvLayout::Of(model.config().attention, kPageSize, model.dtype()), model.config().num_layers,
-            2 * static_cast<int>(pages_.size())) {
-    for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(2 * (pages_.size() - i) - 1);
-    const size_t bytes = KvCache::BytesPerPage(kv_.layout(), model.config().num_layers) * static_cast<size_t>(kv_.num_pages());
-    std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // NaN in both dtypes
-  }
-
-  // Appends `tokens` in one step and returns the logits of all of them.
-  std::vector<float> Step(const std::vector<int32_t>& tokens) {
-    Batch batch;
-    batch.tokens = tokens;
-    const int rows = static_cast<int>(tokens.size());
-    batch.sequences = {{0, rows, position_, pages_.data()}};
-    batch.logit_rows.resize(tokens.size());
-    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-    model_.Forward(batch, kv_);
-    position_ += rows;
-    const std::span<const float> logits = model_.Logits(0, rows);
-    return {logits.begin(), logits.end()};
-  }
-
-  std::vector<float> Steps(const std::vector<int32_t>& tokens, size_t chunk) {
-    std::vector<float> logits;
-    for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
-      const size_t end = std::min(tokens.size(), begin + chunk);
-      const std::vector<float> more = Step({tokens.begin() + static_cast<long>(begin), tokens.begin() + static_cast<long>(end)});
-      logits.insert(logits.end(), more.begin(), more.end());
-    }
-    return logits;
-  }
-
- private:
-  Model& model_;
-  std::vector<int32_t> pages_;
-  KvCache kv_;
-  int position_ = 0;
-};
-
-double RelativeError(const std::vector<float>& found, const std::vector<float>& expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double error = std::abs(static_cast<double>(found[i]) - expected[i]);
-    if (!(error <= worst)) worst = error;  // a NaN is the worst
-    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
-  }
-  return worst / largest;
+  Result<GoldenCase> golden = ReadGoldenCase(name);
+  if (golden.ok()) return std::move(golden).value();
+  ADD_FAILURE() << golden.status().message();
+  return {};
 }
 
 class GoldenTest : public testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Model> Load(const std::string& dir, DType dtype, CpuIsa isa) {
+  void SetUp() override { ASSERT_FALSE(golden_.logits.empty()); }
+
+  std::unique_ptr<Model> Load(DType dtype, CpuIsa isa) {
     ModelOptions options;
-    options.model_dir = dir;
+    options.model_dir = golden_.dir;
     options.dtype = dtype;
     options.isa = isa;
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
@@ -130,104 +30,178 @@ class GoldenTest : public testing::TestWithParam<std::string> {
     return model.ok() ? std::move(model).value() : nullptr;
   }
 
+  GoldenRun OneChunk(Model& model) { return GoldenRunner(model, tokens_.size()).Run(GoldenSchedule::kOneChunk, tokens_); }
+
   GoldenCase golden_ = ReadCase(GetParam());
+  std::vector<int32_t> tokens_ = golden_.AllTokens();  // the prompt and the reference's continuation
   ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
 };
 
 TEST_P(GoldenTest, Float32LogitsEqualTheReference) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(golden_.dir, DType::kFloat32, isa);
+    const auto model = Load(DType::kFloat32, isa);
     ASSERT_NE(model, nullptr);
-    const double error = RelativeError(Runner(*model, 128).Step(golden_.tokens), golden_.logits);
-    EXPECT_LE(error, kFloat32Tolerance) << NameOf(isa);
+    const double error = GoldenError(golden_, OneChunk(*model));
+    EXPECT_LE(error, kGoldenFloat32Tolerance) << NameOf(isa);
     RecordProperty(std::string("float32_error_over_tolerance_") + std::string(NameOf(isa)),
-                   std::to_string(error / kFloat32Tolerance));
+                   std::to_string(error / kGoldenFloat32Tolerance));
   }
 }
 
 TEST_P(GoldenTest, BFloat16ErrorIsWithinTwiceTheReferences) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(golden_.dir, DType::kBFloat16, isa);
+    const auto model = Load(DType::kBFloat16, isa);
     ASSERT_NE(model, nullptr);
-    const double error = RelativeError(Runner(*model, 128).Step(golden_.tokens), golden_.logits);
-    EXPECT_LE(error, kBFloat16Share * golden_.bfloat16_error) << NameOf(isa);
+    const double error = GoldenError(golden_, OneChunk(*model));
+    EXPECT_LE(error, kGoldenBFloat16Share * golden_.bfloat16_error) << NameOf(isa);
     RecordProperty(std::string("bfloat16_error_over_reference_") + std::string(NameOf(isa)),
                    std::to_string(error / golden_.bfloat16_error));
   }
 }
 
-TEST_P(GoldenTest, ChunksOfAnySizeGiveTheSameBits) {
+// The reference's continuation is what Model::Forward would have chosen, token after token. That it does not matter whether a row
+// is computed alone or in a chunk is the next test's business.
+TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    const auto model = Load(DType::kFloat32, isa);
+    ASSERT_NE(model, nullptr);
+    const GoldenChoices choices = CompareChoices(golden_, OneChunk(*model));
+    EXPECT_EQ(choices.steps(), 256) << NameOf(isa);
+    EXPECT_EQ(choices.different, 0) << NameOf(isa);
+  }
+}
+
+TEST_P(GoldenTest, EveryScheduleGivesTheSameBits) {
+  const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + 130);
+  const size_t vocab = static_cast<size_t>(golden_.vocab);
   for (CpuIsa isa : SupportedCpuIsas()) {
     for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const auto model = Load(golden_.dir, dtype, isa);
+      const auto model = Load(dtype, isa);
       ASSERT_NE(model, nullptr);
-      const std::vector<float> whole = Runner(*model, 128).Step(golden_.tokens);
-      for (size_t chunk : {size_t{1}, size_t{7}, size_t{16}}) {
-        EXPECT_TRUE(Runner(*model, 128).Steps(golden_.tokens, chunk) == whole)
-            << NameOf(isa) << " " << NameOf(dtype) << " chunks of " << chunk;
+      GoldenRunner runner(*model, tokens.size());
+      const std::vector<float> whole = runner.Run(GoldenSchedule::kOneChunk, tokens).logits;
+      EXPECT_TRUE(runner.Chunks(tokens, kGoldenPageSize).logits == whole)
+          << NameOf(isa) << " " << NameOf(dtype) << " chunks of a page";
+      for (GoldenSchedule schedule : kGoldenSchedules) {
+        const GoldenRun run = runner.Run(schedule, tokens);
+        const auto begin = whole.begin() + static_cast<long>(run.first_row * vocab);
+        ASSERT_EQ(run.logits.size(), whole.size() - run.first_row * vocab);
+        EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), begin))
+            << NameOf(isa) << " " << NameOf(dtype) << " " << NameOf(schedule);
       }
     }
   }
 }
 
-TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
-  const double largest = std::abs(*std::ranges::max_element(golden_.logits, {}, [](float x) { return std::abs(x); }));
-  const size_t vocab = golden_.logits.size() / golden_.tokens.size();
-  for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(golden_.dir, DType::kFloat32, isa);
-    ASSERT_NE(model, nullptr);
-    Runner runner(*model, static_cast<int>(golden_.tokens.size() + golden_.greedy_tokens.size()));
-    std::vector<float> logits = runner.Step(golden_.tokens);
-    for (size_t i = 0; i < golden_.greedy_tokens.size(); ++i) {
-      const auto row = logits.end() - static_cast<long>(vocab);
-      const auto found = static_cast<int32_t>(std::max_element(row, logits.end()) - row);
-      const bool tie = golden_.greedy_margins[i] <= 2 * kFloat32Tolerance * largest;
-      if (!tie) {
-        ASSERT_EQ(found, golden_.greedy_tokens[i]) << NameOf(isa) << " step " << i;
-      }
-      logits = runner.Step({golden_.greedy_tokens[i]});
-    }
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(GoldenCaseNames()), [](const auto& info) { return info.param; });
+
+TEST(GoldenCasesTest, CoverEveryFamily) {
+  std::map<std::string, int> found;
+  for (const std::string& name : GoldenCaseNames()) {
+    const GoldenCase golden = ReadCase(name);
+    EXPECT_TRUE(name.starts_with(golden.family + "_")) << name;
+    EXPECT_FALSE(golden.reference.empty()) << name;
+    ++found[golden.family];
   }
+  const std::map<std::string, int> least = {{"diff", 15},    {"llama", 7}, {"unilm_v1", 8},
+                                            {"motif", 4}, {"motif_gda", 5}};
+  for (const auto& [family, count] : least) EXPECT_GE(found[family], count) << family;
+  EXPECT_EQ(found.size(), least.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(CaseNames()), [](const auto& info) { return info.param; });
+// What becomes of a case whose config.json has `wrong` in the place of `right`.
+struct Mistake {
+  const char* name;
+  const char* right;
+  const char* wrong;
+};
 
-TEST(GoldenCasesTest, CoverBothFamilies) {
-  const std::vector<std::string> names = CaseNames();
-  EXPECT_GE(std::ranges::count_if(names, [](const std::string& name) { return name.starts_with("diff_"); }), 8);
-  EXPECT_GE(std::ranges::count_if(names, [](const std::string& name) { return name.starts_with("llama_"); }), 3);
+class MistakeTest : public testing::TestWithParam<Mistake> {
+ protected:
+  Result<std::unique_ptr<Model>> Load() {
+    std::filesystem::copy(golden_.dir, directory_.path());
+    std::ifstream in(golden_.dir + "/config.json");
+    std::string json((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    const size_t place = json.find(GetParam().right);
+    EXPECT_NE(place, std::string::npos);
+    if (place == std::string::npos) return InvalidArgument("config.json has no " + std::string(GetParam().right));
+    json.replace(place, std::string_view(GetParam().right).size(), GetParam().wrong);
+    WriteFile(directory_.path() / "config.json", json);
+    ModelOptions options;
+    options.model_dir = directory_.path().string();
+    options.dtype = DType::kFloat32;
+    return Model::Load(options, pool_);
+  }
+
+  const GoldenCase golden_ = ReadCase(GetParam().name);
+  TemporaryDirectory directory_;
+  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
+};
+
+std::string MistakeName(const testing::TestParamInfo<Mistake>& info) {
+  return std::to_string(info.index) + "_" + info.param.name;
 }
 
 // A golden test sees what it should see: a key of the config that is read wrongly is far outside the tolerance.
-TEST(GoldenCasesTest, AKeyReadWronglyIsFarOutsideTheTolerance) {
-  struct Mistake { const char* name; const char* right; const char* wrong; };
-  ThreadPool pool({.num_threads = 1, .pin = false, .spin_us = 0});
-  for (const Mistake& mistake : {Mistake{"diff_llama3_bf16_tied", "\"llama3\"", "\"default\""},
-                                 Mistake{"diff_llama3_f16_shards", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 2.0"},
-                                 Mistake{"diff_head_dim_linear", "\"factor\": 4.0", "\"factor\": 3.0"},
-                                 Mistake{"diff_gqa2_bf16", "500000.0", "10000.0"},
-                                 Mistake{"diff_lambda_extremes", "1e-05", "1e-03"},
-                                 Mistake{"llama_gqa_biases_linear", "\"linear\"", "\"default\""}}) {
-    const GoldenCase golden = ReadCase(mistake.name);
-    TemporaryDirectory directory;
-    std::filesystem::copy(golden.dir, directory.path());
-    std::ifstream in(golden.dir + "/config.json");
-    std::string json((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    const size_t place = json.find(mistake.right);
-    ASSERT_NE(place, std::string::npos) << mistake.name;
-    WriteFile(directory.path() / "config.json", json.replace(place, std::string_view(mistake.right).size(), mistake.wrong));
-    ModelOptions options;
-    options.model_dir = directory.path().string();
-    options.dtype = DType::kFloat32;
-    auto model = Model::Load(options, pool);
-    ASSERT_TRUE(model.ok()) << model.status().message();
-    EXPECT_GT(RelativeError(Runner(**model, 128).Step(golden.tokens), golden.logits), 5 * kFloat32Tolerance) << mistake.name;
-  }
+class AKeyReadWrongly : public MistakeTest {};
+
+TEST_P(AKeyReadWrongly, IsFarOutsideTheTolerance) {
+  auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<int32_t> tokens = golden_.AllTokens();
+  const GoldenRun run = GoldenRunner(**model, tokens.size()).Run(GoldenSchedule::kOneChunk, tokens);
+  EXPECT_GT(GoldenError(golden_, run), 5 * kGoldenFloat32Tolerance);
 }
 
+INSTANTIATE_TEST_SUITE_P(
+    Keys, AKeyReadWrongly,
+    testing::Values(
+        Mistake{"diff_llama3_bf16_tied", "\"llama3\"", "\"default\""},
+        Mistake{"diff_llama3_f16_shards", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 2.0"},
+        Mistake{"diff_head_dim_linear", "\"factor\": 4.0", "\"factor\": 3.0"},
+        Mistake{"diff_gqa2_bf16", "500000.0", "10000.0"},
+        Mistake{"diff_lambda_extremes", "1e-05", "1e-03"},
+        Mistake{"llama_gqa_biases_linear", "\"linear\"", "\"default\""},
+        Mistake{"diff_yarn_bf16", "\"factor\": 4.0", "\"factor\": 8.0"},
+        Mistake{"diff_yarn_mscale", "\"mscale\": 1.4", "\"mscale\": 1.0"},
+        Mistake{"diff_yarn_mscale", "\"mscale_all_dim\": 0.7,", ""},
+        Mistake{"diff_yarn_no_truncate", "\"truncate\": false,", ""},
+        Mistake{"diff_yarn_no_truncate", "\"beta_fast\": 2.0", "\"beta_fast\": 32.0"},
+        Mistake{"diff_yarn_no_truncate", "\"beta_slow\": 0.25", "\"beta_slow\": 1.0"},
+        Mistake{"diff_yarn_factor_null", "\"factor\": null", "\"factor\": 2.0"},
+        Mistake{"llama_yarn_attention_factor", "\"attention_factor\": 1.25,", ""},
+        Mistake{"llama_yarn_original_outside", "\"original_max_position_embeddings\": 64,", ""},
+        Mistake{"unilm_v1_gqa2_bf16", "640000.0", "10000.0"},
+        Mistake{"unilm_v1_mha", "\"hidden_size\"", "\"lambda_init\": 0.8, \"hidden_size\""},
+        Mistake{"unilm_v1_lambda_constant", "\"lambda_init\": 0.8", "\"lambda_init\": 0.5"},
+        Mistake{"unilm_v1_lambda_constant", "\"lambda_init\": 0.8", "\"lambda_init\": \"exp\""},
+        Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"", "\"subln_affine\": false, \"hidden_size\""},
+        Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"", "\"use_subln\": false, \"hidden_size\""},
+        Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"use_subln\": false"},
+        Mistake{"motif_qkv_bias_head_dim", "\"attn_rms_norm_eps\": 0.01", "\"attn_rms_norm_eps\": 1e-05"},
+        Mistake{"motif_gda_three_noise_one_group", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-03"},
+        Mistake{"motif_gda_ratio4_bf16", "1000000.0", "10000.0"}),
+    MistakeName);
+
+// Where a wrong count would change a shape, the checkpoint is not loaded at all.
+class AHeadCountReadWrongly : public MistakeTest {};
+
+TEST_P(AHeadCountReadWrongly, IsRefused) { EXPECT_FALSE(Load().ok()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, AHeadCountReadWrongly,
+    testing::Values(Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2", "\"num_noise_heads\": 5"},
+                    Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2,", ""},
+                    Mistake{"motif_gda_ratio3_bias_shards", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 4"},
+                    Mistake{"unilm_v1_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"},
+                    Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"subln_affine\": true"}),
+    MistakeName);
+
 // Several sequences in one step: the rows of each are what they are alone, bit for bit.
-TEST(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
-  const GoldenCase golden = ReadCase("diff_gqa2_bf16");
+class BatchInvarianceTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
+  const GoldenCase golden = ReadCase(GetParam());
   ThreadPool pool({.num_threads = 2, .pin = false, .spin_us = 0});
   for (CpuIsa isa : SupportedCpuIsas()) {
     ModelOptions options;
@@ -242,7 +216,7 @@ TEST(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     // Sequence s has the first lengths[s] tokens of the prompt, and all but its last `new_rows` are in the cache already.
     const std::vector<int> lengths = {40, 1, 17, 33, 16};
     const std::vector<int> new_rows = {1, 1, 17, 5, 1};
-    KvCache kv(PagedKvLayout::Of(model.config().attention, kPageSize, model.dtype()), model.config().num_layers, 15);
+    KvCache kv(PagedKvLayout::Of(model.config().attention, kGoldenPageSize, model.dtype()), model.config().num_layers, 15);
     std::vector<std::vector<int32_t>> pages;
     Batch batch;
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -252,22 +226,27 @@ TEST(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     for (size_t s = 0; s < lengths.size(); ++s) {
       const int cached = lengths[s] - new_rows[s];
       if (cached > 0) {
-        model.Forward({{golden.tokens.begin(), golden.tokens.begin() + cached}, {{0, cached, 0, pages[s].data()}}, {}}, kv);
+        model.Forward({{golden.prompt.begin(), golden.prompt.begin() + cached}, {{0, cached, 0, pages[s].data()}}, {}}, kv);
       }
       batch.sequences.push_back({static_cast<int>(batch.tokens.size()), new_rows[s], cached, pages[s].data()});
-      batch.tokens.insert(batch.tokens.end(), golden.tokens.begin() + cached, golden.tokens.begin() + lengths[s]);
+      batch.tokens.insert(batch.tokens.end(), golden.prompt.begin() + cached, golden.prompt.begin() + lengths[s]);
       batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size() - 1));
     }
     model.Forward(batch, kv);
     const std::span<const float> logits = model.Logits(0, static_cast<int>(lengths.size()));
     const std::vector<float> together(logits.begin(), logits.end());
     for (size_t s = 0; s < lengths.size(); ++s) {
-      const std::vector<float> alone = Runner(model, 48).Step({golden.tokens.begin(), golden.tokens.begin() + lengths[s]});
+      const std::vector<int32_t> tokens(golden.prompt.begin(), golden.prompt.begin() + lengths[s]);
+      const std::vector<float> alone = GoldenRunner(model, 48).Chunks(tokens, tokens.size()).logits;
       const auto batched = together.begin() + static_cast<long>(s * vocab);
       EXPECT_TRUE(std::equal(alone.end() - static_cast<long>(vocab), alone.end(), batched)) << NameOf(isa) << " sequence " << s;
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(OneOfEachFamily, BatchInvarianceTest,
+                         testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16", "unilm_v1_gqa2_bf16", "motif_mha_tied_bf16", "motif_gda_ratio4_bf16"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace diffserve

@@ -79,7 +79,7 @@ TEST_F(ModelTest, BiasesThatTheConfigDoesNotSpeakOfAreRefused) {
   tensors.push_back({"model.layers.0.self_attn.q_proj.bias", "F32", {32}, std::string(128, '\0')});
   checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
   EXPECT_EQ(Refusal(checkpoint), "tensor model.layers.0.self_attn.q_proj.bias is in the checkpoint, but config.json says that "
-                                 "there is none (attention_bias, mlp_bias)");
+                                 "there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
 }
 
 TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {

@@ -65,8 +65,16 @@ inline std::string SafetensorsBytes(const std::vector<FileTensor>& tensors) {
   return SafetensorsHeaderBytes(json + "}") + data;
 }
 
+// config.json's "architectures" for a "model_type".
+inline std::string ArchitectureOf(const std::string& model_type) {
+  if (model_type == "llama") return "LlamaForCausalLM";
+  if (model_type == "diff_transformer") return "DiffTransformerForCausalLM";
+  if (model_type == "motif") return "MotifForCausalLM";
+  return "DiffLlamaForCausalLM";
+}
+
 struct TinyCheckpointOptions {
-  std::string family = "diffllama";  // or "llama"
+  std::string family = "diffllama";  // config.json's model_type; tensors are written for diffllama and llama
   int vocab_size = 128;
   int hidden_size = 32;
   int intermediate_size = 48;
@@ -86,7 +94,7 @@ inline std::string TinyConfigJson(const TinyCheckpointOptions& options) {
   const auto quoted = [](std::string_view text) { return std::string("\"").append(text).append("\""); };
   std::map<std::string, std::string> keys = {
       {"model_type", quoted(options.family)},
-      {"architectures", options.family == "llama" ? "[\"LlamaForCausalLM\"]" : "[\"DiffLlamaForCausalLM\"]"},
+      {"architectures", "[" + quoted(ArchitectureOf(options.family)) + "]"},
       {"vocab_size", std::to_string(options.vocab_size)},
       {"hidden_size", std::to_string(options.hidden_size)},
       {"intermediate_size", std::to_string(options.intermediate_size)},

@@ -9,7 +9,7 @@
 
 namespace diffserve::testing {
 
-enum class KernelOp { kLinear, kAttention, kRmsNorm, kSiluMul, kRope };
+enum class KernelOp { kLinear, kAttention, kRmsNorm, kSiluMul, kPolyNormMul, kSigmoid, kRope };
 
 struct Tolerance {
   double absolute;  // relative to inputs of size about 1
@@ -32,6 +32,8 @@ inline constexpr ToleranceRow kTolerances[] = {
     {KernelOp::kAttention, DType::kBFloat16, {4e-5, 2e-5}, {4e-5, 2e-5}},
     {KernelOp::kRmsNorm, DType::kFloat32, {0, 1e-6}, {0, 1e-6}},
     {KernelOp::kSiluMul, DType::kFloat32, {1e-36, 1e-6}, {1e-36, 1e-6}},
+    {KernelOp::kPolyNormMul, DType::kFloat32, {2e-6, 2e-6}, {2e-6, 2e-6}},
+    {KernelOp::kSigmoid, DType::kFloat32, {1e-37, 1e-6}, {1e-37, 1e-6}},
     {KernelOp::kRope, DType::kFloat32, {5e-7, 1e-6}, {5e-7, 1e-6}},
     {KernelOp::kRope, DType::kBFloat16, {5e-7, 8e-3}, {5e-7, 8e-3}},
 };

@@ -1,0 +1,126 @@
+// golden_fidelity: how near the golden cases' references this machine's best kernels come, in every dtype and schedule, as JSON
+// on standard output. tests/golden/report.py makes the README's table of it.
+#include <cstdio>
+#include <optional>
+
+#include "models/checkpoint.h"
+#include "tests/testing/golden_case.h"
+
+namespace diffserve {
+namespace {
+
+float RoundToBFloat16(float value) { return BFloat16ToFloat(FloatToBFloat16(value)); }
+
+struct LambdaDifference {
+  double absolute = 0;
+  double relative = 0;  // to the larger of the two exps
+};
+
+// The largest differences, over the layers, of our float32 lambda to the one the originals use in bfloat16, where each exp, their
+// difference and the sum are rounded. Error: a tensor that is not there.
+Result<LambdaDifference> CompareLambdas(const GoldenCase& golden, const Model& model) {
+  const ModelConfig& config = model.config();
+  auto checkpoint = Checkpoint::Open(golden.dir);
+  if (!checkpoint.ok()) return checkpoint.status();
+  const std::vector<float> lambdas = model.Lambdas();
+  LambdaDifference worst;
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.lambda_";
+    float exps[2] = {};
+    for (int map = 0; map < 2; ++map) {
+      const std::string number = std::to_string(map + 1);
+      const auto q = (*checkpoint)->Get(prefix + "q" + number, {config.attention.head_dim});
+      const auto k = (*checkpoint)->Get(prefix + "k" + number, {config.attention.head_dim});
+      if (!q.ok()) return q.status();
+      if (!k.ok()) return k.status();
+      float dot = 0;
+      for (int i = 0; i < config.attention.head_dim; ++i) dot += q->At(i) * k->At(i);
+      exps[map] = RoundToBFloat16(std::exp(dot));
+    }
+    const size_t index = static_cast<size_t>(layer);
+    const float original = RoundToBFloat16(RoundToBFloat16(exps[0] - exps[1]) + config.lambda_init[index]);
+    const double difference = std::abs(static_cast<double>(lambdas[index]) - original);
+    worst.absolute = std::max(worst.absolute, difference);
+    worst.relative = std::max(worst.relative, difference / std::max(exps[0], exps[1]));
+  }
+  return worst;
+}
+
+Status Measure(const GoldenCase& golden, CpuIsa isa, ThreadPool& pool) {
+  std::printf("{\"case\": \"%s\", \"family\": \"%s\", \"reference\": \"%s\", \"reference_bfloat16_error\": %.6e, "
+              "\"reference_bfloat16_agreement\": %.6f, \"runs\": [",
+              golden.name.c_str(), golden.family.c_str(), golden.reference.c_str(), golden.bfloat16_error,
+              golden.bfloat16_agreement);
+  const std::vector<int32_t> tokens = golden.AllTokens();
+  const size_t vocab = static_cast<size_t>(golden.vocab);
+  const char* separator = "\n";
+  std::optional<LambdaDifference> lambda;
+  Status status;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    ModelOptions options;
+    options.model_dir = golden.dir;
+    options.dtype = dtype;
+    options.isa = isa;
+    auto model = Model::Load(options, pool);
+    if (!model.ok()) {
+      status = model.status();
+      break;
+    }
+    if ((*model)->config().attention.lambda_kind == LambdaKind::kPerLayer) {
+      const Result<LambdaDifference> difference = CompareLambdas(golden, **model);
+      if (!difference.ok()) status = difference.status();
+      if (difference.ok()) lambda = *difference;
+    }
+    GoldenRunner runner(**model, tokens.size());
+    std::vector<float> whole;
+    for (GoldenSchedule schedule : kGoldenSchedules) {
+      const GoldenRun run = runner.Run(schedule, tokens);
+      if (schedule == GoldenSchedule::kOneChunk) whole = run.logits;
+      const auto same_rows = whole.begin() + static_cast<long>(run.first_row * vocab);
+      const bool same_bits = std::equal(run.logits.begin(), run.logits.end(), same_rows);
+      const GoldenChoices choices = CompareChoices(golden, run);
+      std::printf("%s  {\"dtype\": \"%s\", \"schedule\": \"%s\", \"error\": %.6e, \"same_bits\": %s, \"steps\": %d, "
+                  "\"equal\": %d, \"ties\": %d, \"different\": %d}",
+                  separator, std::string(NameOf(dtype)).c_str(), NameOf(schedule), GoldenError(golden, run),
+                  same_bits ? "true" : "false", choices.steps(), choices.equal, choices.ties, choices.different);
+      separator = ",\n";
+    }
+  }
+  std::printf("]");
+  if (lambda) {
+    std::printf(", \"lambda_difference\": %.6e, \"lambda_relative_difference\": %.6e", lambda->absolute, lambda->relative);
+  }
+  std::printf("}");
+  return status;
+}
+
+int Main() {
+  const std::vector<CpuIsa> isas = SupportedCpuIsas();
+  if (isas.empty()) {
+    std::fprintf(stderr, "golden_fidelity: this processor has no AVX2\n");
+    return 1;
+  }
+  ThreadPool pool({.num_threads = 2, .pin = false, .spin_us = 0});
+  int failures = 0;
+  std::printf("{\"isa\": \"%s\", \"cases\": [", std::string(NameOf(isas.back())).c_str());
+  const char* separator = "\n";
+  for (const std::string& name : GoldenCaseNames()) {
+    const Result<GoldenCase> golden = ReadGoldenCase(name);
+    Status status = golden.status();
+    if (golden.ok()) {
+      std::printf("%s", separator);
+      separator = ",\n";
+      status = Measure(*golden, isas.back(), pool);
+    }
+    if (status.ok()) continue;
+    std::fprintf(stderr, "golden_fidelity: %s: %s\n", name.c_str(), status.message().c_str());
+    ++failures;
+  }
+  std::printf("\n]}\n");
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace diffserve
+
+int main() { return diffserve::Main(); }

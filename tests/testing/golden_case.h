@@ -1,0 +1,270 @@
+// Golden cases (tests/golden/make_golden.py) and the five ways a server may run a sequence. Every way must give the same logits;
+// what they are compared with comes from the authors' code.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/base/check.h"
+#include "models/model.h"
+#include "models/safetensors.h"
+
+namespace diffserve {
+
+constexpr double kGoldenFloat32Tolerance = 1e-4;  // of the largest logit
+constexpr double kGoldenBFloat16Share = 2.0;      // of the reference's own error in bfloat16
+constexpr int kGoldenPageSize = 16;
+
+struct GoldenCase {
+  std::string name, dir;
+  std::string family;     // "diff", "unilm_v1": what its name begins with
+  std::string reference;  // which code made the numbers
+  int vocab = 0;
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy_tokens;  // the reference's greedy continuation of the prompt
+  std::vector<float> greedy_margins;   // logit of each of those minus the next best one
+  std::vector<float> logits;           // [prompt, vocab]
+  std::vector<float> tail_logits;      // [last few of AllTokens, vocab]
+  double largest_logit = 0;            // of `logits` and `tail_logits`, absolute
+  double bfloat16_error = 0;           // the reference's own
+  double bfloat16_agreement = 0;       // the reference's own, share of greedy_tokens
+
+  std::vector<int32_t> AllTokens() const {
+    std::vector<int32_t> tokens = prompt;
+    tokens.insert(tokens.end(), greedy_tokens.begin(), greedy_tokens.end());
+    return tokens;
+  }
+};
+
+inline std::string GoldenCasesDir() { return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases"; }
+
+inline std::vector<std::string> GoldenCaseNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenCasesDir())) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// The value of a string of the safetensors header's __metadata__; empty if it is not there.
+inline std::string SafetensorsMetadata(const std::string& path, const std::string& key) {
+  std::ifstream in(path, std::ios::binary);
+  uint64_t length = 0;
+  in.read(reinterpret_cast<char*>(&length), sizeof(length));
+  std::string header(std::min<uint64_t>(length, 1 << 20), '\0');
+  in.read(header.data(), static_cast<std::streamsize>(header.size()));
+  const std::string opening = "\"" + key + "\":\"";
+  const size_t begin = header.find(opening);
+  if (begin == std::string::npos) return "";
+  return header.substr(begin + opening.size(), header.find('"', begin + opening.size()) - begin - opening.size());
+}
+
+inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
+  GoldenCase golden;
+  golden.name = name;
+  golden.dir = GoldenCasesDir() + "/" + name;
+  const std::string path = golden.dir + "/expected.safetensors";
+  const auto file = SafetensorsFile::Open(path);
+  if (!file.ok()) return file.status();
+  Status status;
+  const auto read = [&](const std::string& tensor) {
+    std::vector<float> values;
+    for (const auto& [found, entry] : (*file)->header()) {
+      if (found != tensor || entry.dtype_name != "F32") continue;
+      values.resize((entry.end - entry.begin) / sizeof(float));
+      const Status done = (*file)->Read(entry, reinterpret_cast<std::byte*>(values.data()));
+      if (!done.ok()) status = done;
+    }
+    if (values.empty() && status.ok()) status = InvalidArgument(path + ": no float32 tensor \"" + tensor + "\"");
+    return values;
+  };
+  const std::vector<float> prompt = read("tokens"), greedy = read("greedy_tokens");
+  golden.prompt = {prompt.begin(), prompt.end()};
+  golden.greedy_tokens = {greedy.begin(), greedy.end()};
+  golden.greedy_margins = read("greedy_margins");
+  golden.logits = read("logits");
+  golden.tail_logits = read("tail_logits");
+  const std::vector<float> error = read("bfloat16_error"), agreement = read("bfloat16_agreement");
+  DS_RETURN_IF_ERROR(status);
+  golden.vocab = static_cast<int>(golden.logits.size() / golden.prompt.size());
+  for (float x : golden.logits) golden.largest_logit = std::max(golden.largest_logit, std::abs(static_cast<double>(x)));
+  for (float x : golden.tail_logits) golden.largest_logit = std::max(golden.largest_logit, std::abs(static_cast<double>(x)));
+  golden.bfloat16_error = error.at(0);
+  golden.bfloat16_agreement = agreement.at(0);
+  golden.family = SafetensorsMetadata(path, "family");
+  golden.reference = SafetensorsMetadata(path, "reference");
+  return golden;
+}
+
+enum class GoldenSchedule {
+  kOneChunk,
+  kChunksOf7,
+  kOneByOne,
+  kAfterPreemption,  // 100 tokens are computed, their pages dropped; they are computed again in one chunk, the rest one by one
+  kAfterPrefixHit,   // the first two pages are those of another sequence that began alike; the rest one by one
+};
+constexpr GoldenSchedule kGoldenSchedules[] = {GoldenSchedule::kOneChunk, GoldenSchedule::kChunksOf7, GoldenSchedule::kOneByOne,
+                                               GoldenSchedule::kAfterPreemption, GoldenSchedule::kAfterPrefixHit};
+
+constexpr const char* NameOf(GoldenSchedule schedule) {
+  switch (schedule) {
+    case GoldenSchedule::kOneChunk:
+      return "one chunk";
+    case GoldenSchedule::kChunksOf7:
+      return "chunks of 7";
+    case GoldenSchedule::kOneByOne:
+      return "one by one";
+    case GoldenSchedule::kAfterPreemption:
+      return "after a preemption";
+    case GoldenSchedule::kAfterPrefixHit:
+      return "after a prefix hit";
+  }
+  return "?";
+}
+
+// Logits of the rows [first_row, first_row + logits.size() / vocab) of a sequence.
+struct GoldenRun {
+  size_t first_row = 0;
+  std::vector<float> logits;
+};
+
+// Runs sequences of one model on a cache of its own, whose pages are neither adjacent nor ascending and hold NaNs until a token
+// is written to them.
+class GoldenRunner {
+ public:
+  GoldenRunner(Model& model, size_t max_tokens)
+      : model_(model),
+        pages_per_sequence_((max_tokens + kGoldenPageSize - 1) / kGoldenPageSize),
+        kv_(PagedKvLayout::Of(model.config().attention, kGoldenPageSize, model.dtype()), model.config().num_layers,
+            2 * static_cast<int>(pages_per_sequence_)) {
+    for (size_t i = 0; i < pages_per_sequence_; ++i) {
+      odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
+      even_pages_.push_back(static_cast<int32_t>(2 * i));
+    }
+  }
+
+  GoldenRun Run(GoldenSchedule schedule, const std::vector<int32_t>& tokens) {
+    constexpr size_t kPreempted = 100, kShared = 2 * kGoldenPageSize;
+    DS_CHECK(tokens.size() > kPreempted && tokens.size() <= pages_per_sequence_ * kGoldenPageSize, "tokens for every schedule");
+    Poison();
+    GoldenRun run;
+    switch (schedule) {
+      case GoldenSchedule::kOneChunk:
+        return Chunks(tokens, tokens.size());
+      case GoldenSchedule::kChunksOf7:
+        return Chunks(tokens, 7);
+      case GoldenSchedule::kOneByOne:
+        return Chunks(tokens, 1);
+      case GoldenSchedule::kAfterPreemption: {
+        std::vector<float> lost;
+        Append(odd_pages_, tokens, 0, 40, 40, lost);
+        Append(odd_pages_, tokens, 40, kPreempted, 1, lost);
+        Poison();
+        Append(even_pages_, tokens, 0, kPreempted, kPreempted, run.logits);
+        Append(even_pages_, tokens, kPreempted, tokens.size(), 1, run.logits);
+        return run;
+      }
+      case GoldenSchedule::kAfterPrefixHit: {
+        std::vector<int32_t> other(tokens.begin(), tokens.begin() + kShared + 9);
+        for (size_t i = kShared; i < other.size(); ++i) other[i] = (other[i] + 1) % model_.config().vocab_size;
+        std::vector<float> of_other;
+        Append(even_pages_, other, 0, other.size(), 11, of_other);
+        std::vector<int32_t> pages = odd_pages_;
+        std::copy_n(even_pages_.begin(), kShared / kGoldenPageSize, pages.begin());
+        run.first_row = kShared;
+        Append(pages, tokens, kShared, tokens.size(), 1, run.logits);
+        return run;
+      }
+    }
+    return run;
+  }
+
+  GoldenRun Chunks(const std::vector<int32_t>& tokens, size_t chunk) {
+    GoldenRun run;
+    Append(odd_pages_, tokens, 0, tokens.size(), chunk, run.logits);
+    return run;
+  }
+
+ private:
+  void Poison() {
+    const size_t bytes = KvCache::BytesPerPage(kv_.layout(), model_.config().num_layers) * static_cast<size_t>(kv_.num_pages());
+    std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // NaN in both dtypes
+  }
+
+  // Computes tokens[begin, end) in steps of `chunk` and appends their logits.
+  void Append(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens, size_t begin, size_t end, size_t chunk,
+              std::vector<float>& logits) {
+    for (; begin < end; begin += chunk) {
+      const int rows = static_cast<int>(std::min(chunk, end - begin));
+      Batch batch;
+      batch.tokens.assign(tokens.begin() + static_cast<long>(begin), tokens.begin() + static_cast<long>(begin) + rows);
+      batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
+      batch.logit_rows.resize(static_cast<size_t>(rows));
+      std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
+      model_.Forward(batch, kv_);
+      const std::span<const float> more = model_.Logits(0, rows);
+      logits.insert(logits.end(), more.begin(), more.end());
+    }
+  }
+
+  Model& model_;
+  size_t pages_per_sequence_;
+  KvCache kv_;
+  std::vector<int32_t> odd_pages_, even_pages_;
+};
+
+// max|a - b| / max|b| over the rows of `run` whose logits the case holds; rows of AllTokens, of which the run may have the first.
+inline double GoldenError(const GoldenCase& golden, const GoldenRun& run) {
+  const size_t vocab = static_cast<size_t>(golden.vocab);
+  const size_t run_end = run.first_row + run.logits.size() / vocab;
+  double worst = 0;
+  const auto compare = [&](const std::vector<float>& expected, size_t first_row) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const size_t row = first_row + i / vocab;
+      if (row < run.first_row || row >= run_end) continue;
+      const double found = run.logits[(row - run.first_row) * vocab + i % vocab];
+      const double error = std::abs(found - expected[i]);
+      worst = std::isnan(error) ? HUGE_VAL : std::max(worst, error);
+    }
+  };
+  compare(golden.logits, 0);
+  const size_t all = golden.prompt.size() + golden.greedy_tokens.size();
+  compare(golden.tail_logits, all - golden.tail_logits.size() / vocab);
+  return worst / golden.largest_logit;
+}
+
+// The choices of a run, token after token, given the reference's tokens before.
+struct GoldenChoices {
+  int equal = 0;      // to the reference's
+  int ties = 0;       // unequal, at a margin that the float32 tolerance allows to turn round
+  int different = 0;  // unequal otherwise
+  int steps() const { return equal + ties + different; }
+};
+
+inline GoldenChoices CompareChoices(const GoldenCase& golden, const GoldenRun& run) {
+  const size_t vocab = static_cast<size_t>(golden.vocab);
+  GoldenChoices choices;
+  for (size_t i = 0; i < golden.greedy_tokens.size(); ++i) {
+    const size_t row = golden.prompt.size() - 1 + i;
+    if (row < run.first_row || (row + 1 - run.first_row) * vocab > run.logits.size()) continue;
+    const auto begin = run.logits.begin() + static_cast<long>((row - run.first_row) * vocab);
+    const auto best = static_cast<int32_t>(std::max_element(begin, begin + static_cast<long>(vocab)) - begin);
+    if (best == golden.greedy_tokens[i]) {
+      ++choices.equal;
+    } else if (golden.greedy_margins[i] <= 2 * kGoldenFloat32Tolerance * golden.largest_logit) {
+      ++choices.ties;
+    } else {
+      ++choices.different;
+    }
+  }
+  return choices;
+}
+
+}  // namespace diffserve
