@@ -22,6 +22,7 @@ Result<const Family*> FindFamily(ConfigReader& json);
 
 extern const Family kDiffLlamaFamily;
 extern const Family kDiffTransformerFamily;
+extern const Family kDiffTransformerV2Family;
 extern const Family kLlamaFamily;
 extern const Family kMotifFamily;
 

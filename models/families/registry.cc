@@ -7,7 +7,8 @@
 namespace diffserve {
 namespace {
 
-constexpr std::array<const Family*, 4> kFamilies = {&kDiffLlamaFamily, &kDiffTransformerFamily, &kLlamaFamily, &kMotifFamily};
+constexpr std::array<const Family*, 5> kFamilies = {&kDiffLlamaFamily, &kDiffTransformerFamily, &kDiffTransformerV2Family,
+                                                    &kLlamaFamily, &kMotifFamily};
 
 // Differential-attention models that need more than a family file: what is missing.
 struct UnservedType { const char* model_type; const char* reason; };

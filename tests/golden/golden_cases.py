@@ -114,6 +114,18 @@ UNILM_V1 = {
                                      lambda_deviation=0.8),
 }
 
+UNILM_V2 = {
+    "unilm_v2_mha": Case(v2(64, 4, 4, 2, 72, 102, head_dim=16, tie_word_embeddings=False, torch_dtype="float16",
+                            rope_theta=10000.0)),
+    "unilm_v2_gqa2_bf16": Case(v2(64, 4, 2, 3, 80, 105, head_dim=16, tie_word_embeddings=False, torch_dtype="bfloat16",
+                                  rope_theta=500000.0)),
+    "unilm_v2_gqa4_tied": Case(v2(48, 4, 1, 3, 64, 100, head_dim=12, tie_word_embeddings=True, torch_dtype="float16",
+                                  rope_theta=10000.0)),
+    "unilm_v2_wide_heads": Case(v2(40, 3, 3, 2, 56, 97, head_dim=24, tie_word_embeddings=True, torch_dtype="float32")),
+    "unilm_v2_one_head_shards": Case(v2(48, 6, 2, 2, 64, 98, head_dim=8, tie_word_embeddings=False, torch_dtype="float16",
+                                        rope_theta=10000.0), 2),
+}
+
 MOTIF = {
     "motif_mha_tied_bf16": Case(motif(64, 4, 4, 3, 80, 108, tie_word_embeddings=True, torch_dtype="bfloat16", rope_theta=10000.0,
                                       auto_map={"AutoConfig": "configuration_motif.MotifConfig",
@@ -140,4 +152,4 @@ MOTIF_GDA = {
                                                   attn_rms_norm_eps=1e-3)),
 }
 
-CASES = {**DIFF, **LLAMA, **UNILM_V1, **MOTIF, **MOTIF_GDA}
+CASES = {**DIFF, **LLAMA, **UNILM_V1, **UNILM_V2, **MOTIF, **MOTIF_GDA}

@@ -44,9 +44,9 @@ void ExpectRefused(const Refusal& refusal, const std::string& family) {
 
 const std::vector<Refusal> kRefusals = {
     {{{"model_type", ""}}, "config.json: model_type is missing"},
-    {{{"model_type", "\"gpt2\""}}, "config.json: model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, llama, motif"},
+    {{{"model_type", "\"gpt2\""}}, "config.json: model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, motif"},
     {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
-     "config.json: model_type is \"custom\", expected one of those served: diffllama, diff_transformer, llama, motif (code inside a checkpoint, "
+     "config.json: model_type is \"custom\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, motif (code inside a checkpoint, "
      "auto_map, is never run)"},
     {{{"model_type", "7"}}, "config.json: model_type is 7, expected a string"},
     {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
@@ -303,6 +303,23 @@ TEST(DiffTransformerFamilyTest, TheAblationsAreKeys) {
   EXPECT_EQ(with({{"max_position_embeddings", ""}}).status().message(), "config.json: max_position_embeddings is missing");
   EXPECT_EQ(with({{"num_attention_heads", "3"}, {"num_key_value_heads", "3"}}).status().message(),
             "config.json: num_attention_heads is 3, expected a divisor of hidden_size / 2 = 16, or head_dim to be given");
+}
+
+TEST(DiffTransformerV2FamilyTest, BothMapsReadOneKeyHead) {
+  const Result<ModelConfig> config = LoadWith({{"head_dim", "8"}}, "diff_transformer_v2");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const DiffSpec& spec = config->attention;
+  EXPECT_EQ(spec.num_q1_heads, 4);
+  EXPECT_EQ(spec.num_q2_heads, 4);
+  EXPECT_EQ(spec.num_kv_groups, 2);
+  EXPECT_EQ(spec.k_maps, 1);
+  EXPECT_EQ(spec.v_dim, 8);
+  EXPECT_EQ(spec.lambda_kind, LambdaKind::kPerTokenHead);
+  EXPECT_EQ(spec.sub_norm, SubNorm::kNone);
+  EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(config->head_order.k, (std::vector<int32_t>{0, 1}));
+  EXPECT_TRUE(config->lambda_init.empty());
+  EXPECT_EQ(LoadWith({}, "diff_transformer_v2").status().message(), "config.json: head_dim is missing");
 }
 
 const Changes kGroupedMotif = {{"hidden_act", "\"poly_norm\""}, {"num_attention_heads", "10"}, {"num_noise_heads", "2"},

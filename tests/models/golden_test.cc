@@ -104,7 +104,7 @@ TEST(GoldenCasesTest, CoverEveryFamily) {
     ++found[golden.family];
   }
   const std::map<std::string, int> least = {{"diff", 15},    {"llama", 7}, {"unilm_v1", 8},
-                                            {"motif", 4}, {"motif_gda", 5}};
+                                            {"unilm_v2", 5}, {"motif", 4}, {"motif_gda", 5}};
   for (const auto& [family, count] : least) EXPECT_GE(found[family], count) << family;
   EXPECT_EQ(found.size(), least.size());
 }
@@ -178,6 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"", "\"subln_affine\": false, \"hidden_size\""},
         Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"", "\"use_subln\": false, \"hidden_size\""},
         Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"use_subln\": false"},
+        Mistake{"unilm_v2_gqa2_bf16", "500000.0", "10000.0"},
         Mistake{"motif_qkv_bias_head_dim", "\"attn_rms_norm_eps\": 0.01", "\"attn_rms_norm_eps\": 1e-05"},
         Mistake{"motif_gda_three_noise_one_group", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-03"},
         Mistake{"motif_gda_ratio4_bf16", "1000000.0", "10000.0"}),
@@ -194,7 +195,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2,", ""},
                     Mistake{"motif_gda_ratio3_bias_shards", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 4"},
                     Mistake{"unilm_v1_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"},
-                    Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"subln_affine\": true"}),
+                    Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"subln_affine\": true"},
+                    Mistake{"unilm_v2_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"}),
     MistakeName);
 
 // Several sequences in one step: the rows of each are what they are alone, bit for bit.
@@ -245,7 +247,8 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OneOfEachFamily, BatchInvarianceTest,
-                         testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16", "unilm_v1_gqa2_bf16", "motif_mha_tied_bf16", "motif_gda_ratio4_bf16"),
+                         testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16", "unilm_v1_gqa2_bf16", "unilm_v2_gqa2_bf16",
+                                         "motif_mha_tied_bf16", "motif_gda_ratio4_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -69,6 +69,7 @@ inline std::string SafetensorsBytes(const std::vector<FileTensor>& tensors) {
 inline std::string ArchitectureOf(const std::string& model_type) {
   if (model_type == "llama") return "LlamaForCausalLM";
   if (model_type == "diff_transformer") return "DiffTransformerForCausalLM";
+  if (model_type == "diff_transformer_v2") return "DiffTransformerV2ForCausalLM";
   if (model_type == "motif") return "MotifForCausalLM";
   return "DiffLlamaForCausalLM";
 }
