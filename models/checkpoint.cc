@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
@@ -10,13 +9,13 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxIndexBytes = size_t{32} << 20;
+constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
 
-// A shard must lie in the model directory itself: a plain file name.
+// A shard must lie in the model directory itself: a plain file name, which is also shown in error lines.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         std::ranges::none_of(name, [](char c) { return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20; });
+         std::ranges::all_of(name, [](char c) { return c >= 0x20 && c < 0x7f && c != '/' && c != '\\'; });
 }
 
 std::string ShapeString(const std::vector<int64_t>& shape) { return TensorView{nullptr, DType::kFloat32, shape}.ShapeString(); }
@@ -29,25 +28,36 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   const std::filesystem::path dir(model_dir);
   const std::string single = (dir / "model.safetensors").string();
   const std::string index = (dir / "model.safetensors.index.json").string();
-  std::error_code ignored;
-  if (std::filesystem::exists(single, ignored)) {
+  // A link that leads nowhere is there: the error of opening it says more than "missing".
+  const auto is_there = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
+  };
+  if (is_there(single)) {
     DS_RETURN_IF_ERROR(checkpoint->AddFile(single));
-  } else if (std::filesystem::exists(index, ignored)) {
+  } else if (is_there(index)) {
     DS_RETURN_IF_ERROR(checkpoint->OpenShards(model_dir, index));
   } else {
     return InvalidArgument(model_dir + ": holds neither model.safetensors nor model.safetensors.index.json");
   }
+  DS_RETURN_IF_ERROR(checkpoint->SortTensors());
   return checkpoint;
 }
 
 Status Checkpoint::AddFile(const std::string& path) {
   Result<std::unique_ptr<SafetensorsFile>> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
-  for (const auto& [name, entry] : (*file)->header()) {
-    const auto [other, is_new] = tensors_.try_emplace(name, Located{&entry, file->get()});
-    if (!is_new) return InvalidArgument(path + ": tensor " + name + " is also in " + other->second.file->path());
-  }
+  num_tensors_ += (*file)->index().size();
+  header_bytes_ += (*file)->header_bytes();
   files_.push_back(std::move(file).value());
+  if (num_tensors_ > SafetensorsFile::kMaxTensors) {
+    return InvalidArgument(path + ": is the shard with which there are more than " +
+                           std::to_string(SafetensorsFile::kMaxTensors) + " tensors");
+  }
+  if (files_.size() > 1 && header_bytes_ > SafetensorsFile::kMaxHeaderBytes) {
+    return InvalidArgument(path + ": is the shard with which there are more than " +
+                           std::to_string(SafetensorsFile::kMaxHeaderBytes) + " header bytes");
+  }
   return Status();
 }
 
@@ -57,31 +67,54 @@ Status Checkpoint::OpenShards(const std::string& model_dir, const std::string& i
   std::optional<ConfigReader> weight_map = index->Object("weight_map");
   if (!weight_map) index->Refuse("weight_map", "an object of tensor names and file names");
   DS_RETURN_IF_ERROR(index->status());
-  const std::vector<std::pair<std::string, std::string>> places = weight_map->StringMembers();
+  std::vector<std::pair<std::string, std::string>> places = weight_map->StringMembers();
   DS_RETURN_IF_ERROR(index->status());
-
-  std::set<std::string> shards;
   for (const auto& [tensor, shard] : places) {
-    if (!IsPlainFileName(shard)) {
-      weight_map->Refuse(tensor, "a plain file name: shards must lie in the model directory");
-      return index->status();
-    }
-    shards.insert(shard);
+    if (IsPlainFileName(shard)) continue;
+    weight_map->Refuse(tensor, "a plain file name: shards must lie in the model directory");
+    return index->status();
   }
-  if (shards.empty() || shards.size() > kMaxShards) {
-    return InvalidArgument(index_path + ": weight_map names " + std::to_string(shards.size()) + " files, expected 1.." +
+
+  std::ranges::stable_sort(places, {}, &std::pair<std::string, std::string>::second);
+  size_t num_shards = 0;
+  for (size_t i = 0; i < places.size(); ++i) num_shards += i == 0 || places[i].second != places[i - 1].second;
+  if (num_shards == 0 || num_shards > kMaxShards) {
+    return InvalidArgument(index_path + ": weight_map names " + std::to_string(num_shards) + " files, expected 1.." +
                            std::to_string(kMaxShards));
   }
-  for (const std::string& shard : shards) DS_RETURN_IF_ERROR(AddFile((std::filesystem::path(model_dir) / shard).string()));
-  for (const auto& [tensor, shard] : places) {
-    const auto found = tensors_.find(tensor);
-    const std::string path = (std::filesystem::path(model_dir) / shard).string();
-    if (found == tensors_.end() || found->second.file->path() != path) {
-      const std::string shown = tensor.substr(0, SafetensorsFile::kMaxNameBytes);
-      return InvalidArgument(path + ": tensor " + shown + " is missing, but " + index_path + " says it is there");
+  // Each shard must hold what the index says before the next is opened, so that names of one file, linked often, are refused soon.
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& [tensor, shard] = places[i];
+    if (i == 0 || shard != places[i - 1].second) {
+      DS_RETURN_IF_ERROR(AddFile((std::filesystem::path(model_dir) / shard).string()));
+    }
+    const SafetensorsIndex& inside = files_.back()->index();
+    if (inside.Find(tensor) == inside.size()) {
+      return InvalidArgument(files_.back()->path() + ": tensor " + ConfigReader::OneLine(tensor) + " is missing, but " +
+                             index_path + " says it is there");
     }
   }
   return Status();
+}
+
+Status Checkpoint::SortTensors() {
+  tensors_.reserve(num_tensors_);
+  for (uint32_t file = 0; file < files_.size(); ++file) {
+    for (uint32_t i = 0; i < files_[file]->index().size(); ++i) tensors_.push_back({file, i});
+  }
+  if (files_.size() == 1) return Status();
+  std::ranges::sort(tensors_, {}, [this](const Located& tensor) { return std::pair(NameOf(tensor), tensor.file); });
+  for (size_t i = 1; i < tensors_.size(); ++i) {
+    if (NameOf(tensors_[i]) != NameOf(tensors_[i - 1])) continue;
+    return InvalidArgument(files_[tensors_[i].file]->path() + ": tensor " + std::string(NameOf(tensors_[i])) + " is also in " +
+                           files_[tensors_[i - 1].file]->path());
+  }
+  return Status();
+}
+
+const Checkpoint::Located* Checkpoint::Find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, [this](const Located& tensor) { return NameOf(tensor); });
+  return found != tensors_.end() && NameOf(*found) == name ? &*found : nullptr;
 }
 
 std::unique_ptr<Checkpoint> Checkpoint::Dummy(DType dtype, uint64_t seed) {
@@ -94,18 +127,19 @@ std::unique_ptr<Checkpoint> Checkpoint::Dummy(DType dtype, uint64_t seed) {
 
 Status Checkpoint::Check(const std::string& name, const std::vector<int64_t>& shape) const {
   if (dummy_) return Status();
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
+  const Located* found = Find(name);
+  if (found == nullptr) {
     const std::string& where = files_.size() == 1 ? files_.front()->path() : model_dir_;
     return InvalidArgument(where + ": tensor " + name + " is missing, expected shape " + ShapeString(shape));
   }
-  const auto& [entry, file] = found->second;
-  if (entry->shape != shape) {
-    return InvalidArgument(file->path() + ": tensor " + name + " has shape " + ShapeString(entry->shape) + ", expected " +
+  const SafetensorsFile& file = *files_[found->file];
+  const SafetensorsEntry entry = file.index().entry(found->index);
+  if (entry.shape != shape) {
+    return InvalidArgument(file.path() + ": tensor " + name + " has shape " + ShapeString(entry.shape) + ", expected " +
                            ShapeString(shape) + " from config.json");
   }
-  if (!entry->is_float) {
-    return InvalidArgument(file->path() + ": tensor " + name + " has dtype " + entry->dtype_name + ", expected F32, BF16 or F16");
+  if (!entry.is_float) {
+    return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name + ", expected F32, BF16 or F16");
   }
   return Status();
 }
@@ -119,10 +153,12 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
     view.data = memory;
     return view;
   }
-  const auto& [entry, file] = tensors_.find(name)->second;
-  std::byte* memory = Allocate(entry->end - entry->begin);
-  DS_RETURN_IF_ERROR(file->Read(*entry, memory));
-  view.dtype = entry->dtype;
+  const Located& found = *Find(name);
+  const SafetensorsFile& file = *files_[found.file];
+  const SafetensorsEntry entry = file.index().entry(found.index);
+  std::byte* memory = Allocate(entry.end - entry.begin);
+  DS_RETURN_IF_ERROR(file.Read(entry, memory));
+  view.dtype = entry.dtype;
   view.data = memory;
   return view;
 }

@@ -1,11 +1,13 @@
 // Checkpoint: all tensors of a model directory, by name: model.safetensors, or the shards that model.safetensors.index.json lists
-// (plain file names inside the directory). A dummy checkpoint makes seeded random tensors and reads no file.
+// (plain file names inside the directory). What a single file may have at most, of tensors and of header bytes, all files together
+// may have. A dummy checkpoint makes seeded random tensors and reads no file.
 //
 // Thread safety: one thread, the one that loads the model.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/safetensors.h"
@@ -19,7 +21,9 @@ class Checkpoint {
   static std::unique_ptr<Checkpoint> Dummy(DType dtype, uint64_t seed);
 
   // Whether a file holds the tensor; false for a dummy.
-  bool Has(const std::string& name) const { return tensors_.contains(name); }
+  bool Has(const std::string& name) const { return Find(name) != nullptr; }
+  // The file that holds it. REQUIRES: Has(name).
+  const std::string& PathOf(const std::string& name) const { return files_[Find(name)->file]->path(); }
   // Error unless the tensor exists with this shape and a float dtype: one line naming file, tensor, found and expected.
   Status Check(const std::string& name, const std::vector<int64_t>& shape) const;
   // The tensor, read into memory that lives until ReleaseMemory. The same errors, and those of reading.
@@ -27,16 +31,23 @@ class Checkpoint {
   void ReleaseMemory() { buffers_.clear(); }
 
  private:
-  struct Located { const SafetensorsEntry* entry; const SafetensorsFile* file; };
+  // A tensor: the file, and its index there.
+  struct Located { uint32_t file = 0; uint32_t index = 0; };
 
   Checkpoint() = default;
   Status AddFile(const std::string& path);
   Status OpenShards(const std::string& model_dir, const std::string& index_path);
+  // Fills tensors_ from files_. Error: a tensor is in two files.
+  Status SortTensors();
+  std::string_view NameOf(const Located& tensor) const { return files_[tensor.file]->index().name(tensor.index); }
+  const Located* Find(std::string_view name) const;
   std::byte* Allocate(size_t size_bytes);
 
   std::string model_dir_;
-  std::map<std::string, Located, std::less<>> tensors_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<Located> tensors_;  // of all files, in the order of their names
+  size_t num_tensors_ = 0;
+  size_t header_bytes_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
   bool dummy_ = false;
   DType dummy_dtype_ = DType::kFloat32;

@@ -98,7 +98,8 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
 
   const std::filesystem::path generation_path = dir / "generation_config.json";
   std::error_code absent;
-  if (std::filesystem::exists(generation_path, absent)) {
+  // A link that leads nowhere is there, and an error.
+  if (std::filesystem::symlink_status(generation_path, absent).type() != std::filesystem::file_type::not_found) {
     Result<ConfigReader> generation = ConfigReader::Open(generation_path.string());
     if (!generation.ok()) return generation.status();
     ReadGenerationConfig(*generation, *config);

@@ -31,6 +31,25 @@ Status ReadError(const std::string& path) {
                                                    : std::string("became shorter while it was read")));
 }
 
+// Whether a header of `length` bytes can stand behind its length field in a file of which `known_bytes` are at hand.
+Status CheckHeaderLength(uint64_t length, size_t known_bytes, size_t file_size, const std::string& name) {
+  if (known_bytes < sizeof(length) || file_size < sizeof(length)) {
+    return InvalidArgument(name + ": has " + std::to_string(file_size) + " bytes, too few for a safetensors header");
+  }
+  if (length > SafetensorsFile::kMaxHeaderBytes) {
+    return InvalidArgument(name + ": says its header has " + std::to_string(length) + " bytes, allowed " +
+                           std::to_string(SafetensorsFile::kMaxHeaderBytes));
+  }
+  const size_t available = std::min(known_bytes, file_size) - sizeof(length);
+  if (length <= available) return Status();
+  return InvalidArgument(name + ": says its header has " + std::to_string(length) + " bytes, and only " +
+                         std::to_string(available) + " follow (truncated file?)");
+}
+
+int64_t ModifiedNs(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
@@ -43,23 +62,35 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
   if (fstat(file->descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     return InvalidArgument(path + ": is not a regular file");
   }
-  const size_t file_size = static_cast<size_t>(status.st_size);
+  file->file_size_ = static_cast<size_t>(status.st_size);
+  file->modified_ns_ = ModifiedNs(status);
 
-  uint64_t header_bytes = 0;
-  std::string bytes(std::min(file_size, sizeof(header_bytes)), '\0');
-  if (!ReadAt(file->descriptor_, 0, reinterpret_cast<std::byte*>(bytes.data()), bytes.size())) return ReadError(path);
-  if (bytes.size() == sizeof(header_bytes)) {
-    std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-    if (header_bytes <= kMaxHeaderBytes && header_bytes <= file_size - sizeof(header_bytes)) {
-      bytes.resize(sizeof(header_bytes) + header_bytes);
-      if (!ReadAt(file->descriptor_, 0, reinterpret_cast<std::byte*>(bytes.data()), bytes.size())) return ReadError(path);
-    }
-  }
-  Result<SafetensorsHeader> header = ParseHeader(bytes, file_size, path);
-  if (!header.ok()) return header.status();
-  file->header_ = std::move(header).value();
-  file->data_offset_ = sizeof(header_bytes) + header_bytes;
+  uint64_t length = 0;
+  const size_t length_bytes = std::min(file->file_size_, sizeof(length));
+  if (!ReadAt(file->descriptor_, 0, reinterpret_cast<std::byte*>(&length), length_bytes)) return ReadError(path);
+  DS_RETURN_IF_ERROR(CheckHeaderLength(length, file->file_size_, file->file_size_, path));
+  std::string text(length, '\0');
+  if (!ReadAt(file->descriptor_, sizeof(length), reinterpret_cast<std::byte*>(text.data()), text.size())) return ReadError(path);
+  file->data_offset_ = sizeof(length) + length;
+  Result<SafetensorsIndex> index = SafetensorsIndex::Parse(std::move(text), file->file_size_ - file->data_offset_, path);
+  if (!index.ok()) return index.status();
+  file->index_ = std::move(index).value();
   return file;
+}
+
+Result<SafetensorsHeader> SafetensorsFile::ParseHeader(std::string_view bytes, size_t file_size, const std::string& name) {
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof(length)));  // little-endian, as this machine
+  DS_RETURN_IF_ERROR(CheckHeaderLength(length, bytes.size(), file_size, name));
+  Result<SafetensorsIndex> index =
+      SafetensorsIndex::Parse(std::string(bytes.substr(sizeof(length), length)), file_size - sizeof(length) - length, name);
+  if (!index.ok()) return index.status();
+  return index->ToHeader();
+}
+
+const SafetensorsHeader& SafetensorsFile::header() const {
+  if (header_ == nullptr) header_ = std::make_unique<const SafetensorsHeader>(index_.ToHeader());
+  return *header_;
 }
 
 SafetensorsFile::~SafetensorsFile() {
@@ -67,7 +98,12 @@ SafetensorsFile::~SafetensorsFile() {
 }
 
 Status SafetensorsFile::Read(const SafetensorsEntry& entry, std::byte* out) const {
-  return ReadAt(descriptor_, data_offset_ + entry.begin, out, entry.end - entry.begin) ? Status() : ReadError(path_);
+  if (!ReadAt(descriptor_, data_offset_ + entry.begin, out, entry.end - entry.begin)) return ReadError(path_);
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0) return ReadError(path_);
+  const size_t size = static_cast<size_t>(status.st_size);
+  if (size == file_size_ && ModifiedNs(status) == modified_ns_) return Status();
+  return InvalidArgument(path_ + (size < file_size_ ? ": became shorter" : ": was changed") + " while it was read");
 }
 
 }  // namespace diffserve

@@ -1,11 +1,12 @@
 // The header of a safetensors file: 8 bytes of length, then a JSON object of a fixed form,
 //   {"__metadata__": {"k": "v", ...}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-// followed by spaces. A parser of its own for that form alone: no nesting to limit, no copy of the text, no value kept that is
-// not used, so that a header of any size is refused or read in time and memory in proportion to it.
+// followed by spaces. A parser of its own for that form alone: no nesting to limit, no copy of the text, no value kept that can be
+// read again, so that a header of any size is refused or read in time and memory in proportion to it.
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <tuple>
 
+#include "kernels/base/check.h"
 #include "models/safetensors.h"
 
 namespace diffserve {
@@ -18,6 +19,8 @@ constexpr std::array<FormatType, 20> kFormatTypes = {{
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
 }};
 constexpr size_t kMaxQuotedChars = 80;  // of the file's text in an error
+// The shortest tensor of a header: "":{"dtype":"F4","shape":[],"data_offsets":[0,0]},
+constexpr size_t kMinTensorBytes = 50;
 
 std::string Quoted(std::string_view text) {
   std::string line;
@@ -25,19 +28,48 @@ std::string Quoted(std::string_view text) {
   return text.size() > kMaxQuotedChars ? line + "..." : line;
 }
 
+// Where a tensor lies in the data section, and its name in the header's text.
+struct Extent {
+  size_t begin;
+  size_t end;
+  uint32_t name_position;
+};
+
+// Names hold no escapes: they end at the next quote.
+std::string_view NameAt(std::string_view text, uint32_t position) {
+  return text.substr(position, text.find('"', position) - position);
+}
+
 // A cursor over the header's text. Every method returns false, with a problem recorded, if the text is not what was asked for.
 class HeaderParser {
  public:
-  HeaderParser(std::string_view text, SafetensorsHeader& header) : text_(text), header_(header) {}
+  explicit HeaderParser(std::string_view text, size_t position = 0) : text_(text), position_(position) {}
 
-  bool ParseAll() {
+  // The whole header; `extents` are in the order of the text.
+  bool ParseAll(std::vector<Extent>& extents) {
     if (text_.empty() || text_[0] != '{') return Fail("starts with another byte than '{'");
-    const auto member = [this](std::string_view key) { return key == "__metadata__" ? ParseMetadata() : ParseTensor(key); };
-    if (!Object(member)) return false;
+    const bool parsed = Object([&](std::string_view key) {
+      if (key == "__metadata__") return ParseMetadata();
+      if (extents.size() == SafetensorsFile::kMaxTensors) {
+        return Fail("more than " + std::to_string(SafetensorsFile::kMaxTensors) + " tensors");
+      }
+      SafetensorsEntry entry;
+      if (!ParseTensor(key, entry)) return false;
+      extents.push_back({entry.begin, entry.end, static_cast<uint32_t>(key.data() - text_.data())});
+      return true;
+    });
+    if (!parsed) return false;
+    end_ = position_;
     SkipSpace();
     return position_ == text_.size() || Fail("has text behind its end");
   }
+  // One tensor, from its quoted name on.
+  bool ParseMember(SafetensorsEntry& entry) {
+    std::string_view name;
+    return String(name) && Expect(':') && ParseTensor(name, entry);
+  }
   const std::string& problem() const { return problem_; }
+  size_t end() const { return end_; }  // of the text, without the spaces behind it
 
  private:
   // The first problem counts.
@@ -129,7 +161,7 @@ class HeaderParser {
     });
   }
 
-  bool ParseTensor(std::string_view name) {
+  bool ParseTensor(std::string_view name, SafetensorsEntry& entry) {
     if (name.empty() || name.size() > SafetensorsFile::kMaxNameBytes) {
       return Fail("a tensor name of " + std::to_string(name.size()) + " bytes, allowed 1.." +
                   std::to_string(SafetensorsFile::kMaxNameBytes));
@@ -137,12 +169,6 @@ class HeaderParser {
     if (std::ranges::any_of(name, [](char c) { return c <= 0x20 || c >= 0x7f || c == '\\'; })) {
       return FailTensor(name, "has a name with other than printable ASCII characters");
     }
-    if (header_.size() == SafetensorsFile::kMaxTensors) {
-      return Fail("more than " + std::to_string(SafetensorsFile::kMaxTensors) + " tensors");
-    }
-    const auto [position, is_new] = header_.try_emplace(std::string(name));
-    if (!is_new) return FailTensor(name, "occurs twice");
-    SafetensorsEntry& entry = position->second;
     std::vector<int64_t> offsets;
     unsigned seen = 0;  // bits: dtype, shape, data_offsets
     const bool parsed = Object([&](std::string_view key) {
@@ -184,30 +210,26 @@ class HeaderParser {
   }
 
   std::string_view text_;
-  SafetensorsHeader& header_;
   size_t position_ = 0;
+  size_t end_ = 0;
   bool seen_metadata_ = false;
   std::string problem_;
 };
 
-// Tensors must cover [0, data_bytes) one behind the other. Empty if they do.
-std::string CoverageProblem(const SafetensorsHeader& header, size_t data_bytes) {
-  std::vector<const SafetensorsHeader::value_type*> by_offset;
-  by_offset.reserve(header.size());
-  for (const auto& tensor : header) by_offset.push_back(&tensor);
-  std::ranges::sort(by_offset, [](const auto* a, const auto* b) {
-    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
-  });
+// Tensors must cover [0, data_bytes) one behind the other. Empty if they do. Sorts `extents`.
+std::string CoverageProblem(std::string_view text, std::vector<Extent>& extents, size_t data_bytes) {
+  std::ranges::sort(extents, {}, [](const Extent& e) { return std::tuple(e.begin, e.end, e.name_position); });
   size_t covered = 0;
-  for (const auto* tensor : by_offset) {
-    if (tensor->second.begin != covered) {
-      return "tensor " + tensor->first + " begins at byte " + std::to_string(tensor->second.begin) + " of the data, expected " +
-             std::to_string(covered) + (tensor->second.begin < covered ? " (overlap)" : " (hole)");
+  for (const Extent& extent : extents) {
+    const auto tensor = [&] { return "tensor " + std::string(NameAt(text, extent.name_position)); };
+    if (extent.begin != covered) {
+      return tensor() + " begins at byte " + std::to_string(extent.begin) + " of the data, expected " + std::to_string(covered) +
+             (extent.begin < covered ? " (overlap)" : " (hole)");
     }
-    covered = tensor->second.end;
+    covered = extent.end;
     if (covered > data_bytes) {
-      return "tensor " + tensor->first + " ends at byte " + std::to_string(covered) + " of the data, which has " +
-             std::to_string(data_bytes) + " (truncated file?)";
+      return tensor() + " ends at byte " + std::to_string(covered) + " of the data, which has " + std::to_string(data_bytes) +
+             " (truncated file?)";
     }
   }
   if (covered == data_bytes) return "";
@@ -216,26 +238,48 @@ std::string CoverageProblem(const SafetensorsHeader& header, size_t data_bytes) 
 
 }  // namespace
 
-Result<SafetensorsHeader> SafetensorsFile::ParseHeader(std::string_view bytes, size_t file_size, const std::string& name) {
-  uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof(header_bytes) || file_size < sizeof(header_bytes)) {
-    return InvalidArgument(name + ": has " + std::to_string(file_size) + " bytes, too few for a safetensors header");
+Result<SafetensorsIndex> SafetensorsIndex::Parse(std::string text, size_t data_bytes, const std::string& file) {
+  SafetensorsIndex index;
+  index.text_ = std::move(text);
+  std::vector<Extent> extents;
+  extents.reserve(std::min(index.text_.size() / kMinTensorBytes + 1, SafetensorsFile::kMaxTensors));
+  HeaderParser parser(index.text_);
+  if (!parser.ParseAll(extents)) return InvalidArgument(file + ": " + parser.problem());
+
+  index.names_.reserve(extents.size());
+  for (const Extent& extent : extents) index.names_.push_back(extent.name_position);
+  std::ranges::sort(index.names_, {}, [&](uint32_t position) { return std::pair(NameAt(index.text_, position), position); });
+  for (size_t i = 1; i < index.size(); ++i) {
+    if (index.name(i) != index.name(i - 1)) continue;
+    return InvalidArgument(file + ": tensor " + Quoted(index.name(i)) + " occurs twice (header byte " +
+                           std::to_string(index.names_[i]) + ")");
   }
-  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));  // little-endian, as this machine
-  if (header_bytes > kMaxHeaderBytes) {
-    return InvalidArgument(name + ": says its header has " + std::to_string(header_bytes) + " bytes, allowed " +
-                           std::to_string(kMaxHeaderBytes));
-  }
-  const size_t available = std::min(bytes.size(), file_size) - sizeof(header_bytes);
-  if (header_bytes > available) {
-    return InvalidArgument(name + ": says its header has " + std::to_string(header_bytes) + " bytes, and only " +
-                           std::to_string(available) + " follow (truncated file?)");
-  }
+  const std::string problem = CoverageProblem(index.text_, extents, data_bytes);
+  if (!problem.empty()) return InvalidArgument(file + ": " + problem);
+
+  index.text_.resize(parser.end());
+  if (index.text_.size() < index.text_.capacity() / 2) index.text_.shrink_to_fit();
+  return index;
+}
+
+std::string_view SafetensorsIndex::name(size_t i) const { return NameAt(text_, names_.at(i)); }
+
+SafetensorsEntry SafetensorsIndex::entry(size_t i) const {
+  SafetensorsEntry entry;
+  HeaderParser parser(text_, names_.at(i) - 1);
+  DS_CHECK(parser.ParseMember(entry), "a header that was read once reads the same again");
+  return entry;
+}
+
+size_t SafetensorsIndex::Find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(names_, name, {}, [this](uint32_t position) { return NameAt(text_, position); });
+  const bool is_there = found != names_.end() && NameAt(text_, *found) == name;
+  return is_there ? static_cast<size_t>(found - names_.begin()) : size();
+}
+
+SafetensorsHeader SafetensorsIndex::ToHeader() const {
   SafetensorsHeader header;
-  HeaderParser parser(bytes.substr(sizeof(header_bytes), header_bytes), header);
-  if (!parser.ParseAll()) return InvalidArgument(name + ": " + parser.problem());
-  const std::string problem = CoverageProblem(header, file_size - sizeof(header_bytes) - header_bytes);
-  if (!problem.empty()) return InvalidArgument(name + ": " + problem);
+  for (size_t i = 0; i < size(); ++i) header.emplace_hint(header.end(), name(i), entry(i));
   return header;
 }
 

@@ -225,8 +225,8 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   for (const auto linear : {Query, AttentionOut, Down}) {
     const LinearNeed need = linear(config, 0);
     if (!need.bias && checkpoint.Has(need.name + ".bias")) {
-      return InvalidArgument("tensor " + need.name + ".bias is in the checkpoint, but config.json says that there is none " +
-                             "(attention_bias, qkv_bias, use_bias, mlp_bias)");
+      return InvalidArgument(checkpoint.PathOf(need.name + ".bias") + ": tensor " + need.name + ".bias is there, but config.json " +
+                             "says that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
     }
   }
   sizes.step_bytes = sizes.memory_bytes - table_bytes;

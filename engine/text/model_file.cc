@@ -32,6 +32,7 @@ Result<std::string> ReadModelFile(const std::string& model_dir, std::string_view
 Result<std::string> ReadOptionalModelFile(const std::string& model_dir, std::string_view name, size_t max_bytes) {
   Result<std::string> text = ReadModelFile(model_dir, name, max_bytes);
   if (!text.ok() && text.status().code() == StatusCode::kNotFound) return std::string();
+  if (text.ok() && text.value().empty()) return InvalidArgument(model_dir + "/" + std::string(name) + ": is empty");
   return text;
 }
 

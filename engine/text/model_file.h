@@ -13,7 +13,7 @@ namespace diffserve {
 // unreadable).
 Result<std::string> ReadModelFile(const std::string& model_dir, std::string_view name, size_t max_bytes);
 
-// The same, and empty if there is no such file.
+// The same, and an empty text if there is no such file. A file that is there and empty is an error.
 Result<std::string> ReadOptionalModelFile(const std::string& model_dir, std::string_view name, size_t max_bytes);
 
 }  // namespace diffserve

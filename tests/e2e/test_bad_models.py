@@ -4,9 +4,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+import numpy as np
 
 import tiny_model
 from server_process import BINARY
@@ -56,8 +59,39 @@ def index(weight_map):
     return apply
 
 
+def spaces(count):
+    """A header of nothing else. Written in pieces: what this process has held at most counts as its children's (ru_maxrss)."""
+    def apply(folder: Path):
+        with open(folder / "model.safetensors", "wb") as file:
+            file.write(count.to_bytes(8, "little"))
+            for begin in range(0, count, 1 << 20):
+                file.write(b" " * min(1 << 20, count - begin))
+    return apply
+
+
+def in_place_of(name, make):
+    """Something else under a file's name: make(path)."""
+    def change(folder: Path):
+        (folder / name).unlink()
+        make(folder / name)
+    return change
+
+
+def link_to(target):
+    return lambda path: path.symlink_to(target)
+
+
 def all_in(shard):
     return index({name: shard for name in tiny_model.weights(CONFIG)})
+
+
+def all_in_named(tensor):
+    """An index of a shard that is there, and of one tensor more than that holds."""
+    def apply(folder: Path):
+        (folder / "model.safetensors").rename(folder / "shard.safetensors")
+        names = [*tiny_model.weights(CONFIG), tensor]
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {name: "shard.safetensors" for name in names}}))
+    return apply
 
 
 NORM, EMBED = "model.norm.weight", "model.embed_tokens.weight"
@@ -115,10 +149,29 @@ BAD = [
     ("index is absolute", all_in("/etc/passwd"), ["/etc/passwd"]),
     ("index names a missing shard", all_in("model-00001-of-00001.safetensors"), ["model-00001-of-00001.safetensors"]),
     ("index is nonsense", index("everything"), ["model.safetensors.index.json"]),
+    ("index of names with control characters", all_in_named("a\nb\u0085\u2028\u001b[31m"), ["model.safetensors", "missing"]),
+    ("index of 100,000 tensors", index({f"t{i}": "a" for i in range(100_000)}), ["/a", "cannot be opened"]),
+    ("index of 200,000 tensors", index({f"t{i}": "a" for i in range(200_000)}), ["model.safetensors.index.json", "131072"]),
+    ("config of empty objects", write("config.json", '{"a":[{}' + ",{}" * 1_300_000 + "]}"), ["config.json", "131072"]),
+    ("header of 100 MB of spaces", spaces(10**8), ["model.safetensors", "'{'"]),
+    *((f"{name} is {what}", in_place_of(name, make), [name])
+      for name in ("model.safetensors", "config.json", "tokenizer.json")
+      for what, make in (("a directory", Path.mkdir), ("a pipe", os.mkfifo), ("a device", link_to("/dev/zero")),
+                         ("a link to itself", link_to(name)), ("a link to nothing", link_to("nothing")))),
     ("no tokenizer", remove("tokenizer.json"), ["tokenizer.json"]),
     ("tokenizer is nonsense", write("tokenizer.json", "{}"), ["tokenizer.json"]),
     ("chat template does not compile", write("tokenizer_config.json", {"chat_template": "{% for x %}"}), ["chat_template"]),
 ]
+
+
+# Runs a program and writes its exit code, CPU seconds and peak KiB to a descriptor. A process's peak begins with that of the one
+# that starts it, so a small one starts the program instead of this one.
+MEASURE = """
+import os, sys
+pid = os.spawnv(os.P_NOWAIT, sys.argv[2], sys.argv[2:])
+_, status, usage = os.wait4(pid, 0)
+os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(status)} {usage.ru_utime + usage.ru_stime} {usage.ru_maxrss}".encode())
+"""
 
 
 class BadModelTest(unittest.TestCase):
@@ -128,23 +181,21 @@ class BadModelTest(unittest.TestCase):
 
     def refuse(self, command: str, folder: Path, words) -> str:
         """Runs the command with its limits checked and returns its one line."""
-        errors = tempfile.TemporaryFile()
         flags = ["--port", "0", "--grpc-port", "0"] if command == "serve" else []
-        process = subprocess.Popen([BINARY, command, folder, *flags], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
-        output = process.stdout.read()
-        process.stdout.close()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        errors.seek(0)
-        text = errors.read().decode()
-        errors.close()
-        self.assertEqual(process.returncode, 1, text)
-        self.assertEqual(output, b"")
+        read_end, write_end = os.pipe()
+        with open(read_end) as usage, open(write_end, "w") as for_child:
+            run = subprocess.run([sys.executable, "-S", "-c", MEASURE, str(write_end), BINARY, command, folder, *flags],
+                                 stdin=subprocess.DEVNULL, capture_output=True, pass_fds=[write_end])
+            for_child.close()
+            code, cpu_s, peak_kib = usage.read().split()
+        text = run.stderr.decode()
+        self.assertEqual(int(code), 1, text)
+        self.assertEqual(run.stdout, b"")
         self.assertEqual(len(text.splitlines()), 1, text)
         for word in words:
             self.assertIn(word, text)
-        self.assertLess(usage.ru_utime + usage.ru_stime, CPU_S)
-        self.assertLess(usage.ru_maxrss * 1024, RSS_BYTES)
+        self.assertLess(float(cpu_s), CPU_S)
+        self.assertLess(int(peak_kib) * 1024, RSS_BYTES)
         return text
 
     def test_a_directory_that_is_none(self):
@@ -162,6 +213,22 @@ class BadModelTest(unittest.TestCase):
                 change(folder)
                 line = self.refuse("serve", folder, words)
                 self.assertEqual(self.refuse("inspect", folder, words), line)
+
+    def test_flipped_bits_of_any_file_are_refused_in_one_line_or_served(self):
+        random = np.random.default_rng(18)
+        folder = self.parent / "flipped"
+        shutil.copytree(tiny_model.directory(), folder)
+        for path in sorted(folder.iterdir()):
+            good = path.read_bytes()
+            for bit in random.integers(0, 8 * min(len(good), 20_000), 15):  # of the weights, the header
+                bytes_ = bytearray(good)
+                bytes_[bit // 8] ^= 1 << bit % 8
+                path.write_bytes(bytes_)
+                done = subprocess.run([BINARY, "inspect", folder], capture_output=True, timeout=30)
+                with self.subTest(path.name, bit=bit):
+                    self.assertIn(done.returncode, (0, 1), done.stderr)
+                    self.assertEqual(len(done.stderr.decode().splitlines()), done.returncode, done.stderr)
+            path.write_bytes(good)
 
     def test_a_sharded_model_is_served_like_the_whole(self):
         folder = self.parent / "sharded"

@@ -44,10 +44,12 @@ void ExpectRefused(const Refusal& refusal, const std::string& family) {
 
 const std::vector<Refusal> kRefusals = {
     {{{"model_type", ""}}, "config.json: model_type is missing"},
-    {{{"model_type", "\"gpt2\""}}, "config.json: model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, motif"},
+    {{{"model_type", "\"gpt2\""}},
+     "config.json: model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, "
+     "motif"},
     {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
-     "config.json: model_type is \"custom\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, motif (code inside a checkpoint, "
-     "auto_map, is never run)"},
+     "config.json: model_type is \"custom\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, "
+     "motif (code inside a checkpoint, auto_map, is never run)"},
     {{{"model_type", "7"}}, "config.json: model_type is 7, expected a string"},
     {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
      "config.json: architectures is [\"DiffLlamaForTokenClassification\"], expected DiffLlamaForCausalLM"},
@@ -147,6 +149,13 @@ TEST(ModelConfigTest, GenerationConfigIsCheckedToo) {
     ASSERT_FALSE(config.ok()) << line;
     EXPECT_EQ(config.status().message(), line);
   }
+}
+
+TEST(ModelConfigTest, AGenerationConfigThatIsALinkToNothingIsRefused) {
+  TemporaryDirectory directory;
+  WriteFile(directory.path() / "config.json", TinyConfigJson({}));
+  std::filesystem::create_symlink("nowhere", directory.path() / "generation_config.json");
+  EXPECT_FALSE(LoadModelConfig(directory.path().string()).ok());
 }
 
 TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {

@@ -78,8 +78,8 @@ TEST_F(ModelTest, BiasesThatTheConfigDoesNotSpeakOfAreRefused) {
   std::vector<FileTensor> tensors = TinyTensors({});
   tensors.push_back({"model.layers.0.self_attn.q_proj.bias", "F32", {32}, std::string(128, '\0')});
   checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
-  EXPECT_EQ(Refusal(checkpoint), "tensor model.layers.0.self_attn.q_proj.bias is in the checkpoint, but config.json says that "
-                                 "there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
+  EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor model.layers.0.self_attn.q_proj.bias is there, but config.json says "
+                                 "that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
 }
 
 TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
+
+#include <chrono>
 #include <random>
 
 #include "models/checkpoint.h"
+#include "models/config_reader.h"
 #include "tests/testing/checkpoint_writer.h"
 
 namespace diffserve {
@@ -71,7 +74,7 @@ TEST(SafetensorsHeaderTest, BadHeadersAreRefusedByOneLine) {
       {"{\"abc\\", "f: a string does not end (header byte 6)"},
       {"{\"__metadata__\":{\"a\":1}}", "f: expected '\"' (header byte 21)"},
       {"{\"__metadata__\":{},\"__metadata__\":{}}", "f: __metadata__ occurs twice (header byte 34)"},
-      {"{" + Tensor("a", "1", 0, 4) + "," + Tensor("a", "1", 4, 8) + "}", "f: tensor a occurs twice (header byte 58)"},
+      {"{" + Tensor("a", "1", 0, 4) + "," + Tensor("a", "1", 4, 8) + "}", "f: tensor a occurs twice (header byte 55)"},
       {"{" + Tensor("a", "1", 0, 4) + ",}", "f: expected '\"' (header byte 54)"},
       {"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}",
        "f: tensor a has dtype F33, which the format does not know (header byte 53)"},
@@ -214,7 +217,7 @@ TEST_F(CheckpointTest, TheIndexCannotLeaveTheDirectory) {
 
 TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   WriteShard("a.safetensors", "x");
-  WriteShard("b.safetensors", "x");
+  WriteShard("b.safetensors", "y");
   EXPECT_EQ(OpenError(), directory_.path().string() + ": holds neither model.safetensors nor model.safetensors.index.json");
   Write(kIndex, "{}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map is missing, expected an object of tensor names and file names");
@@ -228,8 +231,17 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   EXPECT_EQ(OpenError(), Path("none.safetensors") + ": cannot be opened: No such file or directory");
   WriteIndex("{\"x\": \"a.safetensors\", \"y\": \"a.safetensors\"}");
   EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor y is missing, but " + Path(kIndex) + " says it is there");
-  WriteIndex("{\"x\": \"a.safetensors\", \"y\": \"b.safetensors\"}");
-  EXPECT_EQ(OpenError(), Path("b.safetensors") + ": tensor x is also in " + Path("a.safetensors"));
+  WriteIndex("{\"x\": \"b.safetensors\"}");
+  EXPECT_EQ(OpenError(), Path("b.safetensors") + ": tensor x is missing, but " + Path(kIndex) + " says it is there");
+  Write("c.safetensors", SafetensorsBytes({{"x", "F32", {0}, ""}, {"z", "F32", {0}, ""}}));
+  WriteIndex("{\"x\": \"a.safetensors\", \"z\": \"c.safetensors\"}");
+  EXPECT_EQ(OpenError(), Path("c.safetensors") + ": tensor x is also in " + Path("a.safetensors"));
+  // What stands in a file must not break the line, nor colour the terminal.
+  WriteIndex("{\"a\\nb\\u0085\\u001b[31m\": \"a.safetensors\"}");
+  EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor a?b???[31m is missing, but " + Path(kIndex) + " says it is there");
+  WriteIndex("{\"a\\nb\": \"/\"}");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.a?b is \"/\", " +
+                             "expected a plain file name: shards must lie in the model directory");
   WriteIndex("{\"x\": \"a.safetensors\", \"x\": \"b.safetensors\"}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": the key \"x\" occurs twice in one object");
 }
@@ -261,6 +273,35 @@ TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsAnError) {
   ASSERT_TRUE(opened.ok());
   std::filesystem::resize_file(Path("model.safetensors"), 20);
   EXPECT_EQ((*opened)->Get("x", {2}).status().message(), Path("model.safetensors") + ": became shorter while it was read");
+}
+
+TEST_F(CheckpointTest, AFileThatIsWrittenToWhileItIsReadIsAnError) {
+  WriteShard("model.safetensors", "x");
+  auto opened = Checkpoint::Open(directory_.path().string());
+  ASSERT_TRUE(opened.ok());
+  std::filesystem::last_write_time(Path("model.safetensors"), std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ((*opened)->Get("x", {2}).status().message(), Path("model.safetensors") + ": was changed while it was read");
+}
+
+TEST_F(CheckpointTest, AFileThatIsReplacedWhileItIsReadIsReadAsItWas) {
+  WriteShard("model.safetensors", "x");
+  auto opened = Checkpoint::Open(directory_.path().string());
+  ASSERT_TRUE(opened.ok());
+  WriteShard("new", "y");
+  std::filesystem::rename(Path("new"), Path("model.safetensors"));
+  const Result<TensorView> x = (*opened)->Get("x", {2});
+  ASSERT_TRUE(x.ok()) << x.status().message();
+  EXPECT_EQ(x->At(1), 2.0f);
+}
+
+TEST_F(CheckpointTest, AListOfObjectsIsReadInTimeInProportionToIt) {
+  std::string json = "{\"weight_map\": {}, \"metadata\": [{}";
+  for (int i = 0; i < ConfigReader::kMaxValues - 10; ++i) json += ",{}";
+  Write(kIndex, json + "]}");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map names 0 files, expected 1..4096");
+  for (int i = 0; i < 10; ++i) json += ",{}";
+  Write(kIndex, json + "]}");
+  EXPECT_EQ(OpenError(), Path(kIndex) + ": has more than 131072 values");
 }
 
 TEST_F(CheckpointTest, HalvesAreConverted) {

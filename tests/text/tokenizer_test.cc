@@ -173,6 +173,8 @@ TEST(TokenizerTest, RefusesABrokenConfig) {
   dir.Write("tokenizer.json", ReadTextFile(TextDataDir() + "/byte_bpe/tokenizer.json"));
   dir.Write("tokenizer_config.json", "[1]");
   EXPECT_EQ(LoadError(dir), dir.path() + "/tokenizer_config.json: not a JSON object");
+  dir.Write("tokenizer_config.json", "");
+  EXPECT_EQ(LoadError(dir), dir.path() + "/tokenizer_config.json: is empty");
 }
 
 TEST(TokenizerTest, AMutatedFileIsRefusedOrLoadsAndNeverCrashes) {
