@@ -9,8 +9,7 @@ namespace diffserve {
 namespace {
 
 constexpr double kMaxInt = std::numeric_limits<int>::max();
-constexpr unsigned kRunning = kServe | kLogits | kGenerate | kBench;
-constexpr std::string_view kCommandNames[] = {"serve", "logits", "generate", "bench", "inspect"};
+constexpr std::string_view kCommandNames[] = {"serve", "logits", "generate", "bench", "inspect", "convert"};
 
 std::optional<DType> DTypeOf(std::string_view name) {
   if (name == NameOf(DType::kFloat32)) return DType::kFloat32;
@@ -33,7 +32,7 @@ std::vector<FlagSpec> ModelFlags() {
   return {
       {group, "--device", "NAME", kAllCommands, &Options::device, "where to run", 0, 0, {"auto", "cpu"}, {"cuda"},
        "this build has no CUDA backend"},
-      {group, "--dtype", "TYPE", kAllCommands, &SetDType, "activations and weights; auto: as the checkpoint", 0, 0,
+      {group, "--dtype", "TYPE", kAllCommands | kConvert, &SetDType, "activations and weights; auto: as the checkpoint", 0, 0,
        {"auto", "float32", "bfloat16"}, {}, {}, "auto"},
       {group, "--quantization", "KIND", kAllCommands, &Options::quantization, "weights, made at load", 0, 0, {"none"},
        {"int8", "int4"}, "this build does not quantise weights"},
@@ -45,7 +44,7 @@ std::vector<FlagSpec> ModelFlags() {
        {"auto", "dummy"}, {}, {}, "auto"},
       {group, "--cpu-isa", "LEVEL", kAllCommands, &Options::cpu_isa, "auto: the best level that the machine has", 0, 0,
        {"auto", "avx2", "avx512", "avx512_bf16"}},
-      {group, "--threads", "N", kAllCommands, &Options::threads,
+      {group, "--threads", "N", kAllCommands | kConvert, &Options::threads,
        "0: one for each CPU of the affinity mask and cgroup quota", 0, 1024},
       {group, "--seed", "N", kAllCommands, &Options::seed, "of sampling and of dummy weights"},
   };
@@ -58,7 +57,7 @@ std::vector<FlagSpec> EngineFlags() {
        "tokens of prompt and output together; 0: from config.json", 0, 1 << 24},
       {group, "--max-num-seqs", "N", kServe | kGenerate | kBench | kInspect, &Options::max_num_seqs, "sequences running at once",
        1, 4096},
-      {group, "--max-num-batched-tokens", "N", kRunning, &Options::max_num_batched_tokens, "rows a step", 16, 1 << 20},
+      {group, "--max-num-batched-tokens", "N", kAllCommands, &Options::max_num_batched_tokens, "rows a step", 16, 1 << 20},
       {group, "--kv-cache-memory", "SIZE", kAllCommands, &Options::kv_cache_memory,
        "KV pages: bytes with suffix (2G, 512MiB) or a share of what is free (0.3)", 0, 0, {}, {}, {},
        "what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is free"},
@@ -85,8 +84,8 @@ std::vector<FlagSpec> ServerFlags() {
       {group, "--strict", "", kServe, &Options::strict, "refuse unknown request fields"},
       {group, "--drain-timeout", "SECONDS", kServe, &Options::drain_timeout_s, "how long running requests may take after SIGTERM",
        0, 3600},
-      {group, "--log-level", "LEVEL", kAllCommands, &SetLogLevelOption, "on stderr", 0, 0, {"debug", "info", "warning", "error"},
-       {}, {}, "info"},
+      {group, "--log-level", "LEVEL", kAllCommands | kConvert, &SetLogLevelOption, "on stderr", 0, 0,
+       {"debug", "info", "warning", "error"}, {}, {}, "info"},
   };
 }
 
@@ -117,6 +116,18 @@ std::vector<FlagSpec> PromptFlags() {
       {group, "--batch", "N,N", kBench, &Options::bench_batch, "sequences decoded together", 1, 4096},
       {group, "--repeat", "N", kBench, &Options::repeat, "samples of each figure", 1, 1000},
   };
+}
+
+std::vector<FlagSpec> ConvertFlags() {
+  return {
+      {"Output of convert", "--max-shard-size", "SIZE", kConvert, &Options::max_shard_size,
+       "bytes of tensors in a file at most, with suffix (5G, 512MiB); a larger tensor has a file of its own"},
+  };
+}
+
+bool IsGoodSize(const FlagSpec& flag, std::string_view value) {
+  const Result<MemorySize> size = ParseMemorySize(value);
+  return size.ok() && (size->share == 0 || flag.name != "--max-shard-size");
 }
 
 Status BadValue(const FlagSpec& flag, std::string_view value) {
@@ -184,7 +195,8 @@ bool Store(const FlagSpec&, std::string_view value, uint64_t& out) {
 }
 
 bool Store(const FlagSpec& flag, std::string_view value, std::string& out) {
-  if (value.empty() || (flag.name == "--kv-cache-memory" && !ParseMemorySize(value).ok())) return false;
+  const bool is_size = flag.name == "--kv-cache-memory" || flag.name == "--max-shard-size";
+  if (value.empty() || (is_size && !IsGoodSize(flag, value))) return false;
   out = value;
   return true;
 }
@@ -208,7 +220,7 @@ bool Store(const FlagSpec& flag, std::string_view value, std::vector<int>& out) 
 std::span<const FlagSpec> FlagTable() {
   static const std::vector<FlagSpec> table = [] {
     std::vector<FlagSpec> all;
-    for (const auto& part : {ModelFlags(), EngineFlags(), ServerFlags(), PromptFlags()}) {
+    for (const auto& part : {ModelFlags(), EngineFlags(), ServerFlags(), PromptFlags(), ConvertFlags()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -260,6 +272,7 @@ std::string AllowedText(const FlagSpec& flag) {
   if (std::holds_alternative<uint64_t Options::*>(flag.target)) return "0..18446744073709551615";
   if (std::holds_alternative<std::vector<int> Options::*>(flag.target)) return "numbers " + range + " separated by commas";
   if (std::holds_alternative<std::string Options::*>(flag.target)) {
+    if (flag.name == "--max-shard-size") return "bytes with suffix (5G, 512MiB)";
     const bool is_size = flag.name == "--kv-cache-memory";
     return is_size ? "bytes with suffix (2G, 512MiB) or a share of what is free (0.3)" : "text, not empty";
   }

@@ -11,8 +11,8 @@
 
 namespace diffserve {
 
-// Commands that a flag applies to, as bits.
-enum CommandBit : unsigned { kServe = 1, kLogits = 2, kGenerate = 4, kBench = 8, kInspect = 16, kAllCommands = 31 };
+// Commands that a flag applies to, as bits. kAllCommands: those that run a model or tell how they would, which convert does not.
+enum CommandBit : unsigned { kServe = 1, kLogits = 2, kGenerate = 4, kBench = 8, kInspect = 16, kAllCommands = 31, kConvert = 32 };
 
 struct FlagSpec {
   // Where the value goes. A setter gets a value that was found among `allowed`.

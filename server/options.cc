@@ -71,11 +71,16 @@ class ArgumentReader {
       const std::string& arg = args_[next_++];
       if (!arg.starts_with("--")) {
         if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, 0, args_[0]);
-        if (!model_dir.empty()) {
-          return InvalidArgument("found \"" + arg + "\" after MODEL_DIR \"" + model_dir + "\"; allowed: one MODEL_DIR",
+        if (model_dir.empty()) {
+          model_dir = arg;
+        } else if (command_ == kConvert && new_dir.empty()) {
+          new_dir = arg;
+        } else {
+          const std::string before = new_dir.empty() ? "MODEL_DIR \"" + model_dir : "NEW_DIR \"" + new_dir;
+          return InvalidArgument("found \"" + arg + "\" after " + before + "\"; allowed: one " +
+                                     (new_dir.empty() ? "MODEL_DIR" : "MODEL_DIR and one NEW_DIR"),
                                  "MODEL_DIR");
         }
-        model_dir = arg;
       } else {
         DS_RETURN_IF_ERROR(ReadFlag(arg));
       }
@@ -84,7 +89,7 @@ class ArgumentReader {
   }
 
   std::vector<Assignment> assignments;
-  std::string model_dir, config_file;
+  std::string model_dir, new_dir, config_file;
   bool help = false, version = false;
 
  private:
@@ -179,6 +184,8 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
 Status CheckTogether(const Options& options) {
   if (options.model_dir.empty())
     return InvalidArgument("MODEL_DIR is missing: diffserve " + options.command + " MODEL_DIR", "MODEL_DIR");
+  if (options.command == "convert" && options.new_dir.empty())
+    return InvalidArgument("NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR", "NEW_DIR");
   const int prompts = !options.prompt.empty() + !options.tokens.empty() + !options.tokens_file.empty();
   if (options.command == "generate" && prompts != 1) {
     return InvalidArgument(
@@ -215,6 +222,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
   DS_RETURN_IF_ERROR(reader.Read());
   if (reader.help || reader.version) return options.command = reader.help ? "help" : "version", options;
   options.model_dir = reader.model_dir;
+  options.new_dir = reader.new_dir;
   if (!reader.config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
   for (const Assignment& assignment : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
@@ -283,7 +291,9 @@ std::string HelpText() {
          "  diffserve logits MODEL_DIR    logits of a prompt to a .npy file (--tokens or --tokens-file, --output)\n"
          "  diffserve generate MODEL_DIR  one continuation, streamed (--prompt, --tokens or --tokens-file)\n"
          "  diffserve bench MODEL_DIR     prefill and decode speed beside the machine's own limits\n"
-         "  diffserve inspect MODEL_DIR   family, shapes, parameters, memory; refuses what serve refuses\n\n"
+         "  diffserve inspect MODEL_DIR   family, shapes, parameters, memory; refuses what serve refuses\n"
+         "  diffserve convert MODEL_DIR NEW_DIR\n"
+         "                                a clean copy of a checkpoint or of a unilm state dict, checked by loading it\n\n"
          "  --help, --version\n"
          "  --config FILE                 JSON object with the flags' names; flags on the command line win\n"
          "  A switch can be turned off with --no-NAME. Exit codes: 0 done, 1 cannot be served or run, 2 wrong usage.\n";
@@ -297,7 +307,10 @@ std::string HelpText() {
     if (!IsSwitch(flag) && !free_text) out << "; " << AllowedText(flag);
     const std::string fallback = DefaultText(flag);
     if (!fallback.empty()) out << " (default " << fallback << ")";
-    out << " [" << (flag.commands == kAllCommands ? "all" : CommandsText(flag.commands)) << "]\n";
+    out << " [" << (flag.commands == kAllCommands              ? "all but convert"
+                    : flag.commands == (kAllCommands | kConvert) ? "all"
+                                                                 : CommandsText(flag.commands))
+        << "]\n";
   }
   return out.str();
 }

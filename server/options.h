@@ -15,7 +15,7 @@
 namespace diffserve {
 
 struct Options {
-  std::string command;  // serve, logits, generate, bench, inspect; or help, version
+  std::string command;  // serve, logits, generate, bench, inspect, convert; or help, version
   std::string model_dir;
 
   // Model and device.
@@ -65,6 +65,10 @@ struct Options {
   std::vector<int> bench_prompt = {512, 2048}, bench_depth = {0, 4096}, bench_batch = {1, 4, 16};
   int bench_generate = 128;
   int repeat = 5;
+
+  // convert.
+  std::string new_dir;
+  std::string max_shard_size = "5G";
 };
 
 // Error: kInvalidArgument naming the flag, the value found and what is allowed (exit code 2). `--help` and `--version` set

@@ -8,6 +8,7 @@ Status RunCommand(const Options& options) {
   if (options.command == "generate") return RunGenerate(options);
   if (options.command == "bench") return RunBench(options);
   if (options.command == "inspect") return RunInspect(options);
+  if (options.command == "convert") return RunConvert(options);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 

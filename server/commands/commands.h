@@ -16,5 +16,6 @@ Status RunLogits(const Options& options);
 Status RunGenerate(const Options& options);
 Status RunBench(const Options& options);
 Status RunInspect(const Options& options);
+Status RunConvert(const Options& options);
 
 }  // namespace diffserve

@@ -13,7 +13,7 @@ from server_process import BINARY, ServerProcess
 from tiny_model import BOS_ID, EOS_ID, VOCAB_SIZE, encode
 
 PROMPT = [BOS_ID, *encode("a prompt of some length for the logits")]
-COMMANDS = ("serve", "logits", "generate", "bench", "inspect")
+COMMANDS = ("serve", "logits", "generate", "bench", "inspect", "convert")
 
 
 def run(*arguments, timeout_s=60) -> subprocess.CompletedProcess:

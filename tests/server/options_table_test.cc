@@ -17,6 +17,7 @@ using ::testing::HasSubstr;
 // The least that a command must be given beside the flag under test.
 std::vector<std::string> Arguments(std::string_view command, std::string_view flag) {
   std::vector<std::string> args = {std::string(command), "DIR"};
+  if (command == "convert") args.push_back("NEW");
   const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
   if ((command == "logits" || command == "generate") && !is_prompt) args.insert(args.end(), {"--tokens", "1"});
   if (command == "logits" && flag != "--output") args.insert(args.end(), {"--output", "x.npy"});
@@ -44,6 +45,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (!flag.allowed.empty()) return {flag.allowed.begin(), flag.allowed.end()};
   if (IsSwitch(flag)) return {"true", "false"};
   if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
+  if (flag.name == "--max-shard-size") return {"2G", "512MiB", "0.5K"};
   if (IsText(flag)) return {"anything"};
   if (IsSeed(flag)) return {"0", "18446744073709551615"};
   return {Number(flag, flag.min), Number(flag, flag.max)};
@@ -52,6 +54,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
 std::vector<std::string> BadValues(const FlagSpec& flag) {
   if (!flag.allowed.empty() || IsSwitch(flag)) return {"nonsense", ""};
   if (flag.name == "--kv-cache-memory") return {"2X", "-1", "", "G"};
+  if (flag.name == "--max-shard-size") return {"2X", "-1G", "", "G", "0.3", "1"};
   if (IsText(flag)) return {""};
   if (IsSeed(flag)) return {"-1", "18446744073709551616", "x"};
   return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan", "99999999999999999999999"};
@@ -202,6 +205,10 @@ TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
       {{"sevre", "DIR"}, "\"sevre\" is not a command, allowed: serve, logits, generate, bench, inspect"},
       {{"serve"}, "MODEL_DIR is missing"},
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
+      {{"convert"}, "MODEL_DIR is missing"},
+      {{"convert", "A"}, "NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR"},
+      {{"convert", "A", "B", "C"}, "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR and one NEW_DIR"},
+      {{"convert", "A", "B", "--port", "1"}, "--port does not apply to convert"},
       {{"serve", "DIR", "--prot", "1"}, "--prot is not a flag"},
       {{"serve", "DIR", "-p", "1"}, "-p is not a flag"},
       {{"generate", "DIR"}, "exactly one of --prompt, --tokens, --tokens-file"},

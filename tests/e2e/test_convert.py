@@ -1,0 +1,139 @@
+"""diffserve convert: what it prints, its exit codes, and that nothing is left behind when it fails or is interrupted."""
+
+import json
+import resource
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import tiny_model
+from server_process import BINARY, eventually
+
+UNILM = {
+    "model_type": "diff_transformer", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64, "torch_dtype": "float32",
+}
+
+
+def run(*arguments, **how) -> subprocess.CompletedProcess:
+    return subprocess.run([BINARY, "convert", *map(str, arguments)], capture_output=True, text=True, timeout=120, **how)
+
+
+def state_dict() -> dict[str, np.ndarray]:
+    """As unilm's modules name their tensors, with fused projections."""
+    rng = np.random.default_rng(1)
+    width, inner, vocab = (UNILM[key] for key in ("hidden_size", "intermediate_size", "vocab_size"))
+
+    def random(*shape):
+        return (rng.standard_normal(shape) / 6).astype(np.float32)
+
+    tensors = {"tok_embeddings.weight": random(vocab, width), "norm.weight": random(width), "output.weight": random(vocab, width)}
+    for layer in range(UNILM["num_hidden_layers"]):
+        at = f"layers.{layer}."
+        tensors |= {at + "attn.qkv_proj.weight": random(32 + 16 + 16, width), at + "attn.out_proj.weight": random(width, 32),
+                    at + "attn.subln.weight": random(16), at + "attention_norm.weight": random(width),
+                    at + "ffn_norm.weight": random(width), at + "feed_forward.w13.weight": random(2 * inner, width),
+                    at + "feed_forward.w2.weight": random(width, inner)}
+        tensors |= {at + f"attn.lambda_{name}": random(8) for name in ("q1", "k1", "q2", "k2")}
+    return tensors
+
+
+class ConvertTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def names(self, folder: Path) -> list[str]:
+        return sorted(path.name for path in folder.iterdir())
+
+    def logits(self, model: Path) -> np.ndarray:
+        output = self.folder / "logits.npy"
+        command = [BINARY, "logits", model, "--tokens", "1,2,3,5,8,13", "--output", output]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        logits = np.load(output)
+        output.unlink()
+        return logits
+
+    def test_a_directory_of_transformers_is_copied_clean_and_served_the_same(self):
+        source, result = tiny_model.write(self.folder / "source"), self.folder / "result"
+        (source / "modeling.py").write_text("raise SystemExit")
+        done = run(source, result)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.names(result),
+                         ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+        for words in ("family diffllama", "in 1 file", "left behind    modeling.py", "checked by loading"):
+            self.assertIn(words, done.stdout)
+        self.assertLess(len(done.stdout.splitlines()), 8)
+        np.testing.assert_array_equal(self.logits(result), self.logits(source))
+        self.assertEqual(result.stat().st_mode & 0o777, source.stat().st_mode & 0o777)
+
+    def test_a_state_dict_of_unilm_becomes_a_model_in_bfloat16_shards(self):
+        source, result = self.folder / "source", self.folder / "result"
+        source.mkdir()
+        (source / "config.json").write_text(json.dumps(UNILM))
+        (source / "state.safetensors").write_bytes(tiny_model.safetensors_bytes(state_dict()))
+        done = run(source, result, "--dtype", "bfloat16", "--max-shard-size", "10K")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("4 fused", done.stdout)
+        index = json.loads((result / "model.safetensors.index.json").read_text())
+        self.assertIn("model.layers.1.self_attn.k_proj.weight", index["weight_map"])
+        shards = set(index["weight_map"].values())
+        self.assertEqual(set(self.names(result)), shards | {"config.json", "model.safetensors.index.json"})
+        self.assertGreater(len(shards), 2)
+        self.assertEqual(json.loads((result / "config.json").read_text()), UNILM | {"torch_dtype": "bfloat16"})
+        self.assertTrue(np.isfinite(self.logits(result)).all())
+
+    def test_wrong_usage_is_exit_code_2(self):
+        source = tiny_model.directory()
+        result = self.folder / "result"
+        for arguments, word in (((), "MODEL_DIR"), ((source,), "NEW_DIR"), ((source, result, "more"), "more"),
+                                ((source, result, "--dtype", "float16"), "float32, bfloat16"),
+                                ((source, result, "--max-shard-size", "0.5"), "--max-shard-size"),
+                                ((source, result, "--port", "1"), "--port")):
+            with self.subTest(arguments=arguments):
+                refused = run(*arguments)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+                self.assertIn(word, refused.stderr)
+        self.assertEqual(self.names(self.folder), [])
+
+    def test_a_failure_is_exit_code_1_one_line_and_nothing_left_behind(self):
+        source, result = tiny_model.write(self.folder / "source"), self.folder / "result"
+        before = self.names(self.folder)
+        (source / "model.pth").write_bytes(b"pickle")
+
+        def limit_file_size():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        for arguments, how, words in (
+            ((source / "model.pth", result), {}, "a pickle is never opened"),
+            ((source, source), {}, "is not empty"),
+            ((source, self.folder / "a" / "b"), {}, "is not a directory"),
+            ((source, result), {"preexec_fn": limit_file_size}, "result/model.safetensors: cannot be written: File too large"),
+        ):
+            with self.subTest(words):
+                refused = run(*arguments, **how)
+                self.assertEqual((refused.returncode, refused.stdout), (1, ""), refused.stderr)
+                self.assertIn(words, refused.stderr)
+                self.assertEqual(len(refused.stderr.splitlines()), 1)
+                self.assertEqual(self.names(self.folder), before)
+
+    def test_a_signal_ends_it_and_leaves_nothing(self):
+        config = tiny_model.CONFIG | {"vocab_size": 100_000}
+        source, result = tiny_model.write(self.folder / "source", config), self.folder / "result"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([BINARY, "convert", source, result], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            eventually(lambda: len(self.names(self.folder)) > 1 or process.poll() is not None, "it writes or has ended")
+            process.send_signal(number)
+            _, error = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, error.decode()),
+                             (1, f"diffserve: {result}: interrupted, and nothing was written\n"))
+            self.assertEqual(self.names(self.folder), ["source"])
+
+
+if __name__ == "__main__":
+    unittest.main()
