@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve
-#   deploy/install_deps.sh --test   and what the tests use: promtool, and a Python virtual environment in .venv
+#   deploy/install_deps.sh --test   and what the tests use: promtool and Prometheus, and a Python virtual environment in .venv
+#   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime libraries
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,13 +12,13 @@ packages=(
   nlohmann-json3-dev prometheus-cpp-dev libboost1.81-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 with_tests=false
-if [ "${1:-}" = --test ]; then
-  with_tests=true
-  packages+=(python3 python3-venv prometheus)
-elif [ $# -gt 0 ]; then
-  echo "usage: deploy/install_deps.sh [--test]" >&2
-  exit 2
-fi
+for option in "$@"; do
+  case "$option" in
+    --test) with_tests=true; packages+=(python3 python3-venv prometheus) ;;
+    --fuzz) packages+=(libclang-rt-19-dev) ;;
+    *) echo "usage: deploy/install_deps.sh [--test] [--fuzz]" >&2; exit 2 ;;
+  esac
+done
 
 # A Rust toolchain of the machine's own will do if it is new enough for the crates in engine/text/ffi.
 minimum_rust=1.85

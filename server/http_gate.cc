@@ -181,6 +181,11 @@ bool ParserDisagrees(const HeadParts& head, const HttpLimits& limits) {
   return count != head.fields.size();
 }
 
+// Counted on the line and not on the target, so that a line cut anywhere is refused or served alike.
+bool IsRequestLineTooLong(std::string_view raw, const HttpLimits& limits) {
+  return std::min(raw.find('\r'), raw.size()) > limits.max_target_bytes + kMethodAndVersionBytes;
+}
+
 struct RawRule {
   int status;
   const char* reason;
@@ -275,11 +280,8 @@ bool KeepAlive(const HeadParts& parts) {
 }  // namespace
 
 std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLimits& limits) {
-  constexpr HttpRefusal kTargetTooLong{414, "the request target is too long"};
-  if (raw.size() > limits.max_head_bytes) {
-    return raw.find('\r') > limits.max_target_bytes + kMethodAndVersionBytes ? kTargetTooLong
-                                                                             : HttpRefusal{431, "the head is too large"};
-  }
+  if (IsRequestLineTooLong(raw, limits)) return HttpRefusal{414, "the request line is too long"};
+  if (raw.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
   for (const RawRule& rule : kRawRules) {
     if (rule.broken(raw)) return HttpRefusal{rule.status, rule.reason};
   }
@@ -308,9 +310,7 @@ std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin
   // A LF in front can only be the second half of a checked line end.
   if (HasBareLineEnd(unchecked.front() == '\n' ? unchecked.substr(1) : unchecked)) return HttpRefusal{400, kRawRules[0].reason};
   if (HasControl(unchecked)) return HttpRefusal{400, kRawRules[1].reason};
-  if (bytes.size() > limits.max_target_bytes + kMethodAndVersionBytes && bytes.find('\n') == std::string_view::npos) {
-    return HttpRefusal{414, "the request target is too long"};
-  }
+  if (IsRequestLineTooLong(bytes, limits)) return HttpRefusal{414, "the request line is too long"};
   if (bytes.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
   return std::nullopt;
 }

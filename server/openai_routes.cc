@@ -78,7 +78,7 @@ bool IsJsonType(std::string_view content_type) {
 struct Call {
   HttpRequest request;
   std::string request_id;
-  std::string route;  // as in the table, for the log
+  std::string route;  // as in the table, for the log and the counters
   Clock::time_point begin;
   std::function<void()> wake;
 };
@@ -112,6 +112,9 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Metrics(Call& call);
 
   HttpAnswer Dispatch(Call& call);
+  void Count(std::string_view route, int status) const {
+    if (options.on_reply) options.on_reply(route, status);
+  }
   // Small bodies are parsed at once, large ones on a text thread.
   template <typename Parsed>
   HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
@@ -319,9 +322,6 @@ HttpAnswer OpenAiRoutes::Impl::Metrics(Call&) {
 
 HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
   const HttpHead& head = call.request.head;
-  if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
-    return ErrorWith(421, "only loopback host names are served; use 127.0.0.1 or localhost, or start the server with API keys");
-  }
   const auto matches = [&head](const Route& route) {
     const std::string_view path = route.info.path;
     if (path.back() != '/') return head.path == path;
@@ -329,11 +329,14 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
   };
   const auto routes = Table();
   const auto found = std::find_if(routes.begin(), routes.end(), matches);
+  if (found != routes.end()) call.route = found->info.path;
+  if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
+    return ErrorWith(421, "only loopback host names are served; use 127.0.0.1 or localhost, or start the server with API keys");
+  }
   if ((found == routes.end() || found->info.needs_key) && !Authorised(head)) {
     return Error(Status(StatusCode::kUnauthenticated, "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
   }
   if (found == routes.end()) return Error(Status(StatusCode::kNotFound, "there is no such path"));
-  call.route = found->info.path;
   if (head.method != found->info.method) {
     HttpReply reply = ErrorWith(405, "this path takes another method");
     reply.fields.emplace_back("Allow", std::string(found->info.method));
@@ -352,36 +355,54 @@ OpenAiRoutes::~OpenAiRoutes() = default;
 
 namespace {
 
-// Adds the request's id to the reply of an exchange when it comes.
-class IdentifiedExchange : public HttpExchange {
+// Adds the request's id to the reply of an exchange when it comes, and counts it once.
+class AccountedExchange : public HttpExchange {
  public:
-  IdentifiedExchange(std::unique_ptr<HttpExchange> inner, std::string request_id)
-      : inner_(std::move(inner)), request_id_(std::move(request_id)) {}
+  using Count = std::function<void(int status)>;
+  AccountedExchange(std::unique_ptr<HttpExchange> inner, std::string request_id, Count count)
+      : inner_(std::move(inner)), request_id_(std::move(request_id)), count_(std::move(count)) {}
+  ~AccountedExchange() override { CountOnce(); }
+
   std::optional<HttpReply> Reply() override {
     std::optional<HttpReply> reply = inner_->Reply();
-    if (reply) reply->fields.emplace_back("X-Request-Id", request_id_);
+    if (!reply) return reply;
+    reply->fields.emplace_back("X-Request-Id", request_id_);
+    status_ = reply->status;
+    if (!reply->streams) CountOnce();
     return reply;
   }
-  bool Frames(std::string* bytes) override { return inner_->Frames(bytes); }
+  bool Frames(std::string* bytes) override {
+    const bool last = inner_->Frames(bytes);
+    if (last) CountOnce();
+    return last;
+  }
 
  private:
+  void CountOnce() {
+    if (const Count count = std::exchange(count_, nullptr)) count(status_);
+  }
+
   const std::unique_ptr<HttpExchange> inner_;
   const std::string request_id_;
+  Count count_;
+  int status_ = WireStatusOf(StatusCode::kCancelled).http;  // until there is a reply
 };
 
 }  // namespace
 
 HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
-  Call call{std::move(request), {}, "-", Clock::now(), std::move(wake)};
+  Call call{std::move(request), {}, std::string(kNoRoute), Clock::now(), std::move(wake)};
   call.request_id = RequestIdOf(call.request.head.Field("x-request-id"));
   HttpAnswer answer = impl_->Dispatch(call);
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
-    return std::make_unique<IdentifiedExchange>(std::move(*exchange), call.request_id);
+    auto count = [impl = impl_, route = call.route](int status) { impl->Count(route, status); };
+    return std::make_unique<AccountedExchange>(std::move(*exchange), call.request_id, std::move(count));
   }
   HttpReply& reply = std::get<HttpReply>(answer);
   reply.fields.emplace_back("X-Request-Id", call.request_id);
   Log(reply.status < 400 ? LogLevel::kDebug : LogLevel::kInfo, "http_request",
       {{"route", call.route}, {"status", std::to_string(reply.status)}, {"request_id", call.request_id}});
+  impl_->Count(call.route, reply.status);
   return answer;
 }
 
@@ -389,6 +410,7 @@ HttpReply OpenAiRoutes::Refuse(int status, std::string_view reason) const {
   Log(LogLevel::kInfo, "http_refused", {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
   HttpReply reply = impl_->ErrorWith(status, reason);
   reply.close = true;
+  impl_->Count(kNoRoute, reply.status);
   return reply;
 }
 

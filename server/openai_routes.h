@@ -25,10 +25,16 @@ struct OpenAiRoutesOptions {
   bool loopback_hosts_only = false;
   int retry_after_s = 1;    // of 429 and 503
   std::function<std::string()> metrics_text;  // Prometheus text; absent: /metrics is not found
+  // Told once of every request that was answered or whose client left first: when the reply's last byte is made, before it is sent.
+  // `route` is a path of Routes() or kNoRoute; 499 stands for a client that left before there was a status. From any I/O thread.
+  std::function<void(std::string_view route, int status)> on_reply;
 };
 
 class OpenAiRoutes {
  public:
+  // The label of what has no route: unknown paths, and what the gate refused.
+  static constexpr std::string_view kNoRoute = "other";
+
   // All arguments outlive it, and it outlives the HttpServer that uses its service.
   OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, const Health& health, const ApiKeys& keys);
   ~OpenAiRoutes();

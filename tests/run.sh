@@ -19,17 +19,19 @@ failed=0
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
-# The sum of the last "N passed, N failed" line of a log; a program that died without one counts as one failure.
+# Adds up the last "N passed, N failed[, N skipped]" of a log; a program that died without one counts as one failure.
 count() {  # count NAME LOG EXIT_CODE
   local line
-  line=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$2" | tail -n 1)
-  local p=0 f=0
-  [ -n "$line" ] && read -r p f <<<"$(echo "$line" | tr -dc '0-9 ')"
+  line=$(grep -oE '[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?' "$2" | tail -n 1)
+  local p=0 f=0 s=0
+  [ -n "$line" ] && read -r p f s <<<"$(echo "$line" | tr -dc '0-9 ')"
   if [ "$3" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
   if [ "$3" -eq 0 ] && [ "$p" -eq 0 ]; then f=1; echo "$1 ran no test"; fi
   passed=$((passed + p))
   failed=$((failed + f))
-  echo "== $1: $p passed, $f failed"
+  local skipped=""
+  if [ "${s:-0}" -gt 0 ]; then skipped=", $s skipped"; fi
+  echo "== $1: $p passed, $f failed$skipped"
 }
 
 run() {  # run NAME COMMAND...
@@ -53,14 +55,15 @@ run_unittest() {  # run_unittest NAME FILE
   count "$name" "$log" $code
 }
 
-# gtest reports "[  PASSED  ] N tests." and "[  FAILED  ] N tests, listed below:".
+# Brief gtest ends with "[  PASSED  ] N tests." and "[  SKIPPED ] N tests"; each failure is a line "[  FAILED  ] NAME (N ms)".
 run_gtest() {  # run_gtest NAME PROGRAM
-  local name=$1 log="$results/$1.log" code p f
+  local name=$1 log="$results/$1.log" code p f s
   "$2" --gtest_brief=1 >"$log" 2>&1
   code=$?
   p=$(grep -oE '^\[  PASSED  \] [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1)
-  f=$(grep -oE '^\[  FAILED  \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | tail -n 1)
-  echo "${p:-0} passed, ${f:-0} failed" >>"$log"
+  f=$(grep -cE '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log")
+  s=$(grep -oE '^\[  SKIPPED \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | tail -n 1)
+  echo "${p:-0} passed, ${f:-0} failed, ${s:-0} skipped" >>"$log"
   [ $code -ne 0 ] && tail -n 80 "$log"
   count "$name" "$log" $code
 }
@@ -79,7 +82,7 @@ build() {  # build PRESET TARGET...
 }
 
 programs=(kernels_test models_test engine_test text_test server_test)
-fuzz=(safetensors_fuzz request_json_fuzz)
+fuzz=(safetensors_fuzz request_json_fuzz http_reader_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
@@ -94,8 +97,10 @@ for target in "${fuzz[@]}"; do
     count "$target" "$results/$target.log" 1
   fi
 done
+run fidelity_table python3 tests/golden/report.py --check
 run e2e .venv/bin/python tests/e2e/run.py
 grep -A 5 '^needles asked' "$results/e2e.log"
+grep -E " skipped '" "$results/e2e.log"
 
 if $sanitizers; then
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1

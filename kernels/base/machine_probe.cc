@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -20,7 +21,9 @@ double SecondsOf(ThreadPool& pool, const std::function<void(int)>& body) {
 
 constexpr size_t kReadBytes = size_t{256} << 20;
 
-ReadProbe::ReadProbe(CpuIsa isa) : isa_(isa), buffer_(kReadBytes) {}
+ReadProbe::ReadProbe(CpuIsa isa) : isa_(isa), buffer_(kReadBytes) {
+  std::memset(buffer_.data(), 0, buffer_.size_bytes());  // memory of its own, or all reads would be of one page
+}
 
 double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {
   const KernelTable& kernels = KernelsFor(isa_);

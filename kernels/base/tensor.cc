@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/base/check.h"
@@ -39,14 +41,32 @@ void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* 
   }
 }
 
+void Buffer::Free::operator()(void* p) const {
+  if (mapped_bytes > 0) munmap(p, mapped_bytes);
+  else std::free(p);
+}
+
 Buffer::Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
+  constexpr size_t kAlignment = 64;
   constexpr size_t kHugePage = size_t{2} << 20;
-  const size_t alignment = size_bytes >= kHugePage ? kHugePage : 64;
-  const size_t rounded = (size_bytes + alignment - 1) / alignment * alignment;
-  data_.reset(std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded));
-  DS_CHECK(data_ != nullptr, "out of memory");
-  if (alignment == kHugePage) madvise(data_.get(), rounded, MADV_HUGEPAGE);
-  std::memset(data_.get(), 0, rounded == 0 ? alignment : rounded);
+  if (size_bytes < kHugePage) {
+    const size_t rounded = size_bytes == 0 ? kAlignment : (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    data_.reset(std::aligned_alloc(kAlignment, rounded));
+    DS_CHECK(data_ != nullptr, "out of memory");
+    std::memset(data_.get(), 0, rounded);
+    return;
+  }
+  DS_CHECK(size_bytes <= SIZE_MAX - 2 * kHugePage, "out of memory");
+  const size_t rounded = (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
+  void* const mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  DS_CHECK(mapped != MAP_FAILED, "out of memory");
+  // What lies before the first multiple of a huge page, and what is left behind, goes back.
+  char* const begin = static_cast<char*>(mapped);
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (before < kHugePage) munmap(begin + before + rounded, kHugePage - before);
+  data_ = std::unique_ptr<void, Free>(begin + before, Free(rounded));
+  madvise(data_.get(), rounded, MADV_HUGEPAGE);
 }
 
 }  // namespace diffserve

@@ -1,10 +1,11 @@
 // TensorView: borrowed, contiguous, row-major memory with a dtype and a shape. It never allocates.
-// Buffer: owns one 64-byte aligned allocation (2 MiB aligned and advised as huge pages when large), made at start-up.
+// Buffer: owns one 64-byte aligned allocation (2 MiB aligned and advised as huge pages when large), made at start-up. A large one takes
+// address space at once and memory at the first write to each part: until then its pages are the system's shared page of zeros, so
+// who measures reading must write first.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,7 +48,10 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(void* p) const { std::free(p); }
+    Free() : mapped_bytes(0) {}
+    explicit Free(size_t bytes) : mapped_bytes(bytes) {}
+    void operator()(void* p) const;
+    size_t mapped_bytes;  // 0: from the heap
   };
   std::unique_ptr<void, Free> data_;
   size_t size_bytes_ = 0;

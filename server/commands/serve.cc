@@ -191,6 +191,7 @@ Status Server::Listen(const Options& options) {
   routes.strict = options.strict;
   routes.loopback_hosts_only = IsLoopback(options.host) && !keys_.required();
   routes.metrics_text = [this] { return metrics_.Render(); };
+  routes.on_reply = [this](std::string_view route, int status) { metrics_.CountHttp(route, status); };
   routes_ = std::make_unique<OpenAiRoutes>(std::move(routes), *frontend_, health_, keys_);
 
   HttpServerOptions http;

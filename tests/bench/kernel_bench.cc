@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -122,6 +123,7 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
   const int num_pages = (position + num_rows + 15) / 16;
   const int copies = num_rows == 1 ? kLayers : 1;
   Buffer kv(static_cast<size_t>(copies) * static_cast<size_t>(num_pages) * 8 * layout.page_bytes());
+  std::memset(kv.data(), 0, kv.size_bytes());  // memory of its own, or all reads would be of one page
   std::vector<int32_t> pages(static_cast<size_t>(num_pages));
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>((i * 7919) % pages.size());
   std::vector<float> q(static_cast<size_t>(num_rows) * static_cast<size_t>(spec.q_width()), 0.1f);

@@ -12,11 +12,15 @@ class TimedResult(unittest.TextTestResult):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.seconds, self.failed = {}, set()
+        self.seconds, self.passed = {}, 0
 
     def startTest(self, test):
         super().startTest(test)
         self._start = time.monotonic()
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed += 1
 
     def stopTest(self, test):
         name = type(test).__module__
@@ -36,7 +40,7 @@ def main() -> int:
     failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
     failed |= {test.id() for test in result.unexpectedSuccesses}
     skipped = len(result.skipped)
-    print(f"{result.testsRun - len(failed) - skipped} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
+    print(f"{result.passed} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not result.testsRun else 0
 
 

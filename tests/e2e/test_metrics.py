@@ -91,3 +91,23 @@ class MetricsTest(unittest.TestCase):
         before = server.metric("diffserve_requests_refused_total", reason="too_long")
         self.assertEqual(server.post("/v1/completions", {"prompt": "xx", "max_tokens": 8191}).status, 400)
         self.assertEqual(server.metric("diffserve_requests_refused_total", reason="too_long"), before + 1)
+
+    def test_http_requests_are_counted_by_route_and_status(self):
+        routes = {("/v1/models", 200): 2, ("/v1/completions", 200): 3, ("/v1/completions", 400): 1, ("/v1/completions", 405): 1,
+                  ("other", 404): 4, ("/livez", 200): 1}
+        name = "diffserve_http_requests_total"
+
+        def counted():
+            samples = server.metrics()
+            return {key: samples.get(f'{name}{{route="{key[0]}",code="{key[1]}"}}', 0) for key in routes}
+        before = counted()
+        for _ in range(2):
+            server.get("/v1/models")
+            server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
+        server.post("/v1/completions", {"prompt": "x", "max_tokens": 2, "stream": True})
+        server.post("/v1/completions", {"prompt": 5.5})
+        server.get("/v1/completions")
+        for path in ("/", "/v1", "/v1/embeddings", "/%2e%2e/metrics"):
+            server.get(path)
+        server.get("/livez")
+        self.assertEqual({key: count - before[key] for key, count in counted().items()}, routes)

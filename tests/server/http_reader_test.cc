@@ -47,6 +47,14 @@ TEST(HttpReaderTest, TheTableHasAtLeast120Cases) {
   EXPECT_GE(testing::HttpHeadCases().size() + testing::HttpBodyCases().size(), 120u);
 }
 
+TEST(HttpReaderTest, ARequestLineTooLongIsRefusedHoweverItIsCut) {
+  const std::string begun = std::string(9000, 'M') + " / HTTP/1.1\r\nHost: h\r\n";  // a long method, a short target
+  for (const size_t piece : {size_t{1}, size_t{100}, begun.size() + 2}) {
+    EXPECT_EQ(Fed(begun, piece), 414) << piece;
+    EXPECT_EQ(Fed(begun + "\r\n", piece), 414) << piece;
+  }
+}
+
 TEST(HttpReaderTest, RandomCutsGiveTheSameRequests) {
   const std::string stream = "POST /a?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
                              "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -1,0 +1,75 @@
+"""A real Prometheus on a free loopback port that scrapes one server twice a second, and its query API."""
+
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from server_process import eventually
+
+PROGRAM = shutil.which("prometheus")
+CONFIGURATION = """
+global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}
+scrape_configs: [{{job_name: diffserve, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class PrometheusProcess:
+    def __init__(self, server):
+        self.server = server
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="diffserve-prometheus-")
+        folder = Path(self._folder.name)
+        (folder / "prometheus.yml").write_text(CONFIGURATION.format(port=self.server.port))
+        self.url = f"http://127.0.0.1:{free_port()}"
+        command = [PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", "--log.level=warn",
+                   f"--web.listen-address={self.url.removeprefix('http://')}", "--storage.tsdb.retention.size=64MB"]
+        with open(folder / "log", "wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            eventually(self._has_scraped, "Prometheus has scraped the server", 60)
+        except BaseException:
+            text = (folder / "log").read_text(errors="replace")[-2000:]
+            self.__exit__()
+            raise AssertionError(f"Prometheus does not scrape\n{text}") from None
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._folder.cleanup()
+
+    def _has_scraped(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError("Prometheus has ended")
+        try:
+            return self.value("up") == 1
+        except OSError:
+            return False  # it does not listen yet
+
+    def get(self, path: str, **parameters):
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=20) as response:
+            return json.load(response)["data"]
+
+    def value(self, expression: str) -> float | None:
+        """The one sample of an instant query, None if there is none."""
+        result = self.get("query", query=expression)["result"]
+        if len(result) > 1:
+            raise AssertionError(f"{len(result)} series for {expression}")
+        return float(result[0]["value"][1]) if result else None
