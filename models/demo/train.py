@@ -26,7 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="where the model is exported (default: diff or twin beside this file)")
     parser.add_argument("--checkpoints", type=Path, default=HERE / "checkpoints", help="where a run can be resumed from")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument("--steps", type=int, default=1950)
+    parser.add_argument("--steps", type=int, default=3200)
     parser.add_argument("--minutes", type=float, help="stop, save and export after this time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, help="CPU threads (default: what torch chooses)")
