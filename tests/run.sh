@@ -81,7 +81,7 @@ build() {  # build PRESET TARGET...
   fi
 }
 
-programs=(kernels_test models_test engine_test text_test server_test)
+programs=(kernels_test models_test engine_test text_test server_test cuda_test cuda_shim_test)
 fuzz=(safetensors_fuzz request_json_fuzz http_reader_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
@@ -97,13 +97,17 @@ for target in "${fuzz[@]}"; do
     count "$target" "$results/$target.log" 1
   fi
 done
+cuda_gate() { deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py; }
+run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
+run cuda_gate cuda_gate
 run fidelity_table python3 tests/golden/report.py --check
 run e2e .venv/bin/python tests/e2e/run.py
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"
 
 if $sanitizers; then
-  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+  export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan_suppressions.txt
   build debug-asan "${programs[@]}" "${fuzz[@]}"
   for program in "${programs[@]}"; do run_gtest "asan_$program" "build/debug-asan/tests/$program"; done
   build tsan engine_test text_test server_test

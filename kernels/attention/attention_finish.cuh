@@ -1,0 +1,106 @@
+// What attention kernels do with finished softmaxes: merge those of one row over disjoint slots in a fixed order, normalise both
+// maps, subtract, sub-norm, scale, round to bf16. One warp a row; lane l holds columns 2 l and 2 l + 1 of every 64.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/base/cuda/ptx.cuh"
+
+namespace diffserve::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+
+// The softmax of one row and map over some of the slots: sum of p = exp2(score - max), and of p V. Empty: -infinity, 0, 0.
+template <int kVDim>
+struct RowState {
+  static constexpr int kPairs = (kVDim + 63) / 64;
+  float max;  // of score * scale * log2(e)
+  float sum;
+  float2 o[kPairs];
+};
+
+// Keeps exp2(x - max) from being exp2(-inf + inf) where nothing was seen.
+__device__ __forceinline__ float FiniteMax(float max) { return max == kMinusInfinity ? 0.0f : max; }
+
+// Source: Max(i), Sum(i), O(i, column) of the i-th state.
+template <int kVDim, typename Source>
+__device__ __forceinline__ RowState<kVDim> MergeStates(int count, const Source& source, int lane) {
+  RowState<kVDim> merged = {kMinusInfinity, 0.0f, {}};
+  for (int i = 0; i < count; ++i) merged.max = fmaxf(merged.max, source.Max(i));
+  const float max = FiniteMax(merged.max);
+  for (int i = 0; i < count; ++i) {
+    const float weight = Exp2(source.Max(i) - max);
+    merged.sum += weight * source.Sum(i);
+#pragma unroll
+    for (int pair = 0; pair < RowState<kVDim>::kPairs; ++pair) {
+      const int column = 2 * lane + 64 * pair;
+      if (column < kVDim) {
+        const float2 o = source.O(i, column);
+        merged.o[pair].x += weight * o.x;
+        merged.o[pair].y += weight * o.y;
+      }
+    }
+  }
+  return merged;
+}
+
+struct AttentionFinish {
+  uint16_t* out;  // bf16 [rows, num_q1_heads * v_dim]
+  int num_q1_heads;
+  bool has_second_map;
+  float lambda;
+  const float* lambda_rows;  // [rows, num_q1_heads]; nullptr: `lambda` holds for all
+  bool has_sub_norm;
+  float sub_norm_eps;
+  const float* sub_norm_weight;  // [v_dim]; nullptr: none
+  float out_scale;
+};
+
+// Nothing attended to gives 0; a NaN in the sum stays.
+__device__ __forceinline__ float InverseSum(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
+
+template <int kVDim>
+__device__ __forceinline__ void FinishRow(const AttentionFinish& finish, const RowState<kVDim>& map1, const RowState<kVDim>& map2,
+                                          int64_t row, int head, int lane) {
+  constexpr int kPairs = RowState<kVDim>::kPairs;
+  const int64_t row_head = row * finish.num_q1_heads + head;
+  float lambda = 0.0f;
+  if (finish.has_second_map) lambda = finish.lambda_rows != nullptr ? finish.lambda_rows[row_head] : finish.lambda;
+  const float inverse1 = InverseSum(map1.sum);
+  const float inverse2 = finish.has_second_map ? lambda * InverseSum(map2.sum) : 0.0f;
+  float2 o[kPairs];
+  float squares = 0.0f;
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    o[pair].x = map1.o[pair].x * inverse1;
+    o[pair].y = map1.o[pair].y * inverse1;
+    if (finish.has_second_map) {
+      o[pair].x -= map2.o[pair].x * inverse2;
+      o[pair].y -= map2.o[pair].y * inverse2;
+    }
+    squares += o[pair].x * o[pair].x + o[pair].y * o[pair].y;  // columns beyond v_dim are 0
+  }
+  float factor = finish.out_scale;
+  if (finish.has_sub_norm) {
+#pragma unroll
+    for (int bits = 16; bits > 0; bits /= 2) squares += __shfl_xor_sync(kAllLanes, squares, bits);
+    factor *= rsqrtf(squares / kVDim + finish.sub_norm_eps);
+  }
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    const int column = 2 * lane + 64 * pair;
+    if (column >= kVDim) continue;
+    float2 weight = make_float2(factor, factor);
+    if (finish.sub_norm_weight != nullptr) {
+      weight.x *= finish.sub_norm_weight[column];
+      weight.y *= finish.sub_norm_weight[column + 1];
+    }
+    *reinterpret_cast<uint32_t*>(finish.out + row_head * kVDim + column) =
+        PackBFloat16(o[pair].x * weight.x, o[pair].y * weight.y);
+  }
+}
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,64 @@
+// The host's side of an attention launch: from DiffAttentionArgs to what kernels are called with.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/attention/attention_warp.cuh"
+
+namespace diffserve::cuda {
+
+struct DeviceLimits {
+  int multiprocessors = 0;
+  int shared_bytes_max = 0;
+  bool has_bulk_copies = false;  // in our code: newer devices run that of sm_80, in which the bulk kernels are empty
+};
+
+inline cudaError_t ReadLimits(DeviceLimits* limits) {
+  int device = 0;
+  int major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&limits->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&limits->shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  limits->has_bulk_copies = major == 9;
+  return error;
+}
+
+inline AttentionLaunch LaunchOf(const DiffAttentionArgs& args) {
+  const DiffSpec& spec = args.spec;
+  const bool has_sub_norm = spec.sub_norm != SubNorm::kNone;
+  return {
+      .finish = {.out = args.out,
+                 .num_q1_heads = spec.num_q1_heads,
+                 .has_second_map = spec.has_second_map(),
+                 .lambda = args.lambda,
+                 .lambda_rows = spec.lambda_kind == LambdaKind::kPerTokenHead ? args.lambda_rows : nullptr,
+                 .has_sub_norm = has_sub_norm,
+                 .sub_norm_eps = spec.sub_norm_eps,
+                 .sub_norm_weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight : nullptr,
+                 .out_scale = args.out_scale},
+      .batch = args.batch,
+      .tiling = args.tiling,
+      .plan = args.plan,
+      .kv = args.kv,
+      .q = args.q,
+      .partials = args.partials,
+      .num_q2_heads = spec.num_q2_heads,
+      .num_groups = spec.num_kv_groups,
+      .head_dim = spec.head_dim,
+      .scale_log2 = args.scale * 1.4426950408889634f,
+      .num_stages = 1,
+  };
+}
+
+inline cudaLaunchConfig_t LaunchConfig(int64_t num_thread_blocks, int num_threads, size_t shared_bytes, cudaStream_t stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
+  config.blockDim = dim3(static_cast<unsigned>(num_threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  return config;
+}
+
+}  // namespace diffserve::cuda

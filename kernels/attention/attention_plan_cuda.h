@@ -1,0 +1,86 @@
+// How the work of attention is cut up, computed on the host by one thread or on the device by one warp, with the same text.
+//
+// The query rows of one sequence and group are its tokens times the group's signal heads, token by token. They are cut into tiles
+// of rows, and for decodes the sequence's slots into splits. A work item is one (sequence, tile, split), for every group. Splits
+// follow absolute slots: a row's splits, and the order in which they are merged, depend on its position alone.
+#pragma once
+
+#include "kernels/attention/kv_image.h"
+#include "kernels/attention/paged_batch_cuda.h"
+
+namespace diffserve::cuda {
+
+inline constexpr int kSplitSlots = 512;        // of decodes
+inline constexpr int kNoSplitSlots = 1 << 30;  // one split
+
+struct AttentionItem {
+  int32_t sequence;
+  int32_t tile;
+  int32_t split;
+  int32_t first_item;  // of split 0 of the same tile
+};
+
+struct AttentionPlan {
+  int32_t* num_items = nullptr;    // [1]
+  AttentionItem* items = nullptr;  // [capacity]
+  int32_t* first_item = nullptr;   // [num_sequences + 1], by sequence
+  int capacity = 0;                // items beyond it are not written, and *num_items then is above it
+};
+
+struct AttentionTiling {
+  int heads_per_group = 1;  // signal heads
+  int rows_per_tile = 1;
+  int split_slots = kSplitSlots;
+
+  DIFFSERVE_HOST_DEVICE int NumTiles(int num_rows) const {
+    return (num_rows * heads_per_group + rows_per_tile - 1) / rows_per_tile;
+  }
+  DIFFSERVE_HOST_DEVICE int TileOf(int row, int head) const { return (row * heads_per_group + head) / rows_per_tile; }
+  DIFFSERVE_HOST_DEVICE int NumSplits(int num_slots) const { return (num_slots + split_slots - 1) / split_slots; }
+  // Number of slots that some row of the tile attends to.
+  DIFFSERVE_HOST_DEVICE int NumSlots(const DeviceSequence& sequence, int tile) const {
+    const int last = (tile + 1) * rows_per_tile - 1;
+    const int row = last / heads_per_group < sequence.num_rows ? last / heads_per_group : sequence.num_rows - 1;
+    return sequence.position + row + 1;
+  }
+};
+
+// The host: one lane.
+struct SerialLanes {
+  static constexpr int kCount = 1;
+  DIFFSERVE_HOST_DEVICE int Id() const { return 0; }
+  DIFFSERVE_HOST_DEVICE int ExclusiveSum(int value, int* total) const {
+    *total = value;
+    return 0;
+  }
+};
+
+// Items are ordered by sequence, then tile, then split.
+template <typename Lanes>
+DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& batch, const AttentionTiling& tiling,
+                                         const AttentionPlan& plan) {
+  int total = 0;
+  for (int begin = 0; begin < batch.num_sequences; begin += Lanes::kCount) {
+    const int sequence = begin + lanes.Id();
+    DeviceSequence rows = {0, 0, 0, 0};
+    if (sequence < batch.num_sequences) rows = batch.sequences[sequence];
+    const int num_tiles = rows.num_rows > 0 ? tiling.NumTiles(rows.num_rows) : 0;
+    const int num_splits = tiling.NumSplits(rows.position + rows.num_rows);
+    int sum = 0;
+    int item = total + lanes.ExclusiveSum(num_tiles * num_splits, &sum);
+    if (sequence < batch.num_sequences) plan.first_item[sequence] = item;
+    for (int tile = 0; tile < num_tiles; ++tile) {
+      const int first_item = item;
+      for (int split = 0; split < num_splits; ++split, ++item) {
+        if (item < plan.capacity) plan.items[item] = {sequence, tile, split, first_item};
+      }
+    }
+    total += sum;
+  }
+  if (lanes.Id() == 0) {
+    plan.first_item[batch.num_sequences] = total;
+    *plan.num_items = total;
+  }
+}
+
+}  // namespace diffserve::cuda

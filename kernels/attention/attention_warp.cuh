@@ -1,0 +1,226 @@
+// What decode and prefill share: the tile of query rows that a warp works on, and the softmaxes of its 16 mma rows over one strip
+// after another (sm_80).
+//
+// Rows 0-7 of the mma are queries of map 1 and rows 8-15 their noise queries (map 2), so V is read once for both maps and a
+// thread owns both maps of a query. Without a second map all 16 rows are queries.
+#pragma once
+
+#include "kernels/attention/attention_finish.cuh"
+#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/kv_strip.cuh"
+
+namespace diffserve::cuda {
+
+inline constexpr int kMmaRows = 16;
+
+struct AttentionLaunch {
+  AttentionFinish finish;
+  PagedBatch batch;
+  AttentionTiling tiling;
+  AttentionPlan plan;
+  KvImageLayer kv;
+  const uint16_t* q;
+  float* partials;  // [items, groups, rows_per_tile, maps, v_dim + 2]: O, then max and sum
+  int num_q2_heads;
+  int num_groups;
+  int head_dim;
+  float scale_log2;  // scale * log2(e)
+  int num_stages;    // of the ring in shared memory
+
+  __device__ __forceinline__ int num_maps() const { return finish.has_second_map ? 2 : 1; }
+  __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map, int v_dim) const {
+    return partials + ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) * (v_dim + 2);
+  }
+};
+
+// One item as a block sees it.
+struct QueryTile {
+  DeviceSequence sequence;
+  int group;
+  int first_query;  // of the tile, among the sequence's rows times the group's signal heads
+  int num_queries;
+  int num_slots;   // that some query of the tile attends to
+  int first_slot;  // of the split
+  int end_slot;
+};
+
+__device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call, const AttentionItem& item, int group) {
+  QueryTile tile;
+  tile.sequence = call.batch.sequences[item.sequence];
+  tile.group = group;
+  tile.first_query = item.tile * call.tiling.rows_per_tile;
+  tile.num_queries = min(call.tiling.rows_per_tile, tile.sequence.num_rows * call.tiling.heads_per_group - tile.first_query);
+  tile.num_slots = call.tiling.NumSlots(tile.sequence, item.tile);
+  tile.first_slot = item.split * call.tiling.split_slots;
+  tile.end_slot = min(tile.first_slot + call.tiling.split_slots, tile.num_slots);
+  return tile;
+}
+
+// The part of a tile whose queries are [begin, begin + count) of it.
+__device__ __forceinline__ QueryTile PartOf(const AttentionLaunch& call, const QueryTile& tile, int begin, int count) {
+  QueryTile part = tile;
+  part.first_query += begin;
+  part.num_queries = max(0, min(count, tile.num_queries - begin));
+  part.num_slots = tile.sequence.position + (part.first_query + part.num_queries - 1) / call.tiling.heads_per_group + 1;
+  part.end_slot = part.num_queries == 0 ? 0 : min(tile.end_slot, part.num_slots);
+  return part;
+}
+
+// Every query of the tile attends to the slots before this one.
+__device__ __forceinline__ int UnmaskedSlots(const AttentionLaunch& call, const QueryTile& tile) {
+  return tile.sequence.position + tile.first_query / call.tiling.heads_per_group + 1;
+}
+
+// The query in one row of the mma.
+struct TileQuery {
+  const uint16_t* q;  // nullptr: none
+  int num_slots;      // it attends to slots 0 .. num_slots - 1
+};
+
+__device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, const QueryTile& tile, int mma_row) {
+  const bool second = call.finish.has_second_map && mma_row >= 8;
+  const int in_tile = second ? mma_row - 8 : mma_row;
+  if (in_tile >= tile.num_queries) return {nullptr, tile.num_slots};
+  const int row = (tile.first_query + in_tile) / call.tiling.heads_per_group;
+  const int head = tile.group * call.tiling.heads_per_group + (tile.first_query + in_tile) % call.tiling.heads_per_group;
+  const int num_q1_heads = call.finish.num_q1_heads;
+  const int q_head = second ? num_q1_heads + head / (num_q1_heads / call.num_q2_heads) : head;
+  const int64_t q_row = (int64_t{tile.sequence.first_row} + row) * (num_q1_heads + call.num_q2_heads) + q_head;
+  return {call.q + q_row * call.head_dim, tile.sequence.position + row + 1};
+}
+
+// One warp's share of a tile: the softmaxes of 16 rows over its strips. Lane l holds rows l / 4 and l / 4 + 8.
+template <int kHeadDim, int kVDim, int kKMaps>
+struct AttentionWarp {
+  using Strip = KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>;
+  static constexpr int kKSteps = kHeadDim / 16;
+  static constexpr int kVSteps = kVDim / 16;
+
+  uint32_t q[kKSteps][4];
+  float o[2 * kVSteps][4];
+  float max[2];  // of raw scores
+  float sum[2];  // this lane's part
+  int num_slots[2];
+  int lane;
+
+  __device__ __forceinline__ void Begin(const AttentionLaunch& call, const QueryTile& tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const TileQuery query = TileQueryOf(call, tile, lane / 4 + 8 * half);
+      num_slots[half] = query.num_slots;
+      max[half] = kMinusInfinity;
+      sum[half] = 0.0f;
+#pragma unroll
+      for (int step = 0; step < kKSteps; ++step) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          const int dim = 16 * step + 8 * part + lane % 4 * 2;
+          q[step][2 * part + half] = query.q == nullptr ? 0 : *reinterpret_cast<const uint32_t*>(query.q + dim);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kVSteps; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) o[i][j] = 0.0f;
+    }
+  }
+
+  // Stage 1: scores of the strip's 16 slots. With two K, both meet all 16 rows, and each row keeps the product with its own map's
+  // K: operands with zeros in the other map's rows would need twice the registers for q.
+  __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
+    float products[kKMaps][2][4] = {};
+#pragma unroll
+    for (int step = 0; step < kKSteps; ++step) {
+#pragma unroll
+      for (int map = 0; map < kKMaps; ++map) {
+        uint32_t k[4];
+        LdMatrix4(k, strip + Strip::KRow(map, 16 * step, lane));
+        MmaBFloat16(products[map][0], q[step], k[0], k[1]);
+        MmaBFloat16(products[map][1], q[step], k[2], k[3]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
+  }
+
+  // Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum of p.
+  __device__ __forceinline__ void Weights(float (&scores)[2][4], float scale_log2) {
+    float rescale[2];
+    bool rose = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = 2 * half;
+      float top = fmaxf(fmaxf(scores[0][i], scores[0][i + 1]), fmaxf(scores[1][i], scores[1][i + 1]));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+      top = fmaxf(top, max[half]);
+      const float finite = FiniteMax(top);
+      rescale[half] = Exp2((max[half] - finite) * scale_log2);
+      rose = rose || top != max[half];
+      max[half] = top;
+      const float offset = finite * scale_log2;
+      float added = 0.0f;
+#pragma unroll
+      for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+        for (int j = i; j < i + 2; ++j) {
+          scores[tile][j] = Exp2(scores[tile][j] * scale_log2 - offset);
+          added += scores[tile][j];
+        }
+      }
+      sum[half] = sum[half] * rescale[half] + added;
+    }
+    if (!__any_sync(kAllLanes, rose)) return;
+#pragma unroll
+    for (int i = 0; i < 2 * kVSteps; ++i) {
+      o[i][0] *= rescale[0];
+      o[i][1] *= rescale[0];
+      o[i][2] *= rescale[1];
+      o[i][3] *= rescale[1];
+    }
+  }
+
+  // Stage 3: output += p V. The scores' fragments are, rounded to bf16, those of the left operand.
+  __device__ __forceinline__ void Accumulate(uint32_t strip, const float (&p)[2][4]) {
+    const uint32_t a[4] = {PackBFloat16(p[0][0], p[0][1]), PackBFloat16(p[0][2], p[0][3]), PackBFloat16(p[1][0], p[1][1]),
+                           PackBFloat16(p[1][2], p[1][3])};
+#pragma unroll
+    for (int step = 0; step < kVSteps; ++step) {
+      uint32_t v[4];
+      LdMatrix4Transposed(v, strip + Strip::VRow(16 * step, lane));
+      MmaBFloat16(o[2 * step], a, v[0], v[1]);
+      MmaBFloat16(o[2 * step + 1], a, v[2], v[3]);
+    }
+  }
+
+  __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked, float scale_log2) {
+    float scores[2][4];
+    Scores(strip, scores);
+    if (masked) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int slot = first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        if (slot >= num_slots[i % 4 / 2]) scores[i / 4][i % 4] = kMinusInfinity;
+      }
+    }
+    Weights(scores, scale_log2);
+    Accumulate(strip, scores);
+  }
+};
+
+// Of cp.async, whose wait takes a constant: all groups but the last num_stages - 1.
+__device__ __forceinline__ void WaitForOldestStage(int num_stages) {
+  switch (num_stages) {
+    case 1:
+      return CpAsyncWait<0>();
+    case 2:
+      return CpAsyncWait<1>();
+    case 3:
+      return CpAsyncWait<2>();
+    default:
+      return CpAsyncWait<3>();
+  }
+}
+
+}  // namespace diffserve::cuda

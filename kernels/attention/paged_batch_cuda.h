@@ -1,0 +1,25 @@
+// A batch as the kernels on the device see it: what SequenceRows says, in arrays in the device's memory that the host fills with
+// one copy a step. Plain data, and passed to kernels by value.
+#pragma once
+
+#include <cstdint>
+
+namespace diffserve::cuda {
+
+// The tokens [position, position + num_rows) of one sequence.
+struct DeviceSequence {
+  int32_t first_row;
+  int32_t num_rows;  // 0 for none
+  int32_t position;
+  int32_t first_page;  // of its pages in PagedBatch::pages; page i holds slots [i * page_size, (i + 1) * page_size)
+};
+
+struct PagedBatch {
+  int num_sequences = 0;
+  int num_rows = 0;
+  const DeviceSequence* sequences = nullptr;  // [num_sequences]
+  const int32_t* row_sequences = nullptr;     // [num_rows], the index of each row's sequence
+  const int32_t* pages = nullptr;
+};
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,17 @@
+// What a build without the CUDA backend answers.
+#include "kernels/base/cuda/device.h"
+
+namespace diffserve::cuda {
+namespace {
+
+Status NotCompiledIn() { return Status(StatusCode::kUnimplemented, "this build has no CUDA backend"); }
+
+}  // namespace
+
+bool IsCompiledIn() { return false; }
+Result<std::vector<DeviceInfo>> ListDevices() { return NotCompiledIn(); }
+Result<DeviceInfo> OpenDevice(int) { return NotCompiledIn(); }
+Result<DeviceMemory> MemoryOfDevice() { return NotCompiledIn(); }
+std::string Describe(const DeviceInfo& device) { return device.name; }
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,108 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/base/cuda/device.h"
+#include "kernels/base/cuda/error.cuh"
+
+namespace diffserve::cuda {
+namespace {
+
+std::string VersionString(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+// The driver counts as there if it can run what this build was compiled with.
+Status CheckDriver() {
+  int version = 0;
+  DS_RETURN_IF_ERROR(ToStatus(cudaDriverGetVersion(&version), "cudaDriverGetVersion"));
+  if (version == 0) return Status(StatusCode::kNotFound, "no NVIDIA driver on this machine (libcuda.so.1 is not to be found)");
+  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // any driver of the same major version will do
+  if (version >= kNeeded) return Status();
+  return Status(StatusCode::kNotFound, "the NVIDIA driver supports CUDA " + VersionString(version) + ", this build needs " +
+                                           VersionString(kNeeded) + " or newer");
+}
+
+Result<int> CountDevices() {
+  DS_RETURN_IF_ERROR(CheckDriver());
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    static_cast<void>(cudaGetLastError());
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const std::string hint = visible == nullptr ? "" : std::string(" (CUDA_VISIBLE_DEVICES is \"") + visible + "\")";
+    return Status(StatusCode::kNotFound, "the NVIDIA driver shows no device" + hint);
+  }
+  DS_RETURN_IF_ERROR(ToStatus(error, "cudaGetDeviceCount"));
+  return count;
+}
+
+Result<DeviceInfo> InfoOf(int ordinal) {
+  cudaDeviceProp properties = {};
+  DS_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties"));
+  DeviceInfo info;
+  info.ordinal = ordinal;
+  info.name = properties.name;
+  info.compute_capability = 10 * properties.major + properties.minor;
+  info.num_sms = properties.multiProcessorCount;
+  info.memory_bytes = properties.totalGlobalMem;
+  info.l2_bytes = static_cast<size_t>(std::max(properties.l2CacheSize, 0));
+  info.shared_memory_bytes_max = properties.sharedMemPerBlockOptin;
+  return info;
+}
+
+Status TooOld(const DeviceInfo& device) {
+  return Status(StatusCode::kNotFound, device.name + " is sm_" + std::to_string(device.compute_capability) + ", the kernels need sm_" +
+                                           std::to_string(kComputeCapabilityMin) + " or newer");
+}
+
+}  // namespace
+
+bool IsCompiledIn() { return true; }
+
+Result<std::vector<DeviceInfo>> ListDevices() {
+  const Result<int> count = CountDevices();
+  if (!count.ok()) return count.status();
+  std::vector<DeviceInfo> devices;
+  Status too_old;
+  for (int ordinal = 0; ordinal < *count; ++ordinal) {
+    Result<DeviceInfo> info = InfoOf(ordinal);
+    if (!info.ok()) return info.status();
+    if (info->compute_capability >= kComputeCapabilityMin) {
+      devices.push_back(std::move(*info));
+    } else {
+      too_old = TooOld(*info);
+    }
+  }
+  if (devices.empty()) return too_old;
+  return devices;
+}
+
+Result<DeviceInfo> OpenDevice(int ordinal) {
+  const Result<int> count = CountDevices();
+  if (!count.ok()) return count.status();
+  if (ordinal < 0 || ordinal >= *count) {
+    return InvalidArgument("CUDA device " + std::to_string(ordinal) + " does not exist; devices 0 to " + std::to_string(*count - 1) +
+                           " do");
+  }
+  Result<DeviceInfo> info = InfoOf(ordinal);
+  if (!info.ok()) return info.status();
+  if (info->compute_capability < kComputeCapabilityMin) return TooOld(*info);
+  DS_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
+  return info;
+}
+
+Result<DeviceMemory> MemoryOfDevice() {
+  DeviceMemory memory;
+  DS_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo"));
+  return memory;
+}
+
+std::string Describe(const DeviceInfo& device) {
+  char text[64];
+  std::snprintf(text, sizeof(text), " (sm_%d, %d SMs, %.1f GiB)", device.compute_capability, device.num_sms,
+                static_cast<double>(device.memory_bytes) / static_cast<double>(1 << 30));
+  return device.name + text;
+}
+
+}  // namespace diffserve::cuda

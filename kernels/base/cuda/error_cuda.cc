@@ -1,0 +1,55 @@
+#include <string>
+
+#include "kernels/base/cuda/error.cuh"
+
+namespace diffserve::cuda {
+
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorExternalDevice:
+    case cudaErrorTensorMemoryLeak:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Status ToStatus(cudaError_t error, std::string_view call) {
+  if (error == cudaSuccess) return Status();
+  static_cast<void>(cudaGetLastError());
+  std::string message = std::string(call) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+  if (IsSticky(error)) return Status(StatusCode::kUnavailable, message + "; this or an earlier kernel has lost the CUDA context");
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return Status(StatusCode::kResourceExhausted, std::move(message));
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorStubLibrary:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+      return Status(StatusCode::kNotFound, std::move(message));
+    default:
+      return Status(StatusCode::kInternal, std::move(message));
+  }
+}
+
+Status StatusOfCudaError(int error, std::string_view call) { return ToStatus(static_cast<cudaError_t>(error), call); }
+
+}  // namespace diffserve::cuda

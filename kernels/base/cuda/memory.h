@@ -1,0 +1,65 @@
+// DeviceBuffer: one allocation on the calling thread's device, made at start-up; PinnedBuffer: host memory that the device can
+// copy from and to while both run. Both own what they hold; nothing is allocated within a step. No CUDA type shows here. Copies
+// check their ranges (a range outside is a DS_CHECK) and are queued: the host side must live until the stream got there.
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "kernels/base/cuda/stream.h"
+
+namespace diffserve::cuda {
+
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // 256-byte aligned, of arbitrary content; data() is nullptr for 0 bytes. Error: kResourceExhausted, with the bytes asked for
+  // and free.
+  static Result<DeviceBuffer> Allocate(size_t size_bytes);
+
+  void* data() const { return data_.get(); }  // a device address
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_.get());
+  }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* data) const;
+  };
+  std::unique_ptr<void, Free> data_;
+  size_t size_bytes_ = 0;
+};
+
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  // Of arbitrary content. Error: kResourceExhausted, with the bytes asked for.
+  static Result<PinnedBuffer> Allocate(size_t size_bytes);
+
+  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(data_.get()), size_bytes_}; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_.get());
+  }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* data) const;
+  };
+  std::unique_ptr<void, Free> data_;
+  size_t size_bytes_ = 0;
+};
+
+// to[offset_bytes, + from.size()) = from. From memory that is not pinned the call returns only when `from` has been read.
+Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes, const Stream& stream);
+// to = from[offset_bytes, + to.size()).
+Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::byte> to, const Stream& stream);
+// Every byte of the buffer becomes `value`.
+Status FillBytes(const DeviceBuffer& buffer, std::byte value, const Stream& stream);
+
+}  // namespace diffserve::cuda

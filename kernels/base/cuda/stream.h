@@ -1,0 +1,58 @@
+// Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a stream that a host thread or
+// another stream can wait for. No CUDA header is needed to use them.
+// Thread safety: none; an Event may be waited for by another thread than the one that recorded it.
+#pragma once
+
+#include <memory>
+
+#include "kernels/base/cuda/error.h"
+
+struct CUevent_st;   // CUDA's own,
+struct CUstream_st;  // opaque here
+
+namespace diffserve::cuda {
+
+class Event {
+ public:
+  // `timed`: usable for MillisecondsBetween, at the price of a slower record.
+  static Result<Event> Create(bool timed = false);
+
+  CUevent_st* handle() const { return handle_.get(); }
+  // Blocks the calling thread (asleep, not spinning) until the work before the event is done. What that work did wrong shows
+  // here.
+  Status Wait() const;
+  // Whether the work before the event is done.
+  Result<bool> IsDone() const;
+
+ private:
+  struct Destroy {
+    void operator()(CUevent_st* event) const;
+  };
+  explicit Event(CUevent_st* handle) : handle_(handle) {}
+  std::unique_ptr<CUevent_st, Destroy> handle_;
+};
+
+class Stream {
+ public:
+  // Does not synchronise with CUDA's default stream.
+  static Result<Stream> Create();
+
+  CUstream_st* handle() const { return handle_.get(); }
+  Status Record(const Event& event) const;
+  // Work queued from now on starts after `event`. The calling thread does not wait.
+  Status WaitFor(const Event& event) const;
+  // Blocks the calling thread until all queued work is done. What that work did wrong shows here.
+  Status Synchronize() const;
+
+ private:
+  struct Destroy {
+    void operator()(CUstream_st* stream) const;
+  };
+  explicit Stream(CUstream_st* handle) : handle_(handle) {}
+  std::unique_ptr<CUstream_st, Destroy> handle_;
+};
+
+// REQUIRES: both events are timed, recorded and done.
+Result<float> MillisecondsBetween(const Event& begin, const Event& end);
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,65 @@
+// Linear layers on the device by cuBLASLt: y = x W^T (+ bias) (+ y). W is bfloat16 [out_features, in_features], as checkpoints
+// store it; x is bfloat16; products are accumulated in float32. One MatrixLibrary a device, owned and used by the thread that
+// owns the device.
+//
+// cuBLASLt is opened when a MatrixLibrary is made, not linked: NVIDIA ships no static version in its wheels, the shared one has
+// 540 MB, and the binary must start on machines that have neither it nor a driver. It is sought under its name where the loader
+// looks, then in the toolkit that the build used, then in /usr/local/cuda.
+//
+// *Invariants*: nothing is allocated on the device after Open. Which kernel runs depends on the shape (rows, in, out, types)
+// alone and is chosen once for each, so equal calls give equal bits. With split_k false no product is split over in_features
+// either; a row's bits may still differ between numbers of rows, since cuBLASLt picks its tile by them.
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/base/cuda/stream.h"
+#include "kernels/base/dtype.h"
+
+namespace diffserve::cuda {
+
+struct MatrixLibraryOptions {
+  std::string path;                         // of libcublasLt.so.13; empty: sought as above
+  size_t workspace_bytes = size_t{32} << 20;  // of the device, taken at Open
+  int plans_max = 4096;                     // shapes remembered; all are forgotten when one more comes
+  bool split_k = true;                      // a product may be split over in_features, in a fixed order: faster for few rows
+};
+
+// One linear layer's call. Pointers are device memory. REQUIRES: weight, x and y are 16-byte aligned.
+struct LinearArgs {
+  const uint16_t* weight = nullptr;  // bfloat16 [out_features, in_features]
+  int in_features = 0;
+  int out_features = 0;
+  const uint16_t* x = nullptr;  // bfloat16 [rows, in_features]
+  int rows = 0;
+  void* y = nullptr;  // [rows, out_features] of y_dtype; row stride y_stride elements
+  DType y_dtype = DType::kBFloat16;  // or kFloat32
+  int64_t y_stride = 0;              // 0 = out_features
+  const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
+  bool accumulate = false;           // y += ..., the residual connection
+};
+
+class MatrixLibrary {
+ public:
+  // Opens cuBLASLt and makes its state on the calling thread's device. Errors: kNotFound, with the places that were tried.
+  static Result<std::unique_ptr<MatrixLibrary>> Open(const MatrixLibraryOptions& options = {});
+  ~MatrixLibrary();
+
+  // Queues the product. The first call with a shape takes some 50 us of host time more. Error: kUnimplemented if cuBLASLt has no
+  // kernel.
+  Status Linear(const LinearArgs& args, const Stream& stream);
+
+  // Of cuBLASLt itself, as 10000 * major + 100 * minor + patch.
+  size_t version() const;
+
+ private:
+  class State;
+  explicit MatrixLibrary(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace diffserve::cuda

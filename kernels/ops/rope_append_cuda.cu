@@ -1,0 +1,158 @@
+#include <cuda_runtime.h>
+
+#include "kernels/base/cuda/ptx.cuh"
+#include "kernels/ops/rope_append_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+constexpr int kRopeThreads = 128;
+constexpr int kChunk = kImageChunkElements;  // elements in 16 bytes
+
+struct RopeCall {
+  PagedBatch batch;
+  KvImageLayer kv;
+  const float* cos;
+  const float* sin;
+  const uint16_t* qkv;
+  uint16_t* q;
+  int num_q_heads;  // of both maps
+  bool is_interleaved;
+};
+
+__device__ __forceinline__ float LowHalf(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float HighHalf(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+struct Chunk {
+  float x[kChunk];
+};
+
+__device__ __forceinline__ Chunk LoadChunk(const uint16_t* source) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(source);
+  return {{LowHalf(bits.x), HighHalf(bits.x), LowHalf(bits.y), HighHalf(bits.y), LowHalf(bits.z), HighHalf(bits.z),
+           LowHalf(bits.w), HighHalf(bits.w)}};
+}
+
+__device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& chunk) {
+  const float (&x)[kChunk] = chunk.x;
+  *reinterpret_cast<uint4*>(destination) =
+      make_uint4(PackBFloat16(x[0], x[1]), PackBFloat16(x[2], x[3]), PackBFloat16(x[4], x[5]), PackBFloat16(x[6], x[7]));
+}
+
+__device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
+  const float turned = a * cos - b * sin;
+  b = b * cos + a * sin;
+  a = turned;
+}
+
+// Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half; interleaved, 16 neighbouring dims.
+struct PairedChunks {
+  int first;  // dims
+  int second;
+};
+__device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit) {
+  if (call.is_interleaved) return {2 * kChunk * unit, 2 * kChunk * unit + kChunk};
+  return {kChunk * unit, call.kv.image.head_dim / 2 + kChunk * unit};
+}
+
+__device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, int unit, Chunk& first, Chunk& second) {
+  const int64_t begin = int64_t{position} * (call.kv.image.head_dim / 2) + kChunk * unit;
+  const float* cos = call.cos + begin;
+  const float* sin = call.sin + begin;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if (call.is_interleaved) {
+      Chunk& chunk = i < kChunk / 2 ? first : second;
+      Turn(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], cos[i], sin[i]);
+    } else {
+      Turn(first.x[i], second.x[i], cos[i], sin[i]);
+    }
+  }
+}
+
+// Slots [begin, end) of a page, K and V, become 0.
+__device__ __forceinline__ void ClearSlots(const KvImage& image, uint16_t* page, int begin, int end) {
+  const int k_chunks = image.k_maps * image.head_dim / kChunk;
+  const int chunks = k_chunks + image.v_dim / kChunk;
+  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * chunks; i += kRopeThreads) {
+    const int slot = begin + i / chunks;
+    const int column = i % chunks * kChunk;
+    const int offset = i % chunks < k_chunks ? image.KOffset(column / image.head_dim, column % image.head_dim, slot)
+                                             : image.VOffset(column - k_chunks * kChunk, slot);
+    *reinterpret_cast<uint4*>(page + offset) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// A thread block a row.
+__global__ void __launch_bounds__(kRopeThreads) RopeAppendKernel(const __grid_constant__ RopeCall call) {
+  const KvImage& image = call.kv.image;
+  const int64_t row = blockIdx.x;
+  const DeviceSequence sequence = call.batch.sequences[call.batch.row_sequences[row]];
+  const int in_sequence = static_cast<int>(row) - sequence.first_row;
+  const int position = sequence.position + in_sequence;
+  const int slot = position % image.page_size;
+  const int32_t page_id = call.batch.pages[sequence.first_page + position / image.page_size];
+  const int q_width = call.num_q_heads * image.head_dim;
+  const int k_heads = image.k_maps * image.num_groups;
+  const int v_width = image.num_groups * image.v_dim;
+  const uint16_t* x = call.qkv + row * (q_width + k_heads * image.head_dim + v_width);
+
+  // Stage 1: q and k turn, eight pairs a thread at a time.
+  const int units = image.head_dim / (2 * kChunk);
+  for (int i = static_cast<int>(threadIdx.x); i < (call.num_q_heads + k_heads) * units; i += kRopeThreads) {
+    const int head = i / units;
+    const PairedChunks dims = ChunksOf(call, i % units);
+    Chunk first = LoadChunk(x + head * image.head_dim + dims.first);
+    Chunk second = LoadChunk(x + head * image.head_dim + dims.second);
+    TurnChunks(call, position, i % units, first, second);
+    if (head < call.num_q_heads) {
+      uint16_t* q = call.q + row * q_width + head * image.head_dim;
+      StoreChunk(q + dims.first, first);
+      StoreChunk(q + dims.second, second);
+    } else {
+      const int map = (head - call.num_q_heads) / image.num_groups;
+      uint16_t* page = call.kv.Page(page_id, (head - call.num_q_heads) % image.num_groups);
+      StoreChunk(page + image.KOffset(map, dims.first, slot), first);
+      StoreChunk(page + image.KOffset(map, dims.second, slot), second);
+    }
+  }
+
+  // Stage 2: v moves.
+  const uint16_t* v = x + q_width + k_heads * image.head_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < v_width / kChunk; i += kRopeThreads) {
+    const int group = i * kChunk / image.v_dim;
+    uint16_t* page = call.kv.Page(page_id, group);
+    *reinterpret_cast<uint4*>(page + image.VOffset(i * kChunk % image.v_dim, slot)) =
+        *reinterpret_cast<const uint4*>(v + i * kChunk);
+  }
+
+  // Stage 3: the row that begins a page clears what no row of the batch fills.
+  const int filled = sequence.num_rows - in_sequence;
+  if (slot == 0 && filled < image.page_size) {
+    for (int group = 0; group < image.num_groups; ++group)
+      ClearSlots(image, call.kv.Page(page_id, group), filled, image.page_size);
+  }
+}
+
+}  // namespace
+
+int RopeAppend(const RopeAppendArgs& args, CUstream_st* stream) {
+  if (args.batch.num_rows == 0) return cudaSuccess;
+  const RopeCall call = {
+      .batch = args.batch,
+      .kv = args.kv,
+      .cos = args.cos,
+      .sin = args.sin,
+      .qkv = args.qkv,
+      .q = args.q,
+      .num_q_heads = args.spec.num_q1_heads + args.spec.num_q2_heads,
+      .is_interleaved = args.style == RopeStyle::kInterleaved,
+  };
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(args.batch.num_rows));
+  config.blockDim = dim3(kRopeThreads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, RopeAppendKernel, call);
+}
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,128 @@
+// The plan of decode attention: everything once, and nothing depends on who else is there. The device's warp writes what the
+// host's single thread writes.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "kernels/attention/attention_plan_cuda.h"
+#include "kernels/attention/diff_attention_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+struct Planned {
+  int32_t num_items = -1;
+  std::vector<AttentionItem> items;
+  std::vector<int32_t> first_item;
+  AttentionPlan Plan() { return {&num_items, items.data(), first_item.data(), static_cast<int>(items.size())}; }
+};
+
+Planned PlanOnHost(const std::vector<DeviceSequence>& sequences, const AttentionTiling& tiling, size_t capacity = 4096) {
+  Planned planned = {-1, std::vector<AttentionItem>(capacity), std::vector<int32_t>(sequences.size() + 1)};
+  PlanAttention(SerialLanes{}, {static_cast<int>(sequences.size()), 0, sequences.data(), nullptr, nullptr}, tiling,
+                planned.Plan());
+  return planned;
+}
+
+std::vector<DeviceSequence> RandomSequences(size_t count, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::vector<DeviceSequence> sequences;
+  int32_t row = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t num_rows = static_cast<int32_t>(generator() % 5);  // some have none
+    sequences.push_back({row, num_rows, static_cast<int32_t>(generator() % 3000), 0});
+    row += num_rows;
+  }
+  return sequences;
+}
+
+TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const std::vector<DeviceSequence> sequences = RandomSequences(1 + seed * 3, seed);
+    const AttentionTiling tiling = {static_cast<int>(1 + seed % 5), seed % 2 == 0 ? 8 : 16};
+    const Planned planned = PlanOnHost(sequences, tiling);
+    std::map<std::pair<int, int>, int> covered;  // (sequence, tile) -> slots so far
+    for (int i = 0; i < planned.num_items; ++i) {
+      const AttentionItem& item = planned.items.at(static_cast<size_t>(i));
+      int& slots = covered[{item.sequence, item.tile}];
+      ASSERT_EQ(item.split * kSplitSlots, slots) << "a split is missing, twice or out of order";
+      ASSERT_EQ(item.first_item + item.split, i);
+      slots += kSplitSlots;
+    }
+    size_t tiles = 0;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      for (int row = 0; row < sequences[s].num_rows; ++row) {
+        for (int head = 0; head < tiling.heads_per_group; ++head) {
+          const int tile = tiling.TileOf(row, head);
+          const auto found = covered.find({static_cast<int>(s), tile});
+          ASSERT_NE(found, covered.end());
+          ASSERT_GE(found->second, sequences[s].position + row + 1);
+          ASSERT_GE(tiling.NumSlots(sequences[s], tile), sequences[s].position + row + 1);
+          ASSERT_LE(tiling.NumSlots(sequences[s], tile), sequences[s].position + sequences[s].num_rows);
+        }
+      }
+      tiles += static_cast<size_t>(sequences[s].num_rows > 0 ? tiling.NumTiles(sequences[s].num_rows) : 0);
+    }
+    ASSERT_EQ(covered.size(), tiles);
+  }
+}
+
+TEST(AttentionPlanTest, ASequencesItemsAreTheSameWhoeverSharesTheBatch) {
+  const AttentionTiling tiling = {4, 8};
+  const std::vector<DeviceSequence> sequences = RandomSequences(40, 3);
+  const Planned together = PlanOnHost(sequences, tiling);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const Planned alone = PlanOnHost({sequences[s]}, tiling);
+    const int begin = together.first_item[s];
+    ASSERT_EQ(together.first_item[s + 1] - begin, alone.num_items);
+    for (int i = 0; i < alone.num_items; ++i) {
+      const AttentionItem& a = alone.items[static_cast<size_t>(i)];
+      const AttentionItem& b = together.items[static_cast<size_t>(begin + i)];
+      ASSERT_EQ(a.tile, b.tile);
+      ASSERT_EQ(a.split, b.split);
+      ASSERT_EQ(a.first_item + begin, b.first_item);
+    }
+  }
+}
+
+TEST(AttentionPlanTest, OneWarpWritesWhatTheHostWrites) {
+  const AttentionTiling tiling = {3, 8};
+  for (size_t count : {0, 1, 31, 32, 33, 100}) {
+    const std::vector<DeviceSequence> sequences = RandomSequences(count, static_cast<uint32_t>(count));
+    const Planned expected = PlanOnHost(sequences, tiling);
+    Planned planned = {-1, std::vector<AttentionItem>(static_cast<size_t>(expected.num_items)), std::vector<int32_t>(count + 1)};
+    ASSERT_EQ(
+        PlanDiffAttention(tiling, {static_cast<int>(count), 0, sequences.data(), nullptr, nullptr}, planned.Plan(), nullptr), 0);
+    EXPECT_EQ(planned.num_items, expected.num_items);
+    EXPECT_EQ(planned.first_item, expected.first_item);
+    for (size_t i = 0; i < planned.items.size(); ++i) {
+      const AttentionItem &item = planned.items[i], &other = expected.items[i];
+      EXPECT_EQ(std::tie(item.sequence, item.tile, item.split, item.first_item),
+                std::tie(other.sequence, other.tile, other.split, other.first_item));
+    }
+  }
+}
+
+TEST(AttentionPlanTest, ItemsBeyondTheCapacityAreCountedAndNotWritten) {
+  const std::vector<DeviceSequence> sequences = {{0, 1, 5000, 0}, {1, 1, 5000, 0}};
+  const Planned planned = PlanOnHost(sequences, {1, 8}, 7);  // AddressSanitizer sees an eighth
+  EXPECT_EQ(planned.num_items, 20);
+  EXPECT_EQ(planned.items.back().split, 6);
+}
+
+TEST(AttentionPlanTest, TheBoundOnItemsHoldsForEveryBatch) {
+  DiffSpec spec = {.num_q1_heads = 8, .num_q2_heads = 8, .num_kv_groups = 2, .k_maps = 2, .head_dim = 64, .v_dim = 128};
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    const std::vector<DeviceSequence> sequences = RandomSequences(1 + seed, seed);
+    int64_t slots = 0;
+    for (const DeviceSequence& sequence : sequences) slots += sequence.position + sequence.num_rows;
+    const AttentionTiling tiling = DiffDecodeTiling(spec, 4);
+    ASSERT_LE(PlanOnHost(sequences, tiling).num_items, AttentionItemsMax(tiling, 4, static_cast<int>(sequences.size()), slots));
+  }
+}
+
+}  // namespace
+}  // namespace diffserve::cuda

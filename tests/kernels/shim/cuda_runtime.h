@@ -1,0 +1,168 @@
+// What kernels and their launches use of CUDA's runtime, on the CPU: found on the include path in place of CUDA's own header when
+// the kernels' sources are compiled for tests/kernels/shim. Built-ins act on the fiber that is running (fiber_grid.h).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "tests/kernels/shim/fiber_grid.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+using diffserve::shim::blockDim;
+using diffserve::shim::blockIdx;
+using diffserve::shim::gridDim;
+using diffserve::shim::threadIdx;
+using std::max;
+using std::min;
+
+struct dim3 : diffserve::shim::Index3 {
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : Index3{x_, y_, z_} {}
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+
+namespace diffserve::shim {
+
+// The device that launches see.
+struct SimulatedDevice {
+  int multiprocessors = 4;
+  int shared_bytes_per_block_max = 227 << 10;
+  int compute_capability_major = 9;
+};
+inline SimulatedDevice simulated_device;
+inline std::string last_failure;  // of a launch: what the kernel did wrong
+
+template <typename T, typename Pick>
+T Shuffle(const char* operation, uint32_t mask, T value, Pick pick) {
+  struct Argument {
+    T value;
+    T result;
+    int source;
+  } argument{value, value, pick(CurrentLane())};
+  MeetWarp(mask, operation, &argument, [](void* const(&lanes)[32]) {
+    for (void* lane : lanes) {
+      if (lane == nullptr) continue;
+      Argument& mine = *static_cast<Argument*>(lane);
+      const void* other = mine.source >= 0 && mine.source < 32 ? lanes[mine.source] : nullptr;
+      if (other != nullptr) mine.result = static_cast<const Argument*>(other)->value;
+    }
+  });
+  return argument.result;
+}
+
+}  // namespace diffserve::shim
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source) {
+  return diffserve::shim::Shuffle("shfl", mask, value, [=](int) { return source & 31; });
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int bits) {
+  return diffserve::shim::Shuffle("shfl.bfly", mask, value, [=](int lane) { return lane ^ bits; });
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta) {
+  return diffserve::shim::Shuffle("shfl.up", mask, value, [=](int lane) { return lane - static_cast<int>(delta); });
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  unsigned votes = 0;
+  struct Argument {
+    bool vote;
+    unsigned* votes;
+  } argument{predicate != 0, &votes};
+  diffserve::shim::MeetWarp(mask, "vote", &argument, [](void* const(&lanes)[32]) {
+    unsigned all = 0;
+    for (int i = 0; i < 32; ++i) all |= lanes[i] != nullptr && static_cast<const Argument*>(lanes[i])->vote ? 1u << i : 0;
+    for (void* lane : lanes) {
+      if (lane != nullptr) *static_cast<const Argument*>(lane)->votes = all;
+    }
+  });
+  return votes;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  char nothing = 0;
+  diffserve::shim::MeetWarp(mask, "syncwarp", &nothing, [](void* const(&)[32]) {});
+}
+inline void __syncthreads() {
+  const diffserve::shim::Index3 shape = blockDim;
+  diffserve::shim::MeetBlock(0, static_cast<int>(shape.x * shape.y * shape.z));
+}
+template <typename T>
+T atomicAdd(T* address, T value) {
+  const T old = *address;
+  *address = old + value;
+  return old;
+}
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// ---- The host's side.
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorLaunchFailure = 719 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+using cudaStream_t = struct CUstream_st*;
+struct cudaLaunchAttribute {};
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
+  return bytes <= diffserve::shim::simulated_device.shared_bytes_per_block_max ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const diffserve::shim::SimulatedDevice& device = diffserve::shim::simulated_device;
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? device.multiprocessors
+           : attribute == cudaDevAttrComputeCapabilityMajor ? device.compute_capability_major
+                                                            : device.shared_bytes_per_block_max;
+  return cudaSuccess;
+}
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  if (config->dynamicSmemBytes > static_cast<size_t>(diffserve::shim::simulated_device.shared_bytes_per_block_max)) {
+    return cudaErrorInvalidValue;
+  }
+  diffserve::shim::last_failure = diffserve::shim::RunGrid({config->gridDim, config->blockDim, config->dynamicSmemBytes},
+                                                           [&] { kernel(static_cast<Parameters>(arguments)...); });
+  return diffserve::shim::last_failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}

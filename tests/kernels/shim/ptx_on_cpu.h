@@ -1,0 +1,117 @@
+// The functions of kernels/base/cuda/ptx.cuh on the CPU, with the fragment layouts that the PTX manual documents.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/dtype.h"
+#include "tests/kernels/shim/fiber_grid.h"
+
+namespace diffserve::cuda {
+
+inline std::byte* DynamicShared() { return shim::SharedBase(); }
+inline uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(static_cast<const std::byte*>(pointer) - shim::SharedBase());
+}
+
+inline void CpAsync16(uint32_t destination, const void* source) {
+  if (reinterpret_cast<uintptr_t>(source) % 16 != 0) shim::Fail("cp.async from an address that is not a multiple of 16");
+  shim::CopyAsync(destination, source, 16);
+}
+inline void CpAsyncCommit() { shim::CommitCopies(); }
+template <int kGroupsInFlight>
+void CpAsyncWait() {
+  shim::WaitCopies(kGroupsInFlight);
+}
+
+inline void BarrierInit(uint32_t barrier, int arrivals) { shim::BarrierInit(barrier, arrivals); }
+inline void BarrierInitFence() {}
+inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) { shim::BarrierArrive(barrier, bytes); }
+inline void BarrierWait(uint32_t barrier, uint32_t parity) { shim::BarrierWait(barrier, parity); }
+inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
+  shim::BulkCopyAsync(destination, source, bytes, barrier);
+}
+inline void ProxyFence() {}
+inline void NamedBarrier(int id, int num_threads) { shim::MeetBlock(id, num_threads); }
+
+namespace on_cpu {
+
+struct LdMatrixArgument {
+  const std::byte* row;  // of matrix lane / 8, row lane % 8
+  uint32_t* fragments;   // [4]
+};
+
+// Lane l of each 8x8 matrix receives row l / 4, columns 2 (l % 4) and + 1; transposed, column l / 4 of rows 2 (l % 4) and + 1.
+template <bool kTransposed>
+void LdMatrixApply(void* const (&lanes)[32]) {
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      uint16_t pair[2];
+      for (int i = 0; i < 2; ++i) {
+        const int row = kTransposed ? lane % 4 * 2 + i : lane / 4;
+        const int column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
+        const auto& source = *static_cast<const LdMatrixArgument*>(lanes[matrix * 8 + row]);
+        std::memcpy(&pair[i], source.row + column * 2, 2);
+      }
+      uint32_t* fragments = static_cast<const LdMatrixArgument*>(lanes[lane])->fragments;
+      fragments[matrix] = static_cast<uint32_t>(pair[0]) | static_cast<uint32_t>(pair[1]) << 16;
+    }
+  }
+}
+
+template <bool kTransposed>
+void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {
+  uint32_t result[4];
+  LdMatrixArgument argument{shim::SharedAt(row, 16, 16), result};
+  shim::MeetWarp(0xffffffffu, kTransposed ? "ldmatrix.trans" : "ldmatrix", &argument, LdMatrixApply<kTransposed>);
+  for (int i = 0; i < 4; ++i) fragments[i] = result[i];
+}
+
+struct MmaArgument {
+  uint32_t a[4];
+  uint32_t b[2];
+  float* c;  // [4]
+};
+
+inline float Half(uint32_t pair, int which) { return BFloat16ToFloat(static_cast<uint16_t>(pair >> (which * 16))); }
+
+// With g = lane / 4, t = lane % 4: a0 is A[g][2t..], a1 A[g + 8][2t..], a2 A[g][2t + 8..], a3 A[g + 8][2t + 8..]; b0 is
+// B[2t..][g], b1 B[2t + 8..][g]; c0, c1 are C[g][2t..], c2, c3 C[g + 8][2t..].
+inline void MmaApply(void* const (&lanes)[32]) {
+  float a[16][16];
+  float b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& argument = *static_cast<const MmaArgument*>(lanes[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 2; ++i) {
+      for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][2 * t + i + r / 2 * 8] = Half(argument.a[r], i);
+      for (int r = 0; r < 2; ++r) b[2 * t + i + r * 8][g] = Half(argument.b[r], i);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    float* c = static_cast<const MmaArgument*>(lanes[lane])->c;
+    for (int i = 0; i < 4; ++i) {
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+      c[i] += sum;
+    }
+  }
+}
+
+}  // namespace on_cpu
+
+inline void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) { on_cpu::LdMatrix4<false>(fragments, row); }
+inline void LdMatrix4Transposed(uint32_t (&fragments)[4], uint32_t row) { on_cpu::LdMatrix4<true>(fragments, row); }
+
+inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  on_cpu::MmaArgument argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  shim::MeetWarp(0xffffffffu, "mma", &argument, on_cpu::MmaApply);
+}
+
+inline float Exp2(float x) { return std::exp2(x); }
+inline uint32_t PackBFloat16(float low, float high) {
+  return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
+}
+
+}  // namespace diffserve::cuda
