@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tests/testing/attention_specs.h"
 #include "tests/testing/kernel_attention_batch.h"
 
 namespace diffserve {
@@ -11,44 +12,14 @@ namespace {
 
 using testing::AllClose;
 using testing::AttentionBatch;
+using testing::DiffLlamaSpec;
+using testing::GroupedSpec;
 using testing::KernelLevels;
 using testing::KernelOp;
+using testing::PlainSpec;
 using testing::SequenceShape;
 using testing::ToleranceOf;
-
-DiffSpec DiffLlamaSpec(int heads, int groups, int head_dim) {
-  return {.num_q1_heads = heads,
-          .num_q2_heads = heads,
-          .num_kv_groups = groups,
-          .k_maps = 2,
-          .head_dim = head_dim,
-          .v_dim = 2 * head_dim,
-          .lambda_kind = LambdaKind::kPerLayer,
-          .sub_norm = SubNorm::kPlain};
-}
-DiffSpec PlainSpec(int heads, int groups, int head_dim) {
-  return {.num_q1_heads = heads, .num_kv_groups = groups, .head_dim = head_dim, .v_dim = head_dim};
-}
-DiffSpec V2Spec(int heads, int groups, int head_dim) {
-  return {.num_q1_heads = heads,
-          .num_q2_heads = heads,
-          .num_kv_groups = groups,
-          .k_maps = 1,
-          .head_dim = head_dim,
-          .v_dim = head_dim,
-          .lambda_kind = LambdaKind::kPerTokenHead};
-}
-// Grouped differential attention: four signal heads share a noise head.
-DiffSpec GroupedSpec(int groups, int head_dim) {
-  return {.num_q1_heads = 4 * groups,
-          .num_q2_heads = groups,
-          .num_kv_groups = groups,
-          .k_maps = 2,
-          .head_dim = head_dim,
-          .v_dim = 2 * head_dim,
-          .lambda_kind = LambdaKind::kPerLayer,
-          .sub_norm = SubNorm::kAffine};
-}
+using testing::V2Spec;
 
 std::string Describe(const DiffSpec& spec, int page_size, DType dtype, CpuIsa isa) {
   return std::to_string(spec.num_q1_heads) + "+" + std::to_string(spec.num_q2_heads) + " heads, " +

@@ -1,4 +1,4 @@
-// Specs of every family, and how far from the reference a bf16 kernel may be: twice the error of the reference itself when it
+// How far from the reference a bf16 kernel may be: twice the error of the reference itself when it
 // rounds to bf16 what such a kernel has to round.
 #pragma once
 
@@ -9,38 +9,9 @@
 #include <vector>
 
 #include "tests/kernels/shim/image_batch.h"
+#include "tests/testing/attention_specs.h"
 
 namespace diffserve::testing {
-
-inline DiffSpec DiffSpecOf(int heads, int groups, int head_dim) {
-  return {.num_q1_heads = heads,
-          .num_q2_heads = heads,
-          .num_kv_groups = groups,
-          .k_maps = 2,
-          .head_dim = head_dim,
-          .v_dim = 2 * head_dim,
-          .lambda_kind = LambdaKind::kPerLayer,
-          .sub_norm = SubNorm::kPlain};
-}
-inline DiffSpec V2Spec(int heads, int groups, int head_dim) {
-  return {.num_q1_heads = heads,
-          .num_q2_heads = heads,
-          .num_kv_groups = groups,
-          .k_maps = 1,
-          .head_dim = head_dim,
-          .v_dim = head_dim,
-          .lambda_kind = LambdaKind::kPerTokenHead};
-}
-inline DiffSpec PlainSpec(int heads, int groups, int head_dim) {
-  return {.num_q1_heads = heads, .num_kv_groups = groups, .head_dim = head_dim, .v_dim = head_dim};
-}
-// Grouped differential attention: four signal heads share a noise head.
-inline DiffSpec GroupedSpec(int groups, int head_dim) {
-  DiffSpec spec = DiffSpecOf(4 * groups, groups, head_dim);
-  spec.num_q2_heads = groups;
-  spec.sub_norm = SubNorm::kAffine;
-  return spec;
-}
 
 inline std::string Describe(const DiffSpec& spec) {
   return std::to_string(spec.num_q1_heads) + "+" + std::to_string(spec.num_q2_heads) + " heads, " +

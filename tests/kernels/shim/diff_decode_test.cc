@@ -8,7 +8,7 @@
 namespace diffserve {
 namespace {
 
-using testing::DiffSpecOf;
+using testing::DiffLlamaSpec;
 using testing::ErrorsOf;
 using testing::ExpectWithinTwiceTheRounding;
 using testing::GroupedSpec;
@@ -39,7 +39,7 @@ class DiffDecodeTest : public ::testing::Test {
 const std::vector<ImageShape> kMixedBatch = {{0, 1}, {70, 1}, {520, 1}, {61, 2}, {15, 1}};
 
 TEST_F(DiffDecodeTest, EveryFamilyMatchesTheReference) {
-  ExpectLikeReference(DiffSpecOf(4, 2, 64), kMixedBatch);
+  ExpectLikeReference(DiffLlamaSpec(4, 2, 64), kMixedBatch);
   ExpectLikeReference(V2Spec(4, 2, 64), kMixedBatch);
   ExpectLikeReference(PlainSpec(4, 2, 64), kMixedBatch);
   ExpectLikeReference(GroupedSpec(2, 64), kMixedBatch);
@@ -47,11 +47,11 @@ TEST_F(DiffDecodeTest, EveryFamilyMatchesTheReference) {
 
 TEST_F(DiffDecodeTest, EveryShapeWithAKernelMatchesTheReference) {
   for (int head_dim : {48, 64, 96, 128}) {
-    ExpectLikeReference(DiffSpecOf(2, 1, head_dim), {{40, 1}, {129, 1}});
+    ExpectLikeReference(DiffLlamaSpec(2, 1, head_dim), {{40, 1}, {129, 1}});
     ExpectLikeReference(V2Spec(2, 1, head_dim), {{40, 1}, {129, 1}});
     ExpectLikeReference(PlainSpec(2, 1, head_dim), {{40, 1}, {129, 1}});
     if (head_dim % 64 != 0) continue;
-    DiffSpec narrow_v = DiffSpecOf(2, 1, head_dim);
+    DiffSpec narrow_v = DiffLlamaSpec(2, 1, head_dim);
     narrow_v.v_dim = head_dim;
     ExpectLikeReference(narrow_v, {{90, 1}});
     DiffSpec wide_v = V2Spec(2, 1, head_dim);
@@ -72,7 +72,7 @@ TEST_F(DiffDecodeTest, EveryLengthAroundAStripAPageAndASplitMatchesTheReference)
   for (int length : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129}) shapes.push_back({length - 1, 1});
   ExpectLikeReference(V2Spec(2, 1, 48), shapes);
   for (int length : {511, 512, 513, 576, 1025}) shapes.push_back({length - 1, 1});
-  ImageBatch batch(DiffSpecOf(1, 1, 48), shapes);
+  ImageBatch batch(DiffLlamaSpec(1, 1, 48), shapes);
   ExpectWithinTwiceTheRounding(batch, batch.Decode());
 }
 
@@ -84,7 +84,7 @@ TEST_F(DiffDecodeTest, EveryNumberOfStagesMatchesTheReference) {
 }
 
 TEST_F(DiffDecodeTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
-  ImageBatch batch(DiffSpecOf(2, 1, 64), {{100, 1}, {530, 1}});
+  ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{100, 1}, {530, 1}});
   const std::vector<float> expected = batch.Decode();
   for (shim::CopyTiming timing : {shim::CopyTiming::kEarly, shim::CopyTiming::kLate, shim::CopyTiming::kShuffled}) {
     for (uint32_t seed = 2; seed < 4; ++seed) {
@@ -96,15 +96,15 @@ TEST_F(DiffDecodeTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
 }
 
 TEST_F(DiffDecodeTest, SequencesWithoutRowsAndAnEmptyBatchAreSkipped) {
-  ImageBatch batch(DiffSpecOf(2, 1, 64), {{0, 0}, {20, 1}, {100, 0}, {3, 2}, {0, 0}});
+  ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{0, 0}, {20, 1}, {100, 0}, {3, 2}, {0, 0}});
   ExpectLikeReference(batch);
-  ImageBatch empty(DiffSpecOf(2, 1, 64), {{0, 0}});
+  ImageBatch empty(DiffLlamaSpec(2, 1, 64), {{0, 0}});
   EXPECT_TRUE(empty.Decode().empty());
 }
 
 TEST_F(DiffDecodeTest, AnyLambdaAndScaleMatchTheReference) {
   for (float lambda : {-0.7f, 0.0f, 0.2f, 1.0f, 1.8f}) {
-    DiffSpec spec = DiffSpecOf(2, 1, 64);
+    DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     spec.sub_norm = lambda < 0.5f ? SubNorm::kNone : SubNorm::kAffine;
     ImageBatch batch(spec, {{77, 1}, {3, 1}});
     batch.lambda = lambda;
@@ -132,7 +132,7 @@ TEST_F(DiffDecodeTest, LambdaZeroEqualsPlainAttentionToTheBit) {
 
 TEST_F(DiffDecodeTest, EqualMapsWithLambdaOneGiveExactlyZero) {
   for (int k_maps : {1, 2}) {
-    DiffSpec spec = DiffSpecOf(3, 1, 64);
+    DiffSpec spec = DiffLlamaSpec(3, 1, 64);
     spec.k_maps = k_maps;
     ImageBatch batch(spec, {{90, 1}, {600, 1}});
     batch.lambda = 1;
@@ -154,7 +154,7 @@ TEST_F(DiffDecodeTest, EqualMapsWithLambdaOneGiveExactlyZero) {
 
 TEST_F(DiffDecodeTest, EqualScoresAverageIntegerValuesExactly) {
   for (int length : {128, 1024}) {  // with q = 0 every slot weighs the same: o = (1 - lambda) * mean
-    DiffSpec spec = DiffSpecOf(2, 1, 64);
+    DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     spec.sub_norm = SubNorm::kNone;
     ImageBatch batch(spec, {{length - 1, 1}});
     batch.lambda = 0.5f;
@@ -171,7 +171,7 @@ TEST_F(DiffDecodeTest, EqualScoresAverageIntegerValuesExactly) {
 // page, swizzle or fragment shows as another number.
 TEST_F(DiffDecodeTest, AQueryThatPicksOneSlotReadsItsVExactly) {
   for (int head_dim : {48, 64, 96, 128}) {
-    DiffSpec spec = DiffSpecOf(2, 1, head_dim);
+    DiffSpec spec = DiffLlamaSpec(2, 1, head_dim);
     spec.sub_norm = SubNorm::kNone;
     ImageBatch batch(spec, {{139, 1}});
     batch.lambda = 1;
@@ -206,14 +206,14 @@ TEST_F(DiffDecodeTest, AQueryThatPicksOneSlotReadsItsVExactly) {
 }
 
 TEST_F(DiffDecodeTest, VeryUnequalScoresStayFiniteAndMatchTheReference) {
-  ImageBatch batch(DiffSpecOf(2, 1, 64), {{150, 1}, {620, 1}});
+  ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{150, 1}, {620, 1}});
   for (float& value : batch.q) value *= 256.0f;
   const std::vector<float> expected = batch.Reference();
   EXPECT_LE(ErrorsOf(batch.Decode(), expected).max, 0.02);
 }
 
 TEST_F(DiffDecodeTest, ANanInOneQueryStaysInItsHead) {
-  const DiffSpec spec = DiffSpecOf(2, 1, 64);
+  const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
   ImageBatch batch(spec, {{100, 1}, {600, 1}});
   const std::vector<float> clean = batch.Decode();
   batch.q[64] = std::numeric_limits<float>::quiet_NaN();  // q1 of head 1, first row
@@ -234,7 +234,7 @@ TEST_F(DiffDecodeTest, ThePlacesOfPagesChangeNoBit) {
 }
 
 TEST_F(DiffDecodeTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
-  for (const DiffSpec& spec : {DiffSpecOf(2, 1, 64), PlainSpec(3, 1, 64)}) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), PlainSpec(3, 1, 64)}) {
     const std::vector<ImageShape> shapes = {{600, 1}, {30, 1}, {64, 3}, {1030, 1}, {0, 1}};
     ImageBatch together(spec, shapes);
     const std::vector<float> all = together.Decode();
@@ -252,7 +252,7 @@ TEST_F(DiffDecodeTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
 }
 
 TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
-  for (const DiffSpec& spec : {DiffSpecOf(3, 1, 48), V2Spec(2, 1, 48)}) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(3, 1, 48), V2Spec(2, 1, 48)}) {
     ImageBatch whole(spec, {{508, 9}});
     const std::vector<float> expected = whole.Decode();
     for (const std::vector<int>& cuts : {std::vector<int>{1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 5}, {2, 6, 1}}) {
@@ -271,11 +271,11 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
 }
 
 TEST_F(DiffDecodeTest, AShapeWithoutAKernelIsRefusedByName) {
-  EXPECT_EQ(cuda::DiffAttentionUnsupported(DiffSpecOf(4, 2, 128), 64), nullptr);
-  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffSpecOf(4, 2, 128), 16), nullptr);
-  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffSpecOf(4, 2, 80), 64), nullptr);
-  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffSpecOf(4, 3, 128), 64), nullptr);
-  DiffSpec no_noise = DiffSpecOf(4, 2, 128);
+  EXPECT_EQ(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 2, 128), 64), nullptr);
+  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 2, 128), 16), nullptr);
+  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 2, 80), 64), nullptr);
+  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 3, 128), 64), nullptr);
+  DiffSpec no_noise = DiffLlamaSpec(4, 2, 128);
   no_noise.num_q2_heads = 0;
   EXPECT_NE(cuda::DiffAttentionUnsupported(no_noise, 64), nullptr);
 }

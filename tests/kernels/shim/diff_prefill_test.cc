@@ -8,7 +8,7 @@
 namespace diffserve {
 namespace {
 
-using testing::DiffSpecOf;
+using testing::DiffLlamaSpec;
 using testing::ExpectWithinTwiceTheRounding;
 using testing::GroupedSpec;
 using testing::ImageBatch;
@@ -32,7 +32,7 @@ void ExpectLikeReference(const DiffSpec& spec, const std::vector<ImageShape>& sh
 
 TEST_F(DiffPrefillTest, EveryFamilyMatchesTheReference) {
   const std::vector<ImageShape> shapes = {{0, 70}, {0, 0}, {100, 17}, {64, 1}, {3, 30}};
-  ExpectLikeReference(DiffSpecOf(2, 1, 64), shapes);
+  ExpectLikeReference(DiffLlamaSpec(2, 1, 64), shapes);
   ExpectLikeReference(V2Spec(4, 2, 64), shapes);
   ExpectLikeReference(PlainSpec(4, 2, 64), shapes);
   ExpectLikeReference(GroupedSpec(1, 64), shapes);
@@ -40,11 +40,11 @@ TEST_F(DiffPrefillTest, EveryFamilyMatchesTheReference) {
 
 TEST_F(DiffPrefillTest, EveryShapeWithAKernelMatchesTheReference) {
   for (int head_dim : {48, 64, 96, 128}) {
-    ExpectLikeReference(DiffSpecOf(1, 1, head_dim), {{40, 12}});
+    ExpectLikeReference(DiffLlamaSpec(1, 1, head_dim), {{40, 12}});
     ExpectLikeReference(V2Spec(1, 1, head_dim), {{40, 12}});
     ExpectLikeReference(PlainSpec(1, 1, head_dim), {{40, 12}});
     if (head_dim % 64 != 0) continue;
-    DiffSpec narrow_v = DiffSpecOf(1, 1, head_dim);
+    DiffSpec narrow_v = DiffLlamaSpec(1, 1, head_dim);
     narrow_v.v_dim = head_dim;
     ExpectLikeReference(narrow_v, {{90, 3}});
     DiffSpec wide_v = V2Spec(1, 1, head_dim);
@@ -62,7 +62,7 @@ TEST_F(DiffPrefillTest, EveryRatioOfQueryHeadsToGroupsMatchesTheReference) {
 
 TEST_F(DiffPrefillTest, EveryLengthAroundAStripAndAPageMatchesTheReference) {
   for (int length : {1, 15, 16, 17, 63, 64, 65, 129}) {
-    ExpectLikeReference(DiffSpecOf(1, 1, 48), {{0, length}});
+    ExpectLikeReference(DiffLlamaSpec(1, 1, 48), {{0, length}});
     ExpectLikeReference(PlainSpec(1, 1, 48), {{std::max(0, length - 3), std::min(length, 3)}});
   }
 }
@@ -78,7 +78,7 @@ TEST_F(DiffPrefillTest, EveryNumberOfStagesGivesTheSameBits) {
 }
 
 TEST_F(DiffPrefillTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
-  ImageBatch batch(DiffSpecOf(1, 1, 64), {{130, 20}, {60, 7}});
+  ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{130, 20}, {60, 7}});
   const std::vector<float> expected = batch.Prefill();
   for (shim::CopyTiming timing : {shim::CopyTiming::kEarly, shim::CopyTiming::kLate, shim::CopyTiming::kShuffled}) {
     for (uint32_t seed = 2; seed < 4; ++seed) {
@@ -89,7 +89,7 @@ TEST_F(DiffPrefillTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
 }
 
 TEST_F(DiffPrefillTest, HoweverAPromptIsCutAndWhoeverSharesTheBatchARowsBitsAreTheSame) {
-  for (const DiffSpec& spec : {DiffSpecOf(3, 1, 48), PlainSpec(2, 1, 48)}) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(3, 1, 48), PlainSpec(2, 1, 48)}) {
     ImageBatch whole(spec, {{0, 100}});
     const std::vector<float> expected = whole.Prefill();
     for (const std::vector<int>& cuts : {std::vector<int>{1, 63, 36}, {40, 1, 59}}) {
@@ -138,7 +138,7 @@ TEST_F(DiffPrefillTest, EqualMapsWithLambdaOneGiveExactlyZero) {
 }
 
 TEST_F(DiffPrefillTest, ANanInOneQueryStaysInItsRow) {
-  ImageBatch batch(DiffSpecOf(1, 1, 64), {{10, 20}});
+  ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{10, 20}});
   const std::vector<float> clean = batch.Prefill();
   batch.q[5 * 128 + 64] = std::numeric_limits<float>::quiet_NaN();  // q2 of row 5
   const std::vector<float> out = batch.Prefill();
