@@ -81,7 +81,7 @@ build() {  # build PRESET TARGET...
   fi
 }
 
-programs=(kernels_test models_test engine_test text_test server_test cuda_test cuda_shim_test)
+programs=(kernels_test models_test engine_test text_test server_test cuda_test)
 fuzz=(safetensors_fuzz request_json_fuzz http_reader_fuzz)
 
 run tidy python3 tests/tidy/tidy.py

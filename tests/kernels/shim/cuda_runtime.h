@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/kernels/shim/fiber_grid.h"
+#include "tests/kernels/shim/host_calls.h"
 
 #define __global__
 #define __device__
@@ -24,9 +25,6 @@ using diffserve::shim::threadIdx;
 using std::max;
 using std::min;
 
-struct dim3 : diffserve::shim::Index3 {
-  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : Index3{x_, y_, z_} {}
-};
 struct alignas(8) uint2 {
   unsigned x, y;
 };
@@ -43,15 +41,6 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 inline float2 make_float2(float x, float y) { return {x, y}; }
 
 namespace diffserve::shim {
-
-// The device that launches see.
-struct SimulatedDevice {
-  int multiprocessors = 4;
-  int shared_bytes_per_block_max = 227 << 10;
-  int compute_capability_major = 9;
-};
-inline SimulatedDevice simulated_device;
-inline std::string last_failure;  // of a launch: what the kernel did wrong
 
 template <typename T, typename Pick>
 T Shuffle(const char* operation, uint32_t mask, T value, Pick pick) {
@@ -120,49 +109,4 @@ inline float __uint_as_float(unsigned bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
   return value;
-}
-
-// ---- The host's side.
-
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorLaunchFailure = 719 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaDeviceAttr {
-  cudaDevAttrMultiProcessorCount = 16,
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
-};
-using cudaStream_t = struct CUstream_st*;
-struct cudaLaunchAttribute {};
-struct cudaLaunchConfig_t {
-  dim3 gridDim;
-  dim3 blockDim;
-  size_t dynamicSmemBytes = 0;
-  cudaStream_t stream = nullptr;
-  cudaLaunchAttribute* attrs = nullptr;
-  unsigned numAttrs = 0;
-};
-
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
-  return bytes <= diffserve::shim::simulated_device.shared_bytes_per_block_max ? cudaSuccess : cudaErrorInvalidValue;
-}
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const diffserve::shim::SimulatedDevice& device = diffserve::shim::simulated_device;
-  *value = attribute == cudaDevAttrMultiProcessorCount      ? device.multiprocessors
-           : attribute == cudaDevAttrComputeCapabilityMajor ? device.compute_capability_major
-                                                            : device.shared_bytes_per_block_max;
-  return cudaSuccess;
-}
-template <typename... Parameters, typename... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  if (config->dynamicSmemBytes > static_cast<size_t>(diffserve::shim::simulated_device.shared_bytes_per_block_max)) {
-    return cudaErrorInvalidValue;
-  }
-  diffserve::shim::last_failure = diffserve::shim::RunGrid({config->gridDim, config->blockDim, config->dynamicSmemBytes},
-                                                           [&] { kernel(static_cast<Parameters>(arguments)...); });
-  return diffserve::shim::last_failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }

@@ -1,0 +1,314 @@
+#include "tests/kernels/shim/host_calls.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace shim = diffserve::shim;
+
+using Operation = std::function<cudaError_t()>;
+
+struct CUstream_st {
+  std::deque<Operation> waiting;
+  bool captures = false;
+  std::vector<Operation> captured;
+};
+// Holds its stream from the last record until all that was queued before it has run.
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  size_t operations_before = 0;  // in the stream's line
+};
+struct CUgraph_st {
+  std::vector<Operation> operations;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<std::vector<Operation>> operations;
+};
+
+namespace {
+
+cudaError_t poison = cudaSuccess;    // the context is lost
+cudaError_t injected = cudaSuccess;  // happens after operations_until_injection operations
+int operations_until_injection = 0;
+size_t allocated_bytes = 0;
+std::map<const void*, size_t> device_memory;  // by address
+std::map<const void*, size_t> pinned_memory;
+std::vector<CUevent_st*> events;
+
+bool IsWithin(const std::map<const void*, size_t>& regions, const void* data, size_t size_bytes) {
+  auto region = regions.upper_bound(data);
+  if (region == regions.begin()) return false;
+  --region;
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(data) - static_cast<const char*>(region->first));
+  return offset + size_bytes <= region->second;
+}
+
+// One operation leaves the stream's line.
+cudaError_t RunNext(CUstream_st& stream) {
+  const Operation operation = std::move(stream.waiting.front());
+  stream.waiting.pop_front();
+  for (CUevent_st* event : events) {
+    if (event->stream == &stream && event->operations_before > 0) --event->operations_before;
+  }
+  if (poison != cudaSuccess) return poison;
+  if (injected != cudaSuccess && operations_until_injection-- == 0) {
+    poison = std::exchange(injected, cudaSuccess);
+    return poison;
+  }
+  const cudaError_t error = operation();
+  if (error != cudaSuccess) poison = error;
+  return error;
+}
+
+cudaError_t RunAll(CUstream_st& stream) {
+  while (!stream.waiting.empty()) RunNext(stream);
+  return poison;
+}
+
+cudaError_t Copy(void* to, const void* from, size_t size_bytes) {
+  std::memcpy(to, from, size_bytes);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+namespace diffserve::shim {
+
+void ResetContext() {
+  poison = injected = cudaSuccess;
+  last_failure.clear();
+}
+
+void FailLater(int operations, cudaError_t error) {
+  operations_until_injection = operations;
+  injected = error;
+}
+
+size_t AllocatedDeviceBytes() { return allocated_bytes; }
+
+cudaError_t Enqueue(cudaStream_t stream, Operation operation) {
+  if (stream == nullptr) return operation();
+  if (poison != cudaSuccess) return poison;
+  if (stream->captures) {
+    stream->captured.push_back(std::move(operation));
+  } else {
+    stream->waiting.push_back(std::move(operation));
+  }
+  return cudaSuccess;
+}
+
+}  // namespace diffserve::shim
+
+cudaError_t cudaGetLastError() { return poison; }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    default: return "another cudaError";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return shim::last_failure.empty() ? cudaGetErrorName(error) : shim::last_failure.c_str();
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  const shim::SimulatedDevice& device = shim::simulated_device;
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "CPU shim");
+  properties->major = device.compute_capability_major;
+  properties->multiProcessorCount = device.multiprocessors;
+  properties->totalGlobalMem = device.memory_bytes;
+  properties->sharedMemPerBlockOptin = static_cast<size_t>(device.shared_bytes_per_block_max);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const shim::SimulatedDevice& device = shim::simulated_device;
+  *value = attribute == cudaDevAttrMultiProcessorCount      ? device.multiprocessors
+           : attribute == cudaDevAttrComputeCapabilityMajor ? device.compute_capability_major
+                                                            : device.shared_bytes_per_block_max;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  *total_bytes = shim::simulated_device.memory_bytes;
+  *free_bytes = *total_bytes - std::min(*total_bytes, allocated_bytes);
+  return poison;
+}
+
+// Not rounded up to the alignment, so that one byte beyond the end is seen.
+cudaError_t cudaMalloc(void** data, size_t size_bytes) {
+  if (poison != cudaSuccess) return poison;
+  if (size_bytes > shim::simulated_device.memory_bytes - std::min(shim::simulated_device.memory_bytes, allocated_bytes) ||
+      posix_memalign(data, 256, size_bytes) != 0) {
+    return cudaErrorMemoryAllocation;
+  }
+  std::memset(*data, 0xff, size_bytes);
+  device_memory[*data] = size_bytes;
+  allocated_bytes += size_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  if (const auto found = device_memory.find(data); found != device_memory.end()) {
+    allocated_bytes -= found->second;
+    device_memory.erase(found);
+    std::free(data);
+  }
+  return poison;
+}
+
+cudaError_t cudaMallocHost(void** data, size_t size_bytes) {
+  if (posix_memalign(data, 256, size_bytes) != 0) return cudaErrorMemoryAllocation;
+  std::memset(*data, 0xff, size_bytes);
+  pinned_memory[*data] = size_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  pinned_memory.erase(data);
+  std::free(data);
+  return cudaSuccess;
+}
+
+// Memory of the host that is not pinned is read at once, and written only after the stream has been waited for.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool from_device = kind != cudaMemcpyHostToDevice, to_device = kind != cudaMemcpyDeviceToHost;
+  if ((from_device && !IsWithin(device_memory, from, size_bytes)) || (to_device && !IsWithin(device_memory, to, size_bytes))) {
+    return cudaErrorInvalidValue;
+  }
+  if (!from_device && !IsWithin(pinned_memory, from, size_bytes)) {
+    const char* bytes = static_cast<const char*>(from);
+    if (stream != nullptr && stream->captures) return cudaErrorStreamCaptureUnsupported;
+    return shim::Enqueue(stream, [to, copy = std::vector<char>(bytes, bytes + size_bytes)] { return Copy(to, copy.data(), copy.size()); });
+  }
+  const cudaError_t error = shim::Enqueue(stream, [to, from, size_bytes] { return Copy(to, from, size_bytes); });
+  if (error != cudaSuccess || to_device || IsWithin(pinned_memory, to, size_bytes)) return error;
+  if (stream != nullptr && stream->captures) return cudaErrorStreamCaptureUnsupported;
+  return cudaStreamSynchronize(stream);
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t stream) {
+  if (!IsWithin(device_memory, to, size_bytes)) return cudaErrorInvalidValue;
+  return shim::Enqueue(stream, [to, value, size_bytes] {
+    std::memset(to, value, size_bytes);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const cudaError_t error = RunAll(*stream);
+  for (CUevent_st* event : events) {
+    if (event->stream == stream) event->stream = nullptr;
+  }
+  delete stream;
+  return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream == nullptr ? poison : RunAll(*stream); }
+
+// The other stream runs first, which is one of the orders that CUDA allows.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event) {
+  return shim::Enqueue(stream, [event] { return cudaEventSynchronize(event); });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = events.emplace_back(new CUevent_st);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  std::erase(events, event);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (poison != cudaSuccess) return poison;
+  if (stream->captures) return cudaErrorStreamCaptureUnsupported;
+  *event = {stream, stream->waiting.size()};
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  while (event->stream != nullptr && event->operations_before > 0) RunNext(*event->stream);
+  return poison;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (poison != cudaSuccess) return poison;
+  return event->operations_before == 0 ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1;  // no clock here
+  return poison;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (poison != cudaSuccess) return poison;
+  if (stream->captures) return cudaErrorStreamCaptureUnsupported;
+  stream->captures = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!stream->captures) return cudaErrorStreamCaptureUnsupported;
+  stream->captures = false;
+  *graph = new CUgraph_st{std::exchange(stream->captured, {})};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{std::make_shared<std::vector<Operation>>(graph->operations)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return shim::Enqueue(stream, [operations = exec->operations] {
+    for (const Operation& operation : *operations) {
+      if (const cudaError_t error = operation(); error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
