@@ -5,6 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "kernels/base/check.h"
+
 namespace diffserve {
 namespace {
 
@@ -24,41 +26,54 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
       inbox_(inbox),
       outputs_(std::move(outputs)),
       scheduler_(options, PrefixIndex::Options{.hash_key = RandomKey()}) {
+  DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
   Publish();
 }
 
 void EngineLoop::Run() {
   for (;;) {
-    const bool idle = !scheduler_.HasWork();
+    const bool idle = !scheduler_.HasWork() && launched_.empty();
     if (idle) busy_since_ns_ = 0;
     Inbox::Incoming incoming = inbox_.Take(/*wait=*/idle);
     if (idle) busy_since_ns_ = NowNs();
     if (incoming.failed) return;
     const bool stop = incoming.stop;
     Accept(std::move(incoming));
-    if (!stop && scheduler_.HasWork()) Step();
+    const int left_running = Launch() ? executor_->depth() - 1 : 0;
+    while (std::ssize(launched_) > left_running) Collect();
     Publish();
     busy_since_ns_ = NowNs();
     if (stop) return;
   }
 }
 
-// One step, four calls.
-void EngineLoop::Step() {
-  StatsRecorder::StepTimes times;
-  times.begin = Clock::now();
-  const StepPlan plan = scheduler_.Plan();
-  times.planned = Clock::now();
-  recorder_.OnPlan(plan, times.planned);
-  for (const PlannedSequence& sequence : plan.sequences) {
+// One step, four calls: Plan and Launch here, Collect and Commit below. With an executor of depth 2 the next step is planned and
+// launched while this one runs, so the device does not wait for the host. False: there is nothing to launch, or not before what
+// runs is committed.
+bool EngineLoop::Launch() {
+  if (!scheduler_.HasWork()) return false;
+  LaunchedStep step;
+  step.times.begin = Clock::now();
+  step.plan = scheduler_.Plan();
+  step.times.planned = Clock::now();
+  if (step.plan.sequences.empty()) return false;
+  recorder_.OnPlan(step.plan, step.times.planned);
+  for (const PlannedSequence& sequence : step.plan.sequences) {
     if (sequence.first_step) executor_->Begin(scheduler_.request(sequence.request));
   }
-  executor_->Launch(plan);
+  executor_->Launch(step.plan);
+  launched_.push_back(std::move(step));
+  return true;
+}
+
+void EngineLoop::Collect() {
   const StepResult result = executor_->Collect();
-  times.executed = Clock::now();
+  LaunchedStep step = std::move(launched_.front());
+  launched_.pop_front();
+  step.times.executed = Clock::now();
   std::ranges::move(scheduler_.Commit(result), std::back_inserter(events_));
-  times.committed = Clock::now();
-  recorder_.OnStep(plan, times);
+  step.times.committed = Clock::now();
+  recorder_.OnStep(step.plan, step.times);
 }
 
 // New requests join the line; cancelled ones leave it, and their pages are free for the step that follows.
@@ -77,13 +92,23 @@ void EngineLoop::End(RequestId request, const Inbox::Ending& how) {
   if (std::optional<TokenEvent> event = scheduler_.End(request, how.finish, how.error)) events_.push_back(std::move(*event));
 }
 
+// The executor keeps what it has of a request that has ended until no launched step may contain it.
+void EngineLoop::LetGo() {
+  for (const TokenEvent& event : events_) {
+    if (event.finish == FinishReason::kNone || !recorder_.HasStarted(event.request)) continue;
+    leaving_.push_back({event.request, launched_.empty() ? 0 : launched_.back().plan.step});
+  }
+  while (!leaving_.empty() && (launched_.empty() || leaving_.front().last_step < launched_.front().plan.step)) {
+    executor_->End(leaving_.front().request);
+    leaving_.pop_front();
+  }
+}
+
 // Statistics first: whoever has seen an event finds it counted.
 void EngineLoop::Publish() {
   const Clock::time_point now = Clock::now();
-  for (const TokenEvent& event : events_) {
-    if (event.finish != FinishReason::kNone && recorder_.HasStarted(event.request)) executor_->End(event.request);
-    recorder_.OnEvent(event, now);
-  }
+  LetGo();
+  for (const TokenEvent& event : events_) recorder_.OnEvent(event, now);
   recorder_.ReadGauges(scheduler_);
   inbox_.SetWaiting(static_cast<int>(scheduler_.waiting().size()), scheduler_.waiting_tokens());
   outputs_.publish(recorder_.stats());

@@ -1,8 +1,11 @@
 // EngineLoop: what the engine thread does. It alone owns the Scheduler (with PagePool, PrefixIndex and Sequences) and the
 // Executor; everything here but seconds_since_progress is called on that thread.
+//
+// Invariant: between turns fewer than Executor::depth() steps are launched and not collected, none if there is nothing to do.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -30,9 +33,19 @@ class EngineLoop {
   double seconds_since_progress() const;
 
  private:
+  struct LaunchedStep {
+    StepPlan plan;
+    StatsRecorder::StepTimes times;
+  };
+  struct Leaving {
+    RequestId request = 0;
+    uint64_t last_step = 0;  // no later one contains it
+  };
   void Accept(Inbox::Incoming incoming);
   void End(RequestId request, const Inbox::Ending& how);
-  void Step();
+  bool Launch();
+  void Collect();
+  void LetGo();
   void Publish();
 
   std::unique_ptr<Executor> executor_;
@@ -40,7 +53,9 @@ class EngineLoop {
   const Outputs outputs_;
   Scheduler scheduler_;
   StatsRecorder recorder_;
-  std::vector<TokenEvent> events_;  // of this turn of the loop
+  std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
+  std::deque<Leaving> leaving_;        // ended, but the executor may still need them, by last_step
+  std::vector<TokenEvent> events_;     // of this turn of the loop
   std::atomic<int64_t> busy_since_ns_{0};  // steady clock: when the last step ended or work came in; 0 when idle
 };
 

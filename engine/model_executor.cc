@@ -1,15 +1,13 @@
 #include "engine/model_executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "kernels/base/check.h"
 
 namespace diffserve {
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool& pool)
-    : model_(std::move(model)), kv_(std::move(kv)), pool_(pool) {}
+ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv) : model_(std::move(model)), kv_(std::move(kv)) {}
 
 void ModelExecutor::Begin(const Request& request) { requests_.emplace(request.id, request); }
 
@@ -17,71 +15,74 @@ void ModelExecutor::End(RequestId request) { requests_.erase(request); }
 
 void ModelExecutor::Launch(const StepPlan& plan) {
   Batch batch;
-  std::vector<LogitUse> uses;
+  LaunchedStep step;
+  std::unordered_map<RequestId, int32_t> drawn;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
     const Request& request = requests_.at(planned.request);
+    step.requests.push_back(planned.request);
     const int first_row = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back({first_row, planned.num_planned, planned.num_computed, planned.pages.data()});
     batch.tokens.insert(batch.tokens.end(), planned.tokens.begin(), planned.tokens.end());
+    if (batch.tokens.back() < 0) batch.tokens.back() = -1 - drawn_.at(planned.request);
+    const int prompt_rows = static_cast<int>(request.prompt.size()) - planned.num_computed;
+    batch.num_prompt_rows.push_back(std::clamp(prompt_rows, 0, planned.num_planned));
     for (int t = 0; t < planned.num_planned; ++t) {
       const size_t next = static_cast<size_t>(planned.num_computed + t) + 1;  // position that this row predicts
       const bool scores = planned.scores_prompt && next < request.prompt.size();
       const bool samples = planned.samples && t + 1 == planned.num_planned;
       if (!scores && !samples) continue;
+      if (!scores) drawn[planned.request] = static_cast<int32_t>(batch.sample_rows.size());
       batch.logit_rows.push_back(first_row + t);
-      uses.push_back({i, scores ? request.prompt[next] : -1, next});
+      batch.sample_rows.push_back(scores ? PackScoreRow(request.prompt[next], request.prompt_logprobs)
+                                         : Pack(planned, request, next, batch));
+      step.uses.push_back({i, scores, batch.sample_rows.back()});
     }
   }
-  model_->Forward(batch, kv_);
-
-  std::vector<SampleResult> answers(uses.size());
-  const int64_t vocab = model_->config().vocab_size;
-  const size_t slice = static_cast<size_t>(std::max<int64_t>(1, kMaxLogitElements / vocab));
-  for (size_t first = 0; first < uses.size(); first += slice) {
-    const size_t count = std::min(slice, uses.size() - first);
-    const std::span<const float> logits = model_->Logits(static_cast<int>(first), static_cast<int>(count));
-    std::atomic<size_t> next_row{0};
-    pool_.Run([&](int) {
-      for (size_t row = next_row.fetch_add(1); row < count; row = next_row.fetch_add(1)) {
-        Use(uses[first + row], logits.subspan(row * static_cast<size_t>(vocab), static_cast<size_t>(vocab)), plan,
-            answers[first + row]);
-      }
-    });
-  }
-
-  result_.sequences.assign(plan.sequences.size(), {});
-  for (size_t i = 0; i < plan.sequences.size(); ++i) result_.sequences[i].request = plan.sequences[i].request;
-  for (size_t i = 0; i < uses.size(); ++i) {
-    SequenceResult& result = result_.sequences[uses[i].sequence];
-    if (uses[i].prompt_token >= 0) {
-      result.prompt_scores.push_back(std::move(answers[i]));
-    } else {
-      DS_CHECK(!answers[i].finite || (answers[i].token >= 0 && answers[i].token < vocab), "a drawn token is in the vocabulary");
-      result.sampled = true;
-      result.sample = std::move(answers[i]);
-    }
-  }
+  if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
+  drawn_ = std::move(drawn);
+  launched_.push_back(std::move(step));
 }
 
-void ModelExecutor::Use(const LogitUse& use, std::span<const float> logits, const StepPlan& plan, SampleResult& out) const {
-  const PlannedSequence& planned = plan.sequences[use.sequence];
-  const Request& request = requests_.at(planned.request);
-  if (use.prompt_token >= 0) {
-    out = ScoreToken(logits, use.prompt_token, request.prompt_logprobs);
-    return;
-  }
+SampleRow ModelExecutor::Pack(const PlannedSequence& planned, const Request& request, size_t position, Batch& batch) const {
   SampleArgs args;
-  args.logits = logits;
+  args.logits = {static_cast<const float*>(nullptr), static_cast<size_t>(model_->config().vocab_size)};
   args.params = &request.sampling;
   args.sequence = request.sequence;
-  args.position = use.position;
+  args.position = position;
   args.prompt_tokens = request.prompt;
   args.output_tokens = planned.output_tokens;
   args.banned_tokens = planned.banned_tokens;
-  out = Sample(args);
+  return PackSampleRow(args, &batch.adjustments);
 }
 
-StepResult ModelExecutor::Collect() { return std::exchange(result_, {}); }
+StepResult ModelExecutor::Collect() {
+  DS_CHECK(!launched_.empty(), "a step is launched before it is collected");
+  const LaunchedStep step = std::move(launched_.front());
+  launched_.pop_front();
+  std::vector<SampledRow> sampled;
+  if (!step.uses.empty()) {
+    Result<std::vector<SampledRow>> collected = model_->Collect();
+    if (!collected.ok()) throw DeviceError(collected.status());
+    sampled = std::move(collected).value();
+  }
+  StepResult result;
+  result.sequences.resize(step.requests.size());
+  for (size_t i = 0; i < step.requests.size(); ++i) result.sequences[i].request = step.requests[i];
+  for (size_t i = 0; i < step.uses.size(); ++i) {
+    const LogitUse& use = step.uses[i];
+    SequenceResult& of_sequence = result.sequences[use.sequence];
+    SampleResult answer = ToSampleResult(use.row, sampled[i]);
+    const int vocab = model_->config().vocab_size;
+    DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab), "a drawn token is in the vocabulary");
+    if (use.scores) {
+      of_sequence.prompt_scores.push_back(std::move(answer));
+    } else {
+      of_sequence.sampled = true;
+      of_sequence.sample = std::move(answer);
+    }
+  }
+  return result;
+}
 
 }  // namespace diffserve

@@ -1,43 +1,53 @@
-// ModelExecutor: the real Executor on the CPU. It turns a StepPlan into a Batch, runs the model, and samples. It owns the model, the
-// KV pages and a copy of each running request. Used by the engine thread, which is worker 0 of the pool.
+// ModelExecutor: the real Executor, on every device. It turns a StepPlan into a Batch, has the model run it, and gives the rows that
+// come back to their sequences. It owns the model, the KV pages and a copy of each running request. Used by the engine thread, which
+// is worker 0 of the CPU's pool. What the device has lost is thrown as DeviceError.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/executor.h"
-#include "kernels/base/thread_pool.h"
 #include "models/model.h"
 
 namespace diffserve {
 
+class DeviceError : public std::runtime_error {
+ public:
+  explicit DeviceError(const Status& status) : std::runtime_error(status.message()) {}
+};
+
 class ModelExecutor : public Executor {
  public:
-  ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool& pool);
+  ModelExecutor(std::unique_ptr<Model> model, KvCache kv);
 
+  int depth() const override { return model_->steps_in_flight_max(); }
   void Begin(const Request& request) override;
   void End(RequestId request) override;
   void Launch(const StepPlan& plan) override;
   StepResult Collect() override;
 
-  const Model& model() const { return *model_; }
-
  private:
-  // One logit row of the step and what it is wanted for.
+  // What one row of logits is wanted for.
   struct LogitUse {
-    size_t sequence = 0;         // index into the plan
-    int32_t prompt_token = -1;   // >= 0: score this prompt token; -1: draw the next token
-    uint64_t position = 0;       // of the token to be drawn
+    size_t sequence = 0;  // index into the plan
+    bool scores = false;  // a prompt token; else it draws
+    SampleRow row;
+  };
+  struct LaunchedStep {
+    std::vector<RequestId> requests;  // in the plan's order
+    std::vector<LogitUse> uses;
   };
 
-  void Use(const LogitUse& use, std::span<const float> logits, const StepPlan& plan, SampleResult& out) const;
+  SampleRow Pack(const PlannedSequence& planned, const Request& request, size_t position, Batch& batch) const;
 
   std::unique_ptr<Model> model_;
   KvCache kv_;
-  ThreadPool& pool_;
   std::unordered_map<RequestId, Request> requests_;
-  StepResult result_;
+  std::unordered_map<RequestId, int32_t> drawn_;  // by the last launched step: entry of its sample rows
+  std::deque<LaunchedStep> launched_;
 };
 
 }  // namespace diffserve

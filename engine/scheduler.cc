@@ -28,6 +28,7 @@ struct Scheduler::Budget {
   bool others_wait = false;  // more than one sequence wants prompt rows
   bool long_served = false;
   bool out_of_pages = false;
+  bool deferred = false;  // the head of the line waits for a prefix
 
   void Take(const Sequence& sequence, int planned) {
     rows -= planned;
@@ -69,7 +70,6 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
 }
 
 void Scheduler::Add(Request request) {
-  DS_CHECK(planned_.empty(), "no plan is under way");
   DS_CHECK(CheckFits(options_, request).ok(), "admission has checked that the request fits");
   auto sequence = std::make_unique<Sequence>();
   sequence->request = std::move(request);
@@ -81,7 +81,6 @@ void Scheduler::Add(Request request) {
 }
 
 std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Status error) {
-  DS_CHECK(planned_.empty(), "no plan is under way");
   const auto it = by_id_.find(id);
   if (it == by_id_.end()) return std::nullopt;
   TokenEvent event;
@@ -109,36 +108,69 @@ void Scheduler::Remove(const Sequence& sequence) {
 }
 
 StepPlan Scheduler::Plan() {
-  DS_CHECK(planned_.empty() && HasWork(), "plans and commits alternate, and there is work");
+  DS_CHECK(HasWork() && due_.size() < 2, "there is something to plan, at most one step ahead");
+  StepPlan plan;
+  if (MustCommitFirst()) return plan;
   Budget budget;
   const auto decodes = std::ranges::count_if(running_, [](const auto& s) { return s->num_remaining() == 1; });
+  const auto prompts = std::ranges::count_if(running_, [](const auto& s) { return s->num_remaining() > 1; });
   budget.rows = options_.max_num_batched_tokens - static_cast<int>(decodes);
   budget.half = std::max(1, budget.rows / 2);
-  budget.others_wait = running_.size() - decodes + waiting_.size() > 1;
-  PlanRunning(budget);
+  budget.others_wait = prompts + waiting_.size() > 1;
+  if (!PlanRunning(budget)) return plan;
   PlanWaiting(budget);
   PlanLeftover(budget);
 
+  std::vector<Sequence*> planned;
   for (const auto& sequence : running_) {
-    if (sequence->num_planned > 0) planned_.push_back(sequence.get());
+    if (sequence->num_planned > 0) planned.push_back(sequence.get());
   }
-  std::ranges::stable_partition(planned_, [](const Sequence* s) { return s->num_remaining() == 1; });
-  StepPlan plan;
+  DS_CHECK(!planned.empty() || !due_.empty(), "the oldest sequence always advances");
+  if (planned.empty()) return plan;
+  std::ranges::stable_partition(planned, [](const Sequence* s) { return s->num_remaining() == 1; });
+  counters_.deferrals += budget.deferred ? 1 : 0;
   plan.step = ++step_;
-  for (Sequence* sequence : planned_) plan.sequences.push_back(Describe(*sequence));
-  DS_CHECK(!plan.sequences.empty(), "the oldest sequence always advances");
+  std::vector<Due>& due = due_.emplace_back();
+  for (Sequence* sequence : planned) {
+    plan.sequences.push_back(Describe(*sequence));
+    sequence->num_computed += std::exchange(sequence->num_planned, 0);
+    due.push_back({sequence->request.id, sequence->num_computed, plan.sequences.back().samples});
+    if (due.back().samples) sequence->tokens.push_back(kDrawnByStepBefore);
+  }
   return plan;
 }
 
-void Scheduler::PlanRunning(Budget& budget) {
+// Penalties count all tokens that were drawn before, so they must be known.
+bool Scheduler::MustCommitFirst() const {
+  return std::ranges::any_of(running_, [](const auto& sequence) {
+    return sequence->awaits_draw() && sequence->num_remaining() > 0 && UsesPenalties(sequence->request.sampling);
+  });
+}
+
+// False: pages are short while a plan is not committed. Its commit may free some; if not, somebody is preempted then.
+bool Scheduler::PlanRunning(Budget& budget) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     const bool decodes = sequence.num_remaining() == 1;
     const int wanted = decodes ? 1 : RowsFor(sequence.num_remaining(), budget);
-    while (PagesMissing(sequence, wanted) > pool_.num_available() && i + 1 < running_.size()) Preempt(budget);
+    while (PagesMissing(sequence, wanted) > pool_.num_available() && i + 1 < running_.size()) {
+      if (!due_.empty()) {
+        TakeBackPlan();
+        return false;
+      }
+      Preempt(budget);
+    }
     const int planned = PlanRows(sequence, wanted);
     if (!decodes) budget.Take(sequence, planned);
     budget.out_of_pages |= planned < wanted;
+  }
+  return true;
+}
+
+void Scheduler::TakeBackPlan() {
+  for (const auto& sequence : running_) {
+    sequence->num_planned = 0;
+    for (; PagesMissing(*sequence, 0) < 0; sequence->pages.pop_back()) pool_.Release(sequence->pages.back(), false);
   }
 }
 
@@ -149,7 +181,7 @@ void Scheduler::PlanWaiting(Budget& budget) {
     const int num_hits = static_cast<int>(hits.size());
     const int wanted = RowsFor(head.num_tokens() - num_hits * options_.page_size, budget);
     if (PrefixIsUnderWay(head, num_hits, wanted)) {
-      ++counters_.deferrals;
+      budget.deferred = true;
       return;
     }
     if (!HasRoomFor(head, hits)) return;
@@ -183,7 +215,7 @@ void Scheduler::Admit(const std::vector<int32_t>& hits) {
   for (int32_t page : hits) pool_.Share(page);
   head.pages = hits;
   head.num_indexed_pages = static_cast<int>(hits.size());
-  head.num_computed = head.num_indexed_pages * options_.page_size;
+  head.num_computed = head.num_committed = head.num_indexed_pages * options_.page_size;
   if (!head.admitted_before) {
     head.admitted_before = true;
     head.cached_tokens = std::min(head.num_computed, head.num_prompt_tokens());
@@ -202,7 +234,7 @@ void Scheduler::Preempt(Budget& budget) {
   DS_CHECK(victim->preemptions < options_.max_preemptions_per_sequence, "what it may need was guaranteed when it was admitted");
   if (victim->num_remaining() == 1) ++budget.rows;
   ReleasePages(*victim);
-  victim->num_computed = 0;
+  victim->num_computed = victim->num_committed = 0;
   victim->prompt_scores.clear();
   ++victim->preemptions;
   ++counters_.preemptions;
@@ -218,7 +250,7 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   planned.num_planned = sequence.num_planned;
   planned.first_step = !std::exchange(sequence.started, true);
   planned.samples = sequence.num_planned == sequence.num_remaining() && sequence.request.max_tokens > 0;
-  planned.scores_prompt = sequence.wants_prompt_scores();
+  planned.scores_prompt = sequence.wants_prompt_scores() && sequence.num_computed < sequence.num_prompt_tokens();
   const auto first = sequence.tokens.begin() + sequence.num_computed;
   planned.tokens.assign(first, first + sequence.num_planned);
   planned.pages = sequence.pages;
@@ -239,26 +271,29 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
 }
 
 std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
-  DS_CHECK(!planned_.empty() && result.sequences.size() == planned_.size(), "a result is parallel to its plan");
+  DS_CHECK(!due_.empty() && result.sequences.size() == due_.front().size(), "a result is parallel to its plan");
   std::vector<TokenEvent> events;
-  const std::vector<Sequence*> planned = std::exchange(planned_, {});
-  for (size_t i = 0; i < planned.size(); ++i) {
-    TokenEvent event = CommitSequence(*planned[i], result.sequences[i]);
+  const std::vector<Due> due = std::move(due_.front());
+  due_.pop_front();
+  for (size_t i = 0; i < due.size(); ++i) {
+    DS_CHECK(result.sequences[i].request == due[i].request, "a result is parallel to its plan");
+    const auto it = by_id_.find(due[i].request);
+    if (it == by_id_.end()) continue;  // it has ended since it was planned
+    Sequence& sequence = *it->second;
+    TokenEvent event = CommitSequence(sequence, due[i], result.sequences[i]);
     const bool ended = event.finish != FinishReason::kNone;
-    if (ended) Remove(*planned[i]);
+    if (ended) Remove(sequence);
     if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty()) events.push_back(std::move(event));
   }
   return events;
 }
 
-TokenEvent Scheduler::CommitSequence(Sequence& sequence, const SequenceResult& result) {
-  DS_CHECK(result.request == sequence.request.id, "a result is parallel to its plan");
+TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result) {
   TokenEvent event;
   event.request = sequence.request.id;
   event.cached_tokens = sequence.cached_tokens;
-  const bool samples = sequence.num_planned == sequence.num_remaining() && sequence.request.max_tokens > 0;
-  DS_CHECK(result.sampled == samples, "a token is drawn exactly where the plan says so");
-  const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) && (!samples || result.sample.finite);
+  DS_CHECK(result.sampled == due.samples, "a token is drawn exactly where the plan says so");
+  const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) && (!due.samples || result.sample.finite);
   if (!finite) {
     ForgetContent(sequence);
     ++counters_.corrupted;
@@ -266,22 +301,22 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const SequenceResult& r
     event.error = Status(StatusCode::kInternal, "the model produced non-finite logits");
     return event;
   }
-  TakePromptScores(sequence, result, event);
-  sequence.num_computed += std::exchange(sequence.num_planned, 0);
+  TakePromptScores(sequence, due.end, result, event);
+  sequence.num_committed = due.end;
   IndexFullPages(sequence);
-  if (samples) {
-    AppendToken(sequence, result.sample, event);
-  } else if (sequence.num_remaining() == 0) {
+  if (due.samples) {
+    TakeToken(sequence, due.end, result.sample, event);
+  } else if (due.end == MaxCachedTokens(sequence.request)) {
     event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be scored
   }
   return event;
 }
 
-void Scheduler::TakePromptScores(Sequence& sequence, const SequenceResult& result, TokenEvent& event) const {
+// `end`: of the step's tokens.
+void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResult& result, TokenEvent& event) const {
   if (!sequence.wants_prompt_scores()) return;
   const int scored = sequence.num_prompt_tokens() - 1;
-  const int end = sequence.num_computed + sequence.num_planned;
-  const int expected = std::max(0, std::min(end, scored) - sequence.num_computed);
+  const int expected = std::max(0, std::min(end, scored) - sequence.num_committed);
   DS_CHECK(static_cast<int>(result.prompt_scores.size()) == expected, "one score for each row that predicts a prompt token");
   sequence.prompt_scores.insert(sequence.prompt_scores.end(), result.prompt_scores.begin(), result.prompt_scores.end());
   if (end < sequence.num_prompt_tokens()) return;
@@ -290,13 +325,14 @@ void Scheduler::TakePromptScores(Sequence& sequence, const SequenceResult& resul
   sequence.prompt_scored = true;
 }
 
-void Scheduler::AppendToken(Sequence& sequence, const SampleResult& sample, TokenEvent& event) const {
+void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& sample, TokenEvent& event) const {
   const Request& request = sequence.request;
-  sequence.tokens.push_back(sample.token);
+  const int num_outputs = position + 1 - sequence.num_prompt_tokens();
+  sequence.tokens[position] = sample.token;
   event.tokens.push_back(sample.token);
   if (request.sampling.num_logprobs >= 0) event.logprobs.push_back(sample);
   const auto is_in = [&](const std::vector<int32_t>& ids) { return std::ranges::find(ids, sample.token) != ids.end(); };
-  if (sequence.num_outputs() > request.min_tokens) {
+  if (num_outputs > request.min_tokens) {
     if (!request.ignore_eos && is_in(request.eos_token_ids)) {
       event.finish = FinishReason::kStop;
       return;
@@ -307,7 +343,7 @@ void Scheduler::AppendToken(Sequence& sequence, const SampleResult& sample, Toke
       return;
     }
   }
-  if (sequence.num_outputs() >= request.max_tokens) event.finish = FinishReason::kLength;
+  if (num_outputs >= request.max_tokens) event.finish = FinishReason::kLength;
 }
 
 }  // namespace diffserve

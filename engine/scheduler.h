@@ -1,5 +1,5 @@
 // Scheduler: decides what each step computes, and which pages hold it. It handles numbers only (no tensor, device, clock or
-// thread) and is deterministic: the same calls give the same plans. Owned by the engine loop, which alternates Plan and Commit.
+// thread) and is deterministic: the same calls give the same plans. Owned by the engine loop; plans are committed in their order.
 //
 // Policy. Sequences stand in one line by order of arrival; the running ones are its front, the waiting ones the rest. Each
 // running sequence with one token left gets one row; the rows left over go to prompts in order of arrival, except that a prompt
@@ -7,6 +7,17 @@
 // before it. When no page is left, the youngest running sequence is preempted: it gives up its pages and computes its tokens
 // again later. The oldest running one never is, and as admission proved that each request fits into the pool alone, it always
 // advances.
+//
+// Planning ahead. Step t + 1 may be planned while step t is under way (not committed), if the executor runs steps in order. A
+// plan advances its sequences at once (num_computed); what they will draw stands in `tokens` as kDrawnByStepBefore until Commit
+// tells it. A sequence whose draw under way is its last by count is not planned again. One that turns out at Commit to have
+// ended may be in step t + 1 already: that result is dropped, and the one row is wasted. Why no page is in two hands:
+// - Only committed slots enter the prefix index, and steps write only behind them. So a page that a step under way writes, even
+//   for a sequence that has ended, is not indexed and is shared with nobody.
+// - A page given up while a step under way reads or writes it (its sequence has ended; its content was indexed twice) is given
+//   out by a later plan, which the device runs later; and a sequence reads only slots that it has written itself or that were
+//   committed before it found them in the index.
+// - Nobody is preempted while a step is under way, so whatever waits has known tokens and no result to come.
 #pragma once
 
 #include <deque>
@@ -40,15 +51,17 @@ class Scheduler {
  public:
   explicit Scheduler(const EngineOptions& options, PrefixIndex::Options index_options = {});
 
-  // REQUIRES: CheckFits(options, request).ok(), an id not in use, no plan under way. So for all calls but Commit.
+  // REQUIRES: CheckFits(options, request).ok(), an id never used before.
   void Add(Request request);
-  // Ends the request and frees its pages now. The event is its terminal one; nullopt: the id is unknown.
+  // Ends the request and frees its pages now; results under way are dropped. The event is its terminal one; nullopt: the id is
+  // unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
   bool HasWork() const { return !running_.empty() || !waiting_.empty(); }
 
-  // REQUIRES: HasWork(). The plan is never empty.
+  // REQUIRES: HasWork(), at most one plan is not committed. Nothing is planned (and nothing to be committed) only if that one
+  // must be committed first: all sequences end with it, pages are short, or penalties count a token that it draws.
   StepPlan Plan();
-  // The step's events in the plan's order. REQUIRES: `result` is parallel to the plan.
+  // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is parallel to it.
   std::vector<TokenEvent> Commit(const StepResult& result);
 
   const Request& request(RequestId id) const { return by_id_.at(id)->request; }
@@ -64,13 +77,21 @@ class Scheduler {
 
  private:
   struct Budget;
+  // What Commit must know of a planned sequence, which may have ended since.
+  struct Due {
+    RequestId request = 0;
+    int end = 0;  // of the planned tokens
+    bool samples = false;
+  };
   // Plan.
-  void PlanRunning(Budget& budget);
+  bool MustCommitFirst() const;
+  bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
   int RowsFor(int remaining, const Budget& budget) const;
   void Admit(const std::vector<int32_t>& hits);
   void Preempt(Budget& budget);
+  void TakeBackPlan();
   PlannedSequence Describe(Sequence& sequence) const;
   // Pages.
   int PlanRows(Sequence& sequence, int rows);  // plans as many of them as there are pages for, and returns how many
@@ -87,9 +108,9 @@ class Scheduler {
   void IndexFullPages(Sequence& sequence);
   void ForgetContent(Sequence& sequence);
   // Commit.
-  TokenEvent CommitSequence(Sequence& sequence, const SequenceResult& result);
-  void TakePromptScores(Sequence& sequence, const SequenceResult& result, TokenEvent& event) const;
-  void AppendToken(Sequence& sequence, const SampleResult& sample, TokenEvent& event) const;
+  TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
+  void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result, TokenEvent& event) const;
+  void TakeToken(Sequence& sequence, int position, const SampleResult& sample, TokenEvent& event) const;
   void Remove(const Sequence& sequence);
 
   const EngineOptions options_;
@@ -100,7 +121,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> waiting_;   // by arrival, all after the running ones
   int64_t waiting_tokens_ = 0;
   std::unordered_map<RequestId, Sequence*> by_id_;
-  std::vector<Sequence*> planned_;  // of the plan under way, in its order
+  std::deque<std::vector<Due>> due_;  // of the plans not committed yet, oldest first
   uint64_t step_ = 0;
   SchedulerCounters counters_;
 };

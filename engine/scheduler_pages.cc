@@ -44,7 +44,7 @@ bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hit
   int64_t pages_missing = static_cast<int64_t>(running_.size());
   for (const auto& sequence : running_) {
     pages_at_end += MaxPages(*sequence);
-    pages_missing += PagesFor(sequence->num_tokens(), options_.page_size) - static_cast<int64_t>(sequence->pages.size());
+    pages_missing += PagesMissing(*sequence, sequence->num_remaining() - sequence->num_planned);
   }
   if (pages_at_end <= pool_.num_pages()) return true;
   if (head.preemptions >= options_.max_preemptions_per_sequence) return false;
@@ -81,16 +81,18 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   return hits;
 }
 
-// Whether a running sequence is about to compute the page that the head needs next, and at least as fast as the head could: then
-// the head waits for it instead of computing the same again (n continuations of one prompt arrive together).
+// Whether a running sequence is about to compute the page that the head needs next, and at least as fast as the head could, or
+// has it in a step that is not committed: then the head waits for it instead of computing the same again (n continuations of one
+// prompt arrive together).
 bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int rows) const {
   const int64_t end = int64_t{num_hits + 1} * options_.page_size;
   if (!TakesFromCache(head) || end >= head.num_tokens()) return false;
   const uint64_t wanted = KeyOf(head, num_hits, -1).hash;
   return std::ranges::any_of(running_, [&](const auto& other) {
-    const bool chain_is_indexed = other->num_indexed_pages == other->num_computed / options_.page_size;
-    return other->num_planned >= rows && chain_is_indexed && other->num_indexed_pages <= num_hits && end <= other->num_tokens() &&
-           KeyOf(*other, num_hits, -1).hash == wanted;
+    const bool chain_is_indexed = other->num_indexed_pages == other->num_committed / options_.page_size;
+    const bool soon = other->num_planned >= rows || end <= other->num_computed;
+    return soon && chain_is_indexed && other->num_indexed_pages <= num_hits && end <= other->num_tokens() &&
+           other->tokens[end - 1] != kDrawnByStepBefore && KeyOf(*other, num_hits, -1).hash == wanted;
   });
 }
 
@@ -104,11 +106,12 @@ void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
   count(index_.WhyMissing(KeyOf(sequence, 0, -1)));
 }
 
-// Puts the pages that are full now into the index. Where the same tokens are indexed already, the sequence goes over to that page
-// and gives its own back: the bits are the same. So whoever holds a page of a chain holds the pages before it as well.
+// Puts the pages whose slots are all committed into the index: their tokens are known, and no step under way writes them. Where
+// the same tokens are indexed already, the sequence goes over to that page and gives its own back: the bits are the same. So
+// whoever holds a page of a chain holds the pages before it as well.
 void Scheduler::IndexFullPages(Sequence& sequence) {
   if (!options_.enable_prefix_caching) return;
-  for (int page = sequence.num_indexed_pages; int64_t{page + 1} * options_.page_size <= sequence.num_computed; ++page) {
+  for (int page = sequence.num_indexed_pages; int64_t{page + 1} * options_.page_size <= sequence.num_committed; ++page) {
     const int32_t own = sequence.pages[page];
     const int32_t kept = index_.Insert(KeyOf(sequence, page, page == 0 ? -1 : sequence.pages[page - 1]), own);
     if (kept < 0) return;
@@ -136,7 +139,12 @@ void Scheduler::CheckInvariants() const {
   std::vector<int> holders(pool_.num_pages(), 0);
   for (const auto& sequence : running_) {
     const int64_t slots = int64_t{sequence->num_computed} + sequence->num_planned;
-    DS_CHECK(slots <= sequence->num_tokens(), "only known tokens are computed");
+    DS_CHECK(slots <= sequence->num_tokens(), "only tokens that are known or under way are computed");
+    DS_CHECK(sequence->num_committed <= sequence->num_computed, "what is committed was computed");
+    const size_t hashed = sequence->page_hashes.size() * static_cast<size_t>(options_.page_size);
+    DS_CHECK(hashed == 0 || sequence->tokens[hashed - 1] != kDrawnByStepBefore, "only known tokens are hashed");
+    const int64_t indexed = int64_t{sequence->num_indexed_pages} * options_.page_size;
+    DS_CHECK(indexed <= sequence->num_committed, "only committed slots are indexed");
     DS_CHECK(static_cast<int64_t>(sequence->pages.size()) == PagesFor(slots, options_.page_size),
              "a page table is as long as its tokens need");
     for (int32_t page : sequence->pages) ++holders[page];
@@ -146,7 +154,9 @@ void Scheduler::CheckInvariants() const {
   }
   int64_t waiting_tokens = 0;
   for (const auto& sequence : waiting_) {
-    DS_CHECK(sequence->pages.empty() && sequence->num_computed == 0 && sequence->num_planned == 0, "what waits holds nothing");
+    DS_CHECK(sequence->pages.empty() && sequence->num_planned == 0, "what waits holds nothing");
+    DS_CHECK(sequence->num_computed == 0 && sequence->num_committed == 0, "what waits begins anew");
+    DS_CHECK(!sequence->awaits_draw(), "what waits has known tokens only");
     waiting_tokens += sequence->num_tokens();
   }
   DS_CHECK(waiting_tokens == waiting_tokens_, "waiting tokens are counted");

@@ -1,5 +1,7 @@
 #include "engine/stats_recorder.h"
 
+#include <algorithm>
+
 namespace diffserve {
 namespace {
 
@@ -65,8 +67,9 @@ void StatsRecorder::OnStep(const StepPlan& plan, const StepTimes& times) {
   stats_.last_batch_sequences = static_cast<int>(plan.sequences.size());
   stats_.step_rows.Observe(stats_.last_batch_rows);
   stats_.plan_seconds.Observe(Seconds(times.begin, times.planned));
-  stats_.execute_seconds.Observe(Seconds(times.planned, times.executed));
+  stats_.execute_seconds.Observe(Seconds(std::max(times.planned, last_executed_), times.executed));
   stats_.commit_seconds.Observe(Seconds(times.executed, times.committed));
+  last_executed_ = times.executed;
 }
 
 void StatsRecorder::ReadGauges(const Scheduler& scheduler) {

@@ -22,6 +22,7 @@ class StatsRecorder {
   struct StepTimes {
     TimePoint begin, planned, executed, committed;
   };
+  // Steps come in their order. One that was launched behind another is executed from when that one was.
   void OnStep(const StepPlan& plan, const StepTimes& times);
   void ReadGauges(const Scheduler& scheduler);
 
@@ -39,6 +40,7 @@ class StatsRecorder {
   void OnEnd(const TokenEvent& event, const Times& times, TimePoint now);
 
   std::unordered_map<RequestId, Times> times_;
+  TimePoint last_executed_;
   EngineStats stats_;
 };
 

@@ -8,8 +8,8 @@
 
 namespace diffserve {
 
-// In the place of a token that the host does not know yet: the one that the step launched just before draws for the same sequence.
-// It is then the only planned token.
+// Stands for a token that the host does not know yet: the one that the step launched just before draws for the same sequence. It
+// is then the only planned token.
 inline constexpr int32_t kDrawnByStepBefore = -1;
 
 struct PlannedSequence {

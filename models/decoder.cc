@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -16,7 +17,19 @@ Decoder::Decoder(Parts parts, ThreadPool& pool)
       rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim), parts_.max_positions,
             parts_.config.rope.attention_factor) {}
 
-void Decoder::Forward(const Batch& batch, KvCache& kv) {
+Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
+  return KvCache(layout, parts_.config.num_layers, num_pages);
+}
+
+Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
+  for (int layer = 0; layer < kv.num_layers(); ++layer) {
+    const PagedKvLayer pages = kv.Layer(layer);
+    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.layout(), 1));
+  }
+  return Status();
+}
+
+Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   const ModelConfig& config = parts_.config;
   const int rows = static_cast<int>(batch.tokens.size());
   const size_t width = static_cast<size_t>(config.hidden_size);
@@ -37,9 +50,35 @@ void Decoder::Forward(const Batch& batch, KvCache& kv) {
     if (row != i) std::memcpy(&work_.hidden[i * width], &work_.hidden[row * width], width * sizeof(float));
   }
   Norm(parts_.weights.final_norm, num_logit_rows_);
+  SampleAll(batch);
+  return Status();
 }
 
-std::span<const float> Decoder::Logits(int first, int count) {
+// Each row is one worker's.
+void Decoder::SampleAll(const Batch& batch) {
+  const size_t count = batch.sample_rows.size();
+  const auto vocab = static_cast<size_t>(parts_.config.vocab_size);
+  DS_CHECK(count == 0 || count == batch.logit_rows.size(), "one sample row for each row of logits");
+  sampled_.assign(count, {});
+  const size_t slice = std::max<size_t>(1, static_cast<size_t>(kMaxLogitElements) / vocab);
+  for (size_t first = 0; first < count; first += slice) {
+    const size_t rows = std::min(slice, count - first);
+    const std::span<const float> logits = LogitsOf(static_cast<int>(first), static_cast<int>(rows));
+    std::atomic<size_t> next{0};
+    pool_.Run([&](int) {
+      for (size_t i = next.fetch_add(1); i < rows; i = next.fetch_add(1)) {
+        const SampleRow& row = batch.sample_rows[first + i];
+        const auto adjustments = std::span(batch.adjustments)
+                                     .subspan(static_cast<size_t>(row.first_adjustment), static_cast<size_t>(row.num_adjustments));
+        sampled_[first + i] = cpu::SampleRow(logits.subspan(i * vocab, vocab), row, adjustments);
+      }
+    });
+  }
+}
+
+Result<std::span<const float>> Decoder::Logits(int first, int count) { return LogitsOf(first, count); }
+
+std::span<const float> Decoder::LogitsOf(int first, int count) {
   DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first, "logits of rows that the last Forward did not keep");
   if (count == 0) return {};
   const size_t vocab = static_cast<size_t>(parts_.config.vocab_size);

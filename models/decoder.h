@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "kernels/ops/rope_append.h"
 #include "models/model.h"
@@ -27,8 +28,11 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return parts_.config; }
   DType dtype() const override { return parts_.dtype; }
-  void Forward(const Batch& batch, KvCache& kv) override;
-  std::span<const float> Logits(int first, int count) override;
+  Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const override;
+  Status Forward(const Batch& batch, KvCache& kv) override;
+  Result<std::vector<SampledRow>> Collect() override { return std::exchange(sampled_, {}); }
+  Result<std::span<const float>> Logits(int first, int count) override;
+  Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override;
   // Activations that one row of a batch needs, its logits not counted.
   static size_t ActivationBytesPerRow(const ModelConfig& config);
@@ -56,12 +60,15 @@ class Decoder : public Model {
   void Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv);
   void Mlp(const LayerWeights& layer, int rows);
   void Norm(const std::vector<float>& weight, int rows);
+  std::span<const float> LogitsOf(int first, int count);
+  void SampleAll(const Batch& batch);
 
   Parts parts_;
   ThreadPool& pool_;
   RopeTable rope_;
   Workspace work_;
   int num_logit_rows_ = 0;  // of the last Forward
+  std::vector<SampledRow> sampled_;
 };
 
 }  // namespace diffserve

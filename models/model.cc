@@ -8,6 +8,7 @@
 
 #include "models/checkpoint.h"
 #include "models/decoder.h"
+#include "models/decoder_cuda.h"
 #include "models/weights.h"
 
 namespace diffserve {
@@ -48,8 +49,10 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   if (!config.ok()) return config.status();
   OpenModel model;
   model.config = std::move(config).value();
-  model.dtype = options.dtype.value_or(model.config.checkpoint_dtype);
+  const bool on_cuda = options.device == Device::kCuda;
+  model.dtype = options.dtype.value_or(on_cuda ? DType::kBFloat16 : model.config.checkpoint_dtype);
   if (model.dtype == DType::kFloat16) model.dtype = DType::kFloat32;  // no float16 kernels; float32 holds every float16
+  if (on_cuda) DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.dtype));
   model.max_positions = options.max_positions > 0 ? options.max_positions : model.config.max_positions;
 
   if (options.dummy_weights) {
@@ -59,13 +62,13 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     if (!checkpoint.ok()) return checkpoint.status();
     model.checkpoint = std::move(checkpoint).value();
   }
-  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.dtype);
+  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.dtype, /*packs_tied_head=*/!on_cuda);
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
   const size_t rope_bytes = static_cast<size_t>(model.max_positions) * head_dim * sizeof(float);
   model.sizes.memory_bytes += rope_bytes;
-  DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes));
+  if (!on_cuda) DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes));
   return model;
 }
 
@@ -74,13 +77,23 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
 Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
-  return ModelSummary{model->config,           model->dtype, model->sizes.num_parameters, model->sizes.step_bytes,
-                      model->sizes.memory_bytes, Decoder::ActivationBytesPerRow(model->config)};
+  ModelSummary summary = {model->config, model->dtype, model->sizes.num_parameters, model->sizes.step_bytes, model->sizes.memory_bytes,
+                          Decoder::ActivationBytesPerRow(model->config)};
+  if (options.device == Device::kCuda) summary.activation_bytes_per_row = cuda::ActivationBytesPerRow(model->config);
+  return summary;
 }
 
 Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPool& pool) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
+  if (options.device == Device::kCuda) {
+    return cuda::LoadDecoder({.config = std::move(model->config),
+                              .max_positions = model->max_positions,
+                              .sizes = model->sizes,
+                              .limits = options.limits,
+                              .batch_invariant = options.batch_invariant},
+                             *model->checkpoint);
+  }
   Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype, options.isa, pool);
   if (!weights.ok()) return weights.status();
   Decoder::Parts parts;

@@ -1,4 +1,5 @@
-// Model: a loaded checkpoint that can run forward passes over a batch of sequences. The engine's rank thread owns it.
+// Model: a loaded checkpoint that can run steps over a batch of sequences, on the CPU (models/decoder.h) or on a CUDA device
+// (models/decoder_cuda.h). The thread that loaded it owns it.
 #pragma once
 
 #include <memory>
@@ -10,18 +11,31 @@
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/ops/sample_row.h"
 #include "models/kv_cache.h"
 #include "models/model_config.h"
 
 namespace diffserve {
 
+enum class Device { kCpu, kCuda };
+
+// What one step may hold at most. A device takes its memory for it when the model is loaded; the CPU's buffers grow as needed.
+struct StepLimits {
+  int num_rows = 2048;
+  int num_sequences = 256;
+  int max_model_len = 0;  // tokens of a sequence; 0: the config's
+};
+
 struct ModelOptions {
   std::string model_dir;
-  std::optional<DType> dtype;  // weights; nullopt: as the checkpoint (float16 becomes float32)
+  Device device = Device::kCpu;
+  std::optional<DType> dtype;  // weights; nullopt: as the checkpoint (float16 becomes float32), on a CUDA device bfloat16
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
   int max_positions = 0;       // length of the rope table; 0: the config's
+  StepLimits limits;
+  bool batch_invariant = false;  // CUDA: a row's bits do not depend on the batch (the CPU's never do)
 };
 
 // What can be told of a model directory without reading its weights.
@@ -41,9 +55,15 @@ inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
 // One step's work, row-major: row r is one token of one sequence.
 struct Batch {
-  std::vector<int32_t> tokens;          // [rows]
+  std::vector<int32_t> tokens;          // [rows]; -1 - i: the token that entry i of the step before drew
   std::vector<SequenceRows> sequences;  // cover all rows; pages already hold room for every row
   std::vector<int32_t> logit_rows;      // rows whose logits are wanted, ascending
+  // [sequences]: how many leading rows of each are tokens of its prompt. Empty: all. A device computes rows of a prompt and
+  // generated ones by different kernels, so which one a token meets must not depend on how the work was cut into steps.
+  std::vector<int32_t> num_prompt_rows = {};
+  // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
+  std::vector<SampleRow> sample_rows = {};
+  std::vector<LogitAdjustment> adjustments = {};  // of sample_rows
 };
 
 class Model {
@@ -54,12 +74,21 @@ class Model {
 
   virtual const ModelConfig& config() const = 0;
   virtual DType dtype() const = 0;
-  // Runs the batch: appends K and V to the sequences' pages and keeps the final normalised state of logit_rows for Logits.
-  // Buffers grow to the largest batch seen.
-  // REQUIRES: tokens in [0, vocab_size), positions below max_positions.
-  virtual void Forward(const Batch& batch, KvCache& kv) = 0;
+
+  // Steps that may be launched before the first of them is collected.
+  virtual int steps_in_flight_max() const { return 1; }
+  // The memory of `num_pages` KV pages, for Forward. Error: kResourceExhausted with the numbers.
+  virtual Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const = 0;
+  // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state of logit_rows for Logits, and
+  // draws or scores where sample_rows says so. Errors are the device's; one with kUnavailable is the end of it.
+  // REQUIRES: tokens in [0, vocab_size), or drawn by the step before; positions below max_positions; within the StepLimits.
+  virtual Status Forward(const Batch& batch, KvCache& kv) = 0;
+  // Waits for the oldest launched step that has sample_rows: what they came to.
+  virtual Result<std::vector<SampledRow>> Collect() = 0;
   // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until the next call of either.
-  virtual std::span<const float> Logits(int first, int count) = 0;
+  virtual Result<std::span<const float>> Logits(int first, int count) = 0;
+  // Copies one page id's contents, all layers.
+  virtual Status CopyPage(KvCache& kv, int32_t from, int32_t to) = 0;
 
   // lambda of each layer (float32); empty for plain attention.
   virtual std::vector<float> Lambdas() const = 0;

@@ -89,8 +89,7 @@ void ForEachLayerTensor(const ModelConfig& config, int layer, const std::functio
 // Reads tensors in straight lines: the first error is kept, and views after it are empty.
 class TensorSource {
  public:
-  TensorSource(Checkpoint& checkpoint, DType dtype, CpuIsa isa, ThreadPool& pool)
-      : checkpoint_(checkpoint), dtype_(dtype), isa_(isa), pool_(pool) {}
+  explicit TensorSource(Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
   TensorView View(const std::string& name, const std::vector<int64_t>& shape) {
     if (!status_.ok()) return {};
@@ -117,18 +116,10 @@ class TensorSource {
     return part;
   }
 
-  PackedLinear Pack(std::vector<LinearPart> parts) {
-    if (!status_.ok()) return {};
-    return PackedLinear(parts, dtype_, isa_, pool_);
-  }
-
   const Status& status() const { return status_; }
 
  private:
   Checkpoint& checkpoint_;
-  DType dtype_;
-  CpuIsa isa_;
-  ThreadPool& pool_;
   Status status_;
 };
 
@@ -144,35 +135,6 @@ float ReadLambda(const ModelConfig& config, int layer, TensorSource& source) {
   };
   const float signal = exp_dot("q1", "k1");
   return signal - exp_dot("q2", "k2") + config.lambda_init[static_cast<size_t>(layer)];
-}
-
-LayerWeights ReadLayer(const ModelConfig& config, int layer, TensorSource& source) {
-  const HeadOrder& order = config.head_order;
-  const int head_dim = config.attention.head_dim;
-  LayerWeights weights;
-  weights.input_norm = source.Vector(InputNorm(layer), config.hidden_size);
-  weights.qkv = source.Pack({source.Part(Query(config, layer), order.q, head_dim),
-                             source.Part(Key(config, layer), order.k, head_dim),
-                             source.Part(Value(config, layer), order.v, head_dim)});
-  weights.attention_out = source.Pack({source.Part(AttentionOut(config, layer))});
-  weights.post_attention_norm = source.Vector(PostAttentionNorm(layer), config.hidden_size);
-  weights.gate_up = source.Pack({source.Part(Gate(config, layer)), source.Part(Up(config, layer))});
-  weights.down = source.Pack({source.Part(Down(config, layer))});
-  if (config.attention.lambda_kind == LambdaKind::kPerLayer) {
-    weights.lambda = ReadLambda(config, layer, source);
-    weights.out_scale = 1.0f - config.lambda_init[static_cast<size_t>(layer)];
-  }
-  if (config.attention.lambda_kind == LambdaKind::kPerTokenHead) {
-    weights.lambda_proj = source.Pack({source.Part(LambdaProjection(config, layer))});
-  }
-  if (config.attention.sub_norm == SubNorm::kAffine) {
-    weights.sub_norm = source.Vector(SubNormWeight(layer), config.attention.v_dim);
-  }
-  if (config.mlp == MlpKind::kPolyNorm) {
-    std::ranges::copy(source.Vector(PolyNorm(layer, "weight"), 3), weights.poly_norm.weight);
-    weights.poly_norm.bias = source.Vector(PolyNorm(layer, "bias"), 1)[0];
-  }
-  return weights;
 }
 
 // The table in the model's own dtype, so that a lookup reads what the checkpoint's weights would be in that dtype.
@@ -199,7 +161,49 @@ Buffer CopyEmbedding(const TensorView& table, DType dtype) {
 
 }  // namespace
 
-Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, DType dtype) {
+Result<OuterTensors> ReadOuterTensors(const ModelConfig& config, Checkpoint& checkpoint) {
+  const auto [embedding_name, lm_head_name] = EmbeddingAndHead(config, checkpoint);
+  TensorSource source(checkpoint);
+  OuterTensors outer;
+  outer.embedding = source.View(embedding_name, {config.vocab_size, config.hidden_size});
+  outer.lm_head =
+      lm_head_name == embedding_name ? outer.embedding : source.View(lm_head_name, {config.vocab_size, config.hidden_size});
+  outer.final_norm = source.Vector(kFinalNorm, config.hidden_size);
+  if (!source.status().ok()) return source.status();
+  return outer;
+}
+
+Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer, Checkpoint& checkpoint) {
+  TensorSource source(checkpoint);
+  const HeadOrder& order = config.head_order;
+  const int head_dim = config.attention.head_dim;
+  LayerTensors tensors;
+  tensors.input_norm = source.Vector(InputNorm(layer), config.hidden_size);
+  tensors.qkv = {source.Part(Query(config, layer), order.q, head_dim), source.Part(Key(config, layer), order.k, head_dim),
+                 source.Part(Value(config, layer), order.v, head_dim)};
+  tensors.attention_out = {source.Part(AttentionOut(config, layer))};
+  tensors.post_attention_norm = source.Vector(PostAttentionNorm(layer), config.hidden_size);
+  tensors.gate_up = {source.Part(Gate(config, layer)), source.Part(Up(config, layer))};
+  tensors.down = {source.Part(Down(config, layer))};
+  if (config.attention.lambda_kind == LambdaKind::kPerLayer) {
+    tensors.lambda = ReadLambda(config, layer, source);
+    tensors.out_scale = 1.0f - config.lambda_init[static_cast<size_t>(layer)];
+  }
+  if (config.attention.lambda_kind == LambdaKind::kPerTokenHead) {
+    tensors.lambda_proj = {source.Part(LambdaProjection(config, layer))};
+  }
+  if (config.attention.sub_norm == SubNorm::kAffine) {
+    tensors.sub_norm = source.Vector(SubNormWeight(layer), config.attention.v_dim);
+  }
+  if (config.mlp == MlpKind::kPolyNorm) {
+    std::ranges::copy(source.Vector(PolyNorm(layer, "weight"), 3), tensors.poly_norm.weight);
+    tensors.poly_norm.bias = source.Vector(PolyNorm(layer, "bias"), 1)[0];
+  }
+  if (!source.status().ok()) return source.status();
+  return tensors;
+}
+
+Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, DType dtype, bool packs_tied_head) {
   WeightSizes sizes;
   Status status;
   // Matrices are kept in `dtype`, vectors in float32.
@@ -215,8 +219,8 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   check({embedding, table_shape});
   if (lm_head != embedding) {
     check({lm_head, table_shape});
-  } else {
-    sizes.memory_bytes += table_bytes;  // packed once more for the output projection
+  } else if (packs_tied_head) {
+    sizes.memory_bytes += table_bytes;
   }
   for (int layer = 0; layer < config.num_layers; ++layer) ForEachLayerTensor(config, layer, check);
   check({kFinalNorm, {config.hidden_size}});
@@ -229,32 +233,39 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
                              "says that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
     }
   }
-  sizes.step_bytes = sizes.memory_bytes - table_bytes;
+  const bool reads_table = lm_head == embedding && !packs_tied_head;
+  sizes.step_bytes = sizes.memory_bytes - (reads_table ? 0 : table_bytes);
   return sizes;
 }
 
 Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype, CpuIsa isa, ThreadPool& pool) {
-  const auto [embedding_name, lm_head_name] = EmbeddingAndHead(config, checkpoint);
-  TensorSource source(checkpoint, dtype, isa, pool);
+  const auto pack = [&](const std::vector<LinearPart>& parts) {
+    return parts.empty() ? PackedLinear() : PackedLinear(parts, dtype, isa, pool);
+  };
+  Result<OuterTensors> outer = ReadOuterTensors(config, checkpoint);
+  if (!outer.ok()) return outer.status();
   DecoderWeights weights;
-
-  const TensorView table = source.View(embedding_name, {config.vocab_size, config.hidden_size});
-  if (!source.status().ok()) return source.status();
-  weights.embedding_memory = CopyEmbedding(table, dtype);
+  weights.embedding_memory = CopyEmbedding(outer->embedding, dtype);
   weights.embedding = {weights.embedding_memory.data(), dtype, {config.vocab_size, config.hidden_size}};
-  if (lm_head_name == embedding_name) weights.lm_head = source.Pack({LinearPart{table, {}, {}}});
+  weights.lm_head = pack({LinearPart{outer->lm_head, {}, {}}});
+  weights.final_norm = std::move(outer->final_norm);
   checkpoint.ReleaseMemory();
-  if (lm_head_name != embedding_name) {
-    weights.lm_head = source.Pack({LinearPart{source.View(lm_head_name, {config.vocab_size, config.hidden_size}), {}, {}}});
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    Result<LayerTensors> tensors = ReadLayerTensors(config, layer, checkpoint);
+    if (!tensors.ok()) return tensors.status();
+    weights.layers.push_back({.input_norm = std::move(tensors->input_norm),
+                              .qkv = pack(tensors->qkv),
+                              .attention_out = pack(tensors->attention_out),
+                              .lambda = tensors->lambda,
+                              .out_scale = tensors->out_scale,
+                              .lambda_proj = pack(tensors->lambda_proj),
+                              .sub_norm = std::move(tensors->sub_norm),
+                              .post_attention_norm = std::move(tensors->post_attention_norm),
+                              .gate_up = pack(tensors->gate_up),
+                              .poly_norm = tensors->poly_norm,
+                              .down = pack(tensors->down)});
     checkpoint.ReleaseMemory();
   }
-  for (int layer = 0; layer < config.num_layers && source.status().ok(); ++layer) {
-    weights.layers.push_back(ReadLayer(config, layer, source));
-    checkpoint.ReleaseMemory();
-  }
-  weights.final_norm = source.Vector(kFinalNorm, config.hidden_size);
-  checkpoint.ReleaseMemory();
-  if (!source.status().ok()) return source.status();
   return weights;
 }
 

@@ -117,6 +117,7 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
   list.Gauge("build_info", "1; the labels tell what runs.", 1,
              {{"version", info.version},
               {"commit", info.commit},
+              {"device", info.device},
               {"cpu_isa", info.cpu_isa},
               {"dtype", info.dtype},
               {"kv_cache_dtype", info.kv_cache_dtype},

@@ -21,7 +21,7 @@ namespace diffserve {
 // What does not change while the server runs.
 struct ServedModelInfo {
   std::string model_name;
-  std::string version, commit, cpu_isa, dtype, kv_cache_dtype;
+  std::string version, commit, device, cpu_isa, dtype, kv_cache_dtype;
   int page_size = 0;
   int num_pages = 0;
   int max_model_len = 0;

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "kernels/base/cuda/device.h"
+
 namespace diffserve {
 namespace {
 
@@ -27,11 +29,23 @@ void SetLogLevelOption(Options& options, std::string_view value) {
                                            : LogLevel::kError;
 }
 
+FlagSpec DeviceFlag(std::string_view group) {
+  FlagSpec flag = {group, "--device", "NAME", kAllCommands, &Options::device,
+                   "where to run; auto: a GPU if there is one with kernels for the model, else the CPU"};
+  flag.allowed = {"auto", "cpu"};
+  if (cuda::IsCompiledIn()) {
+    flag.allowed.push_back("cuda");
+  } else {
+    flag.refused = {"cuda"};
+    flag.refusal = "this build has no CUDA backend";
+  }
+  return flag;
+}
+
 std::vector<FlagSpec> ModelFlags() {
   constexpr std::string_view group = "Model and device";
   return {
-      {group, "--device", "NAME", kAllCommands, &Options::device, "where to run", 0, 0, {"auto", "cpu"}, {"cuda"},
-       "this build has no CUDA backend"},
+      DeviceFlag(group),
       {group, "--dtype", "TYPE", kAllCommands | kConvert, &SetDType, "activations and weights; auto: as the checkpoint", 0, 0,
        {"auto", "float32", "bfloat16"}, {}, {}, "auto"},
       {group, "--quantization", "KIND", kAllCommands, &Options::quantization, "weights, made at load", 0, 0, {"none"},
@@ -61,7 +75,10 @@ std::vector<FlagSpec> EngineFlags() {
       {group, "--kv-cache-memory", "SIZE", kAllCommands, &Options::kv_cache_memory,
        "KV pages: bytes with suffix (2G, 512MiB) or a share of what is free (0.3)", 0, 0, {}, {}, {},
        "what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is free"},
-      {group, "--page-size", "N", kAllCommands, &Options::page_size, "slots a page", 16, 256, {}, {}, {}, {}, 16},
+      {group, "--page-size", "N", kAllCommands, &Options::page_size, "slots a page; 0: 16 on the CPU, 64 on a GPU", 0, 256, {}, {}, {},
+       {}, 16},
+      {group, "--batch-invariant", "", kAllCommands, &Options::batch_invariant,
+       "on a GPU too an answer's bits do not depend on what else is in the batch (slower)"},
       {group, "--enable-prefix-caching", "", kServe | kGenerate | kBench, &Options::enable_prefix_caching,
        "share KV pages of equal prompt starts; --no-enable-prefix-caching turns it off"},
       {group, "--max-waiting-requests", "N", kServe, &Options::max_waiting_requests,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/base/cuda/device.h"
 #include "server/option_table.h"
 
 namespace diffserve {
@@ -317,7 +318,8 @@ std::string HelpText() {
 
 std::string VersionText() {
   const Result<CpuIsa> isa = ChooseCpuIsa("auto");
-  return "diffserve " + std::string(BuildVersion()) + "\ncommit " + std::string(BuildCommit()) + "\nbackends cpu\ncpu level " +
+  return "diffserve " + std::string(BuildVersion()) + "\ncommit " + std::string(BuildCommit()) + "\nbackends cpu" +
+         (cuda::IsCompiledIn() ? ", cuda" : "") + "\ncpu level " +
          (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) + "\n";
 }
 

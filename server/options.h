@@ -19,7 +19,7 @@ struct Options {
   std::string model_dir;
 
   // Model and device.
-  std::string device = "auto";
+  std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has kernels for the model
   std::optional<DType> dtype;           // nullopt: as the checkpoint
   std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
   std::string quantization = "none";
@@ -34,7 +34,8 @@ struct Options {
   int max_num_seqs = 256;
   int max_num_batched_tokens = 2048;
   std::string kv_cache_memory;  // bytes with suffix, or a share ("0.3"); empty: chosen from what is free
-  int page_size = 16;
+  int page_size = 0;  // 0: 16 on the CPU, 64 on a GPU
+  bool batch_invariant = false;
   bool enable_prefix_caching = true;
   int max_waiting_requests = 1024;
   int64_t max_waiting_tokens = int64_t{1} << 22;

@@ -75,11 +75,11 @@ __device__ __forceinline__ void FinishRow(const AttentionFinish& finish, const R
   float squares = 0.0f;
 #pragma unroll
   for (int pair = 0; pair < kPairs; ++pair) {
-    o[pair].x = map1.o[pair].x * inverse1;
-    o[pair].y = map1.o[pair].y * inverse1;
+    o[pair].x = MulRounded(map1.o[pair].x, inverse1);
+    o[pair].y = MulRounded(map1.o[pair].y, inverse1);
     if (finish.has_second_map) {
-      o[pair].x -= map2.o[pair].x * inverse2;
-      o[pair].y -= map2.o[pair].y * inverse2;
+      o[pair].x -= MulRounded(map2.o[pair].x, inverse2);
+      o[pair].y -= MulRounded(map2.o[pair].y, inverse2);
     }
     squares += o[pair].x * o[pair].x + o[pair].y * o[pair].y;  // columns beyond v_dim are 0
   }

@@ -12,12 +12,13 @@
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_image.h"
 #include "kernels/attention/paged_batch_cuda.h"
+#include "kernels/base/cuda/device.h"
 
 struct CUstream_st;  // CUDA's stream
 
 namespace diffserve::cuda {
 
-inline constexpr int kImagePageSize = 64;  // slots; the only one
+inline constexpr int kImagePageSize = kPageSize;
 
 // All pointers are device memory. Rows beyond batch.num_rows are not touched.
 struct DiffAttentionArgs {
@@ -48,9 +49,11 @@ AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling, int64_t num_items);
 int DiffDecode(const DiffAttentionArgs& args, CUstream_st* stream);
 
-// ---- Prefill: 64 query rows of a group at a time (128 without a second map), without splits; needs no partials.
+// ---- Prefill: 64 or 128 query rows of a group at a time, without splits; needs no partials. Hopper has kernels of its own for
+// head widths of 64 and 128 (with bulk copies); their bits differ from those of the portable kernel.
 
-AttentionTiling DiffPrefillTiling(const DiffSpec& spec);
+// For the device that is current now, as DiffPrefill must find it. `allow_bulk_copies` as in DiffAttentionArgs.
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies = true);
 int DiffPrefill(const DiffAttentionArgs& args, CUstream_st* stream);
 
 // ---- Both. Launchers return a cudaError_t as int: 0 is success.

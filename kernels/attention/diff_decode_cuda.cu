@@ -32,9 +32,10 @@ constexpr DecodeInstance InstanceOf() {
 }
 
 const DecodeInstance kInstances[] = {
-    InstanceOf<16, 16, 1>(),   InstanceOf<16, 32, 2>(),   InstanceOf<48, 48, 1>(),   InstanceOf<48, 96, 2>(),   InstanceOf<64, 64, 1>(),   InstanceOf<64, 128, 2>(),
-    InstanceOf<64, 64, 2>(),   InstanceOf<64, 128, 1>(),  InstanceOf<96, 96, 1>(),   InstanceOf<96, 192, 2>(),
-    InstanceOf<128, 128, 1>(), InstanceOf<128, 256, 2>(), InstanceOf<128, 128, 2>(), InstanceOf<128, 256, 1>(),
+    InstanceOf<16, 16, 1>(),   InstanceOf<16, 32, 2>(),   InstanceOf<48, 48, 1>(),   InstanceOf<48, 96, 2>(),
+    InstanceOf<64, 64, 1>(),   InstanceOf<64, 128, 2>(),  InstanceOf<64, 64, 2>(),   InstanceOf<64, 128, 1>(),
+    InstanceOf<96, 96, 1>(),   InstanceOf<96, 192, 2>(),  InstanceOf<128, 128, 1>(), InstanceOf<128, 256, 2>(),
+    InstanceOf<128, 128, 2>(), InstanceOf<128, 256, 1>(),
 };
 
 const DecodeInstance* Find(const DiffSpec& spec) {

@@ -48,8 +48,8 @@ __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const Qu
     for (int i = 0; i < kVDim / 8; ++i) {
 #pragma unroll
       for (int j = 2 * half; j < 2 * half + 2; ++j) {
-        state.o[i][j] *= inverse[half];
-        if (half == 0 && finish.has_second_map) state.o[i][j] -= state.o[i][j + 2] * inverse2;
+        state.o[i][j] = MulRounded(state.o[i][j], inverse[half]);  // equal maps and lambda 1 give 0
+        if (half == 0 && finish.has_second_map) state.o[i][j] -= MulRounded(state.o[i][j + 2], inverse2);
         squares += state.o[i][j] * state.o[i][j];
       }
     }

@@ -34,6 +34,7 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) check_algorithm;
   decltype(&cublasLtMatmul) matmul;
 };
 
@@ -58,6 +59,7 @@ Status FindAll(void* library, Functions* f) {
   DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy));
   DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set));
   DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic));
+  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoCheck", &f->check_algorithm));
   return Find(library, "cublasLtMatmul", &f->matmul);
 }
 
@@ -74,6 +76,7 @@ Result<Library> OpenShared(const std::string& path) {
   return Status(StatusCode::kNotFound, "cuBLASLt cannot be opened: " + tried);
 }
 
+constexpr int kInvariantRows = 128;  // for which a batch-invariant layer's kernel is chosen
 constexpr uint32_t kAlignment = 16;  // bytes, of every pointer: rows of a batch may start anywhere
 
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
@@ -145,7 +148,6 @@ class MatrixLibrary::State {
   }
 
   Status Make(const LinearArgs& args, Plan* plan) const {
-    const auto rows = static_cast<uint64_t>(args.rows);
     const auto in = static_cast<uint64_t>(args.in_features), out = static_cast<uint64_t>(args.out_features);
     DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate"));
     DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
@@ -154,18 +156,34 @@ class MatrixLibrary::State {
       DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(args.y_dtype)));
       DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias));
     }
+    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->a, CUDA_R_16BF, in, out, args.in_features), "cublasLtMatrixLayoutCreate"));
+    if (!options_.batch_invariant || args.rows == kInvariantRows) {
+      DS_RETURN_IF_ERROR(LayRows(args, args.rows, plan));
+      return Choose(args, plan);
+    }
+    DS_RETURN_IF_ERROR(LayRows(args, kInvariantRows, plan));
+    DS_RETURN_IF_ERROR(Choose(args, plan));
+    f_.layout_destroy(std::exchange(plan->b, nullptr));
+    f_.layout_destroy(std::exchange(plan->d, nullptr));
+    DS_RETURN_IF_ERROR(LayRows(args, args.rows, plan));
+    cublasLtMatmulHeuristicResult_t found = {};
+    return ToStatus(f_.check_algorithm(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d, &plan->algorithm, &found),
+                    "cublasLtMatmulAlgoCheck");
+  }
+
+  Status LayRows(const LinearArgs& args, int num_rows, Plan* plan) const {
+    const auto rows = static_cast<uint64_t>(num_rows);
+    const auto in = static_cast<uint64_t>(args.in_features), out = static_cast<uint64_t>(args.out_features);
     constexpr const char* kCall = "cublasLtMatrixLayoutCreate";
-    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->a, CUDA_R_16BF, in, out, args.in_features), kCall));
     DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->b, CUDA_R_16BF, in, rows, args.in_features), kCall));
-    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->d, TypeOf(args.y_dtype), out, rows, RowStride(args)), kCall));
-    return Choose(args, plan);
+    return ToStatus(f_.layout_create(&plan->d, TypeOf(args.y_dtype), out, rows, RowStride(args)), kCall);
   }
 
   Status Choose(const LinearArgs& args, Plan* plan) const {
     cublasLtMatmulPreference_t preference = nullptr;
     DS_RETURN_IF_ERROR(ToStatus(f_.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
     const uint64_t workspace_bytes = workspace_.size_bytes();
-    const uint32_t schemes = options_.split_k ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    const uint32_t schemes = options_.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof(uint64_t));
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));

@@ -7,8 +7,9 @@
 // looks, then in the toolkit that the build used, then in /usr/local/cuda.
 //
 // *Invariants*: nothing is allocated on the device after Open. Which kernel runs depends on the shape (rows, in, out, types)
-// alone and is chosen once for each, so equal calls give equal bits. With split_k false no product is split over in_features
-// either; a row's bits may still differ between numbers of rows, since cuBLASLt picks its tile by them.
+// alone and is chosen once for each, so equal calls give equal bits. Between numbers of rows a row's bits may differ, since
+// cuBLASLt picks its kernel by them, and may split a product over in_features; with batch_invariant they do not: a layer's kernel
+// is the one chosen for 128 rows, unsplit, so that each output element is the same chain whatever the number of rows.
 // Thread safety: none.
 #pragma once
 
@@ -26,7 +27,7 @@ struct MatrixLibraryOptions {
   std::string path;                         // of libcublasLt.so.13; empty: sought as above
   size_t workspace_bytes = size_t{32} << 20;  // of the device, taken at Open
   int plans_max = 4096;                     // shapes remembered; all are forgotten when one more comes
-  bool split_k = true;                      // a product may be split over in_features, in a fixed order: faster for few rows
+  bool batch_invariant = false;             // a row's bits do not depend on the number of rows: slower for few of them
 };
 
 // One linear layer's call. Pointers are device memory. REQUIRES: weight, x and y are 16-byte aligned.

@@ -89,6 +89,7 @@ __global__ void __launch_bounds__(kRopeThreads) RopeAppendKernel(const __grid_co
   const int64_t row = blockIdx.x;
   const DeviceSequence sequence = call.batch.sequences[call.batch.row_sequences[row]];
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
+  if (in_sequence >= sequence.num_rows) return;
   const int position = sequence.position + in_sequence;
   const int slot = position % image.page_size;
   const int32_t page_id = call.batch.pages[sequence.first_page + position / image.page_size];
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kRopeThreads) RopeAppendKernel(const __grid_co
   }
 
   // Stage 3: the row that begins a page clears what no row of the batch fills.
-  const int filled = sequence.num_rows - in_sequence;
+  const int filled = sequence.num_rows + sequence.num_rows_after - in_sequence;
   if (slot == 0 && filled < image.page_size) {
     for (int group = 0; group < image.num_groups; ++group)
       ClearSlots(image, call.kv.Page(page_id, group), filled, image.page_size);

@@ -59,14 +59,16 @@ struct SigmoidArgs {
 };
 Status Sigmoid(const SigmoidArgs& args, const Stream& stream);
 
-// out[r] = table[tokens[r]]. REQUIRES: 0 <= tokens[r] < vocab (the server checks token ids); dtype is kFloat32 or kBFloat16.
+// out[r] = table[token of row r]. REQUIRES: tokens are below vocab (the server checks token ids); dtype is kFloat32 or kBFloat16.
 struct EmbeddingLookupArgs {
   const void* table = nullptr;  // [vocab, width]
   DType dtype = DType::kBFloat16;
-  const int32_t* tokens = nullptr;  // [rows]
+  const int32_t* tokens = nullptr;  // [rows]; -1 - i: drawn[i * drawn_stride]
   float* out = nullptr;             // [rows, width]
   int rows = 0;
   int width = 0;
+  const int32_t* drawn = nullptr;  // what an earlier step drew
+  int drawn_stride = 1;            // elements
 };
 Status EmbeddingLookup(const EmbeddingLookupArgs& args, const Stream& stream);
 

@@ -211,8 +211,10 @@ __global__ void __launch_bounds__(kRowThreads) EmbeddingLookupKernel(EmbeddingLo
   const int64_t width = args.width;
   const int64_t i = (static_cast<int64_t>(blockIdx.y) * kRowThreads + threadIdx.x) * kVec;
   if (i >= width) return;
+  int64_t token = args.tokens[blockIdx.x];
+  if (token < 0) token = args.drawn[(-1 - token) * args.drawn_stride];
   float x[kVec];
-  LoadRow<kVec>(static_cast<const Element*>(args.table) + args.tokens[blockIdx.x] * width + i, x);
+  LoadRow<kVec>(static_cast<const Element*>(args.table) + token * width + i, x);
   StoreRow<kVec>(x, args.out + blockIdx.x * width + i);
 }
 

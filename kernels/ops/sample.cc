@@ -1,5 +1,6 @@
-// Everything here is plain scalar C++ with sums in a fixed order and an exponential of its own, so that a draw has the same bits
-// on every machine, whichever instruction set the other kernels use.
+// Everything here is plain scalar C++ over integers and over floats that are rounded alone, so that a draw has the same bits on
+// every machine, whichever instruction set the other kernels use, and on the GPU. Loops over a row work on pointers and on
+// chunks, where a span's checks or a branch would keep them from being vectorized.
 #include "kernels/ops/sample.h"
 
 #include <algorithm>
@@ -9,52 +10,14 @@
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "kernels/ops/sample_arithmetic.h"
+#include "kernels/ops/sample_row.h"
 
 namespace diffserve {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr float kMinTemperature = 1e-5f;   // below this the distribution is the largest logit, in float32 as well
-constexpr float kMinLogprob = -9999.0f;    // reported for a token of probability 0: JSON has no -Infinity
-constexpr size_t kSpan = 256;              // tokens whose weights are added up before they go into the running total
-
-// exp(x) for x <= 0, relative error below 2e-7; 0 from -87 down. The range is applied by arithmetic on the bits: a comparison
-// would become a branch and keep a loop over it from being vectorized.
-inline float ExpNonPositive(float x) {
-  constexpr int32_t kLimit = std::bit_cast<int32_t>(87.0f);
-  const int32_t below = (std::bit_cast<int32_t>(x) & 0x7fffffff) - kLimit;
-  const int32_t in_range = below >> 31;  // all ones or 0
-  const float clamped = -std::bit_cast<float>(kLimit + (below & in_range));
-  const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
-  const float n = shifted - 12582912.0f;
-  const float r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
-  float p = 1.98412698e-4f;
-  p = p * r + 1.38888889e-3f;
-  p = p * r + 8.33333333e-3f;
-  p = p * r + 4.16666667e-2f;
-  p = p * r + 1.66666667e-1f;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const int32_t exponent = (std::bit_cast<int32_t>(shifted) - 0x4b400000 + 127) << 23;
-  return std::bit_cast<float>(std::bit_cast<int32_t>(p * std::bit_cast<float>(exponent)) & in_range);
-}
-
-// Pointers here and below, where a span's checks would keep a loop from being vectorized.
-void ExpNonPositive(const float* x, size_t count, float shift, float* out) {
-  for (size_t i = 0; i < count; ++i) out[i] = ExpNonPositive(x[i] - shift);
-}
-
-// In a fixed order that four additions at a time follow.
-double Sum(const float* values, size_t count) {
-  double sums[4] = {};
-  const size_t whole = count - count % 4;
-  for (size_t i = 0; i < whole; i += 4) {
-    for (size_t lane = 0; lane < 4; ++lane) sums[lane] += values[i + lane];
-  }
-  for (size_t i = whole; i < count; ++i) sums[0] += values[i];
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
+constexpr size_t kChunk = 256;  // tokens; what is worked on between them stays in the L1 cache
 
 struct RowExtent {
   float max = kMinusInfinity;
@@ -84,289 +47,305 @@ RowExtent ExtentOf(std::span<const float> row) {
   return extent;
 }
 
-int32_t FirstIndexOf(std::span<const float> row, float value) {
-  return static_cast<int32_t>(std::find(row.begin(), row.end(), value) - row.begin());
+constexpr size_t kGroup = 64;  // values that are looked at together, to pass over them where there is nothing to do
+
+bool AnyWithin(const float* values, size_t count, float least, float most) {
+  if (count < kGroup) return true;  // the end of a row, not worth vectors
+  int32_t any = 0;
+  for (size_t i = 0; i < kGroup; ++i) any |= static_cast<int32_t>(values[i] >= least) & static_cast<int32_t>(values[i] <= most);
+  return any != 0;
 }
 
-// log(sum(exp(row))).
-double LogSumExp(std::span<const float> row, float max) {
-  std::array<float, kSpan> weights;
-  double total = 0;
-  for (size_t begin = 0; begin < row.size(); begin += kSpan) {
-    const size_t count = std::min(kSpan, row.size() - begin);
-    ExpNonPositive(row.data() + begin, count, max, weights.data());
-    total += Sum(weights.data(), count);
+// Calls visit(i) for each i with values[i] >= least, ascending, until it returns false; fast where few are. `least` may rise.
+template <typename Visit>
+void VisitAtLeast(const float* values, size_t count, const float& least, Visit visit) {
+  for (size_t begin = 0; begin < count; begin += kGroup) {
+    const size_t end = std::min(count, begin + kGroup);
+    if (!AnyWithin(values + begin, end - begin, least, std::numeric_limits<float>::infinity())) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (values[i] >= least && !visit(i)) return;
+    }
   }
-  return max + std::log(total);
 }
 
-float Logprob(float logit, double log_sum_exp) {
-  return std::max(static_cast<float>(static_cast<double>(logit) - log_sum_exp), kMinLogprob);
+int32_t FirstIndexOf(std::span<const float> row, float max) {
+  int32_t first = 0;
+  VisitAtLeast(row.data(), row.size(), max, [&](size_t i) {
+    first = static_cast<int32_t>(i);
+    return false;
+  });
+  return first;
+}
+
+// ---- Masses of up to kChunk tokens.
+
+void Masses(const float* z, size_t count, uint64_t* masses) {
+  float unrounded[kChunk];
+  for (size_t i = 0; i < count; ++i) unrounded[i] = UnroundedMass(z[i]);
+  for (size_t i = 0; i < count; ++i) {
+    masses[i] = std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass) - std::bit_cast<uint64_t>(kRoundMass);
+  }
+}
+
+uint64_t SumOfMasses(const float* z, size_t count) {
+  float unrounded[kChunk];
+  for (size_t i = 0; i < count; ++i) unrounded[i] = UnroundedMass(z[i]);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass);
+  return sum - count * std::bit_cast<uint64_t>(kRoundMass);
+}
+
+void Scale(const float* logits, size_t count, float max, float inverse_temperature, float* z) {
+  for (size_t i = 0; i < count; ++i) z[i] = rounded::Mul(rounded::Sub(logits[i], max), inverse_temperature);
+}
+
+uint64_t MassOfRow(std::span<const float> row, float max) {
+  float z[kChunk];
+  uint64_t total = 0;
+  for (size_t begin = 0; begin < row.size(); begin += kChunk) {
+    const size_t count = std::min(kChunk, row.size() - begin);
+    Scale(row.data() + begin, count, max, 1.0f, z);
+    total += SumOfMasses(z, count);
+  }
+  return total;
 }
 
 // The `count` largest, largest first, ties to the smaller id.
-std::vector<TokenLogprob> TopLogprobs(std::span<const float> row, int count, double log_sum_exp) {
-  const size_t size = std::min<size_t>(std::max(count, 0), row.size());
-  std::vector<TokenLogprob> top;  // holds logits until the end
-  if (size == 0) return top;
-  top.reserve(size + 1);
-  const float* values = row.data();
-  float least = kMinusInfinity;  // in `top`, once it is full
-  for (size_t i = 0; i < row.size(); ++i) {
-    if (values[i] <= least && top.size() == size) continue;
-    const auto place = std::upper_bound(top.begin(), top.end(), values[i],
-                                        [](float value, const TokenLogprob& t) { return value > t.logprob; });
-    top.insert(place, {static_cast<int32_t>(i), values[i]});
-    if (top.size() > size) top.pop_back();
-    least = top.back().logprob;
-  }
-  for (TokenLogprob& t : top) t.logprob = Logprob(t.logprob, log_sum_exp);
-  return top;
-}
-
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): key = seed, counter = (position, sequence).
-// Returns a number in [0, 1) with 53 bits.
-double UniformDraw(uint64_t seed, uint64_t sequence, uint64_t position) {
-  std::array<uint32_t, 4> counter = {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                                     static_cast<uint32_t>(sequence), static_cast<uint32_t>(sequence >> 32)};
-  std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  const uint64_t bits = (uint64_t{counter[0]} << 32) | counter[1];
-  return static_cast<double>(bits >> 11) * 0x1.0p-53;
-}
-
-bool UsesPenalties(const SamplingParams& params) {
-  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
-}
-
-void ApplyPenalties(const SampleArgs& args, std::vector<float>& row) {
-  const SamplingParams& params = *args.params;
-  const auto vocab = static_cast<int32_t>(row.size());
-  thread_local std::vector<int32_t> counts;  // of generated tokens + 1 for a token seen at all; zero between calls
-  thread_local std::vector<int32_t> seen;
-  counts.resize(std::max(counts.size(), row.size()));
-  seen.clear();
-  const auto visit = [&](std::span<const int32_t> tokens, int32_t weight) {
-    for (int32_t token : tokens) {
-      if (token < 0 || token >= vocab) continue;
-      if (counts[token] == 0) {
-        seen.push_back(token);
-        counts[token] = 1;
-      }
-      counts[token] += weight;
+void FindTop(std::span<const float> row, int count, SampledRow* out) {
+  const int wanted = static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(count, 0)), row.size()));
+  std::fill_n(out->top_tokens, kTopLogprobsMax, -1);
+  if (wanted == 0) return;
+  int found = 0;
+  float least = kMinusInfinity;
+  VisitAtLeast(row.data(), row.size(), least, [&](size_t i) {
+    const float logit = row[i];
+    if (found == wanted && logit == least) return true;
+    int place = found == wanted ? found - 1 : found++;
+    for (; place > 0 && out->top_logits[place - 1] < logit; --place) {
+      out->top_logits[place] = out->top_logits[place - 1];
+      out->top_tokens[place] = out->top_tokens[place - 1];
     }
-  };
-  visit(args.output_tokens, 1);
-  if (params.repetition_penalty != 1.0f) visit(args.prompt_tokens, 0);
-  for (int32_t token : seen) {
-    float& logit = row[token];
-    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    const int32_t generated = counts[token] - 1;
-    logit -= params.frequency_penalty * static_cast<float>(generated);
-    if (generated > 0) logit -= params.presence_penalty;
-    logit = std::min(logit, std::numeric_limits<float>::max());  // a tiny repetition penalty must not look like a broken model
-    counts[token] = 0;
-  }
+    out->top_logits[place] = logit;
+    out->top_tokens[place] = static_cast<int32_t>(i);
+    if (found == wanted) least = out->top_logits[wanted - 1];
+    return true;
+  });
 }
 
-// The row after logit_bias, penalties and bans: `scratch`, or the row as given if none of them is used.
-std::span<const float> AdjustedLogits(const SampleArgs& args, std::vector<float>& scratch) {
-  const SamplingParams& params = *args.params;
-  if (params.logit_bias.empty() && args.banned_tokens.empty() && !UsesPenalties(params)) return args.logits;
-  scratch.assign(args.logits.begin(), args.logits.end());
-  const auto vocab = static_cast<int32_t>(scratch.size());
-  for (const auto& [token, bias] : params.logit_bias) {
-    if (token >= 0 && token < vocab) scratch[token] += bias;
-  }
-  if (UsesPenalties(params)) ApplyPenalties(args, scratch);
-  for (int32_t token : args.banned_tokens) {
-    if (token >= 0 && token < vocab) scratch[token] = kMinusInfinity;
-  }
-  return scratch;
-}
+// ---- Filters.
 
-// A place in the order "larger z first, ties to the smaller id". Every filter keeps all tokens up to one such place.
+// A place in the order of tokens. Every filter keeps all tokens up to one such place.
 struct Cutoff {
   float z = kMinusInfinity;
   int32_t token = std::numeric_limits<int32_t>::max();
-  bool Keeps(float other_z, int32_t other_token) const {
-    return (other_z > z) | ((other_z == z) & (other_token <= token));
-  }
+  bool operator<(const Cutoff& other) const { return z > other.z || (z == other.z && token < other.token); }
 };
 
-// Finds cutoffs without sorting the vocabulary: tokens are counted in buckets of z, and only the bucket in which a limit is
-// reached is put in order. z = (logit - max) / temperature <= 0, weight = exp(z).
-class Nucleus {
- public:
-  Nucleus(std::span<const float> z, std::span<const float> weights) : z_(z), weights_(weights) {}
+// The place at which the amounts, added up in order, reach `left`. REQUIRES: all of them together do.
+template <typename AmountOf>
+Cutoff PlaceOf(std::span<Cutoff> members, uint64_t left, AmountOf amount_of) {
+  while (members.size() > 32) {
+    const size_t half = members.size() / 2;
+    std::nth_element(members.begin(), members.begin() + static_cast<ptrdiff_t>(half), members.end());
+    uint64_t sum = 0;
+    for (const Cutoff& member : members.first(half)) sum += amount_of(member.z);
+    const bool in_second_half = sum < left;
+    if (in_second_half) left -= sum;
+    members = in_second_half ? members.subspan(half) : members.first(half);
+  }
+  std::sort(members.begin(), members.end());
+  for (const Cutoff& member : members) {
+    const uint64_t amount = amount_of(member.z);
+    if (amount >= left) return member;
+    left -= amount;
+  }
+  return members.empty() ? Cutoff{} : members.back();
+}
 
-  Cutoff Find(const SamplingParams& params) {
-    Cutoff cutoff;
-    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < z_.size()) cutoff = AfterCount(params.top_k);
-    if (params.top_p < 1.0f) cutoff = AfterMass(params.top_p, cutoff);
-    if (params.min_p > 0) {
-      // exp(z) >= min_p, as the largest weight is exp(0) = 1.
-      const float least = std::min(std::log(params.min_p), 0.0f);
-      if (cutoff.z < least) cutoff = Cutoff{.z = least};
+// The tokens of a row that filters have kept so far, by ascending id.
+class Candidates {
+ public:
+  Candidates(std::span<const float> logits, float max, float inverse_temperature) : count_(logits.size()) {
+    thread_local std::vector<float> z;
+    thread_local std::vector<int32_t> ids;
+    z.resize(std::max(z.size(), count_));
+    ids.resize(std::max(ids.size(), count_));
+    z_ = z.data();
+    ids_ = ids.data();
+    Scale(logits.data(), count_, max, inverse_temperature, z_);
+  }
+
+  void KeepTopK(int top_k) {
+    if (static_cast<size_t>(top_k) >= count_) return;
+    Sums counts = {};
+    ForEachChunk([&](const float*, const int32_t* buckets, size_t count) {
+      for (size_t i = 0; i < count; ++i) ++counts[static_cast<size_t>(buckets[i])];
+    });
+    Keep(CutoffOf(counts, static_cast<uint64_t>(top_k), [](float) { return uint64_t{1}; }));
+  }
+
+  void KeepTopP(uint64_t share) {
+    Sums sums = {};
+    ForEachChunk([&](const float* z, const int32_t* buckets, size_t count) {
+      uint64_t masses[kChunk];
+      Masses(z, count, masses);
+      for (size_t i = 0; i < count; ++i) sums[static_cast<size_t>(buckets[i])] += masses[i];
+    });
+    uint64_t total = 0;
+    for (uint64_t sum : sums) total += sum;
+    Keep(CutoffOf(sums, LeastMass(share, total), MassOf));
+  }
+
+  void Keep(const Cutoff& cutoff) {
+    size_t kept = 0;
+    ForEachGroupWithin(cutoff.z, 0.0f, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        const float z = z_[i];
+        const int32_t id = IdOf(i);
+        z_[kept] = z;
+        ids_[kept] = id;
+        kept += static_cast<size_t>((z > cutoff.z) | ((z == cutoff.z) & (id <= cutoff.token)));
+      }
+    });
+    count_ = kept;
+    is_whole_row_ = false;
+  }
+
+  // Inverse of the cumulative distribution in order of ids: the first token whose cumulative mass exceeds uniform * total.
+  int32_t Draw(uint64_t uniform) const {
+    thread_local std::vector<uint64_t> sums;
+    sums.clear();
+    uint64_t total = 0;
+    for (size_t begin = 0; begin < count_; begin += kChunk) {
+      sums.push_back(SumOfMasses(z_ + begin, std::min(kChunk, count_ - begin)));
+      total += sums.back();
     }
-    return cutoff;
+    uint64_t target = MulHigh(uniform, total);
+    size_t chunk = 0;
+    while (target >= sums[chunk]) target -= sums[chunk++];
+    for (size_t i = chunk * kChunk;; ++i) {
+      const uint64_t mass = MassOf(z_[i]);
+      if (target < mass) return IdOf(i);
+      target -= mass;
+    }
   }
 
  private:
   static constexpr float kBucketsPerUnit = 32;
-  static constexpr size_t kLastBucket = 88 * 32;  // all of weight 0
-  static size_t BucketOf(float z) {
-    const float place = std::min(-z * kBucketsPerUnit, static_cast<float>(kLastBucket));
-    return static_cast<size_t>(static_cast<int32_t>(place));
+  static constexpr int32_t kLastBucket = 30 * 32;  // all of mass 0
+  using Sums = std::array<uint64_t, kLastBucket + 1>;
+
+  static int32_t BucketOf(float z) {
+    return static_cast<int32_t>(std::min(-z * kBucketsPerUnit, static_cast<float>(kLastBucket)));
   }
 
-  // The kept tokens of one bucket in order.
-  std::span<const Cutoff> Ordered(size_t bucket, const Cutoff& cutoff) {
+  int32_t IdOf(size_t i) const { return is_whole_row_ ? static_cast<int32_t>(i) : ids_[i]; }
+
+  // use(z, buckets, count) for each chunk.
+  template <typename Use>
+  void ForEachChunk(Use use) const {
+    int32_t buckets[kChunk];
+    for (size_t begin = 0; begin < count_; begin += kChunk) {
+      const size_t count = std::min(kChunk, count_ - begin);
+      const float* z = z_ + begin;
+      for (size_t i = 0; i < count; ++i) buckets[i] = BucketOf(z[i]);
+      use(z, buckets, count);
+    }
+  }
+
+  // use(begin, end) for each group with a z from `least` to `most`.
+  template <typename Use>
+  void ForEachGroupWithin(float least, float most, Use use) const {
+    for (size_t begin = 0; begin < count_; begin += kGroup) {
+      const size_t end = std::min(count_, begin + kGroup);
+      if (AnyWithin(z_ + begin, end - begin, least, most)) use(begin, end);
+    }
+  }
+
+  // Where the amounts reach `limit`; only the bucket in which they do is put in order.
+  template <typename AmountOf>
+  Cutoff CutoffOf(const Sums& sums, uint64_t limit, AmountOf amount_of) const {
+    int32_t bucket = 0;
+    while (bucket < kLastBucket && sums[static_cast<size_t>(bucket)] < limit) limit -= sums[static_cast<size_t>(bucket++)];
+    if (bucket == kLastBucket) return Cutoff{};
     thread_local std::vector<Cutoff> members;
     members.clear();
-    const float above = -static_cast<float>(bucket + 1) / kBucketsPerUnit;  // a little wider than the bucket: BucketOf decides
-    for (size_t i = 0; i < z_.size(); ++i) {
-      const auto token = static_cast<int32_t>(i);
-      if (z_[i] >= above && BucketOf(z_[i]) == bucket && cutoff.Keeps(z_[i], token)) members.push_back({z_[i], token});
-    }
-    std::sort(members.begin(), members.end(),
-              [](const Cutoff& a, const Cutoff& b) { return a.z > b.z || (a.z == b.z && a.token < b.token); });
-    return members;
+    // A little wider than the bucket: BucketOf decides.
+    const float least = -static_cast<float>(bucket + 1) / kBucketsPerUnit, most = -static_cast<float>(bucket) / kBucketsPerUnit;
+    ForEachGroupWithin(least, most, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        if (BucketOf(z_[i]) == bucket) members.push_back({z_[i], IdOf(i)});
+      }
+    });
+    return PlaceOf(std::span<Cutoff>(members), limit, amount_of);
   }
 
-  Cutoff AfterCount(int count) {
-    std::array<int, kLastBucket + 1> counts{};
-    for (float z : z_) ++counts[BucketOf(z)];
-    size_t bucket = 0;
-    int left = count;
-    while (bucket < kLastBucket && counts[bucket] < left) left -= counts[bucket++];
-    if (bucket == kLastBucket) return Cutoff{};
-    return Ordered(bucket, Cutoff{})[left - 1];
-  }
-
-  // The fewest tokens that hold at least `share` of the mass that `cutoff` keeps, and at least one.
-  Cutoff AfterMass(float share, const Cutoff& cutoff) {
-    std::array<double, kLastBucket + 1> masses{};
-    size_t last = 0;  // non-empty bucket
-    double total = 0;
-    for (size_t i = 0; i < z_.size(); ++i) {
-      if (!cutoff.Keeps(z_[i], static_cast<int32_t>(i))) continue;
-      const size_t bucket = BucketOf(z_[i]);
-      masses[bucket] += weights_[i];
-      if (weights_[i] > 0) last = std::max(last, bucket);
-    }
-    for (double mass : masses) total += mass;
-    double left = static_cast<double>(share) * total;
-    size_t bucket = 0;
-    while (bucket < last && masses[bucket] < left) left -= masses[bucket++];
-    const std::span<const Cutoff> ordered = Ordered(bucket, cutoff);
-    for (const Cutoff& place : ordered) {
-      left -= weights_[place.token];
-      if (left <= 0) return place;
-    }
-    return ordered.empty() ? cutoff : ordered.back();
-  }
-
-  std::span<const float> z_;
-  std::span<const float> weights_;
+  float* z_;      // <= 0, at least one is 0; both arrays are the thread's own and kept for its next row
+  int32_t* ids_;  // unless is_whole_row_
+  size_t count_;
+  bool is_whole_row_ = true;
 };
 
-// Inverse of the cumulative distribution in order of ids: the first token whose cumulative weight exceeds uniform * total.
-int32_t DrawByWeight(std::span<const float> weights, double uniform) {
-  thread_local std::vector<double> span_sums;
-  span_sums.clear();
-  double total = 0;
-  for (size_t begin = 0; begin < weights.size(); begin += kSpan) {
-    span_sums.push_back(Sum(weights.data() + begin, std::min(kSpan, weights.size() - begin)));
-    total += span_sums.back();
-  }
-  double target = uniform * total;
-  int32_t last = 0;  // of positive weight so far: taken if rounding leads past the end
-  for (size_t s = 0; s < span_sums.size(); ++s) {
-    const bool is_last = s + 1 == span_sums.size();
-    if (!is_last && target >= span_sums[s]) {
-      target -= span_sums[s];
-      continue;
-    }
-    const size_t end = std::min(weights.size(), (s + 1) * kSpan);
-    for (size_t i = s * kSpan; i < end; ++i) {
-      if (weights[i] <= 0) continue;
-      last = static_cast<int32_t>(i);
-      if (target < weights[i]) return last;
-      target -= weights[i];
-    }
-  }
-  if (weights[last] <= 0) {
-    for (size_t i = weights.size(); i-- > 0;) {
-      if (weights[i] > 0) return static_cast<int32_t>(i);
-    }
-  }
-  return last;
-}
-
-int32_t DrawToken(const SampleArgs& args, std::span<const float> logits, float max) {
-  const SamplingParams& params = *args.params;
-  thread_local std::vector<float> z, weights;
-  z.resize(logits.size());
-  weights.resize(logits.size());
-  const auto count = static_cast<int32_t>(logits.size());
-  const float temperature = params.temperature;
-  const float* from = logits.data();
-  float* to = z.data();
-  for (int32_t i = 0; i < count; ++i) to[i] = (from[i] - max) / temperature;
-  ExpNonPositive(z.data(), z.size(), 0.0f, weights.data());
-  if (params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0) {
-    const Cutoff cutoff = Nucleus(z, weights).Find(params);
-    float* weight = weights.data();
-    for (int32_t i = 0; i < count; ++i) weight[i] = cutoff.Keeps(to[i], i) ? weight[i] : 0.0f;
-  }
-  return DrawByWeight(weights, UniformDraw(params.seed, args.sequence, args.position));
+int32_t DrawToken(const SampleRow& row, std::span<const float> logits, float max) {
+  Candidates candidates(logits, max, row.inverse_temperature);
+  if (row.top_k > 0) candidates.KeepTopK(row.top_k);
+  if (row.mass_share > 0) candidates.KeepTopP(row.mass_share);
+  if (row.least_z > kMinusInfinity) candidates.Keep({.z = row.least_z});
+  return candidates.Draw(row.uniform);
 }
 
 }  // namespace
 
-SampleResult Sample(const SampleArgs& args) {
-  DS_CHECK(!args.logits.empty() && args.params != nullptr, "a row of logits and its parameters");
-  SampleResult result;
-  const SamplingParams& params = *args.params;
-  const RowExtent raw = ExtentOf(args.logits);
-  result.finite = raw.finite;
-  if (!raw.finite) return result;
+SampledRow cpu::SampleRow(std::span<const float> logits, const diffserve::SampleRow& row,
+                          std::span<const LogitAdjustment> adjustments) {
+  DS_CHECK(!logits.empty() && logits.size() <= size_t{kSampledVocabMax}, "a row of logits");
+  SampledRow out;
 
-  thread_local std::vector<float> scratch;
-  const std::span<const float> logits = AdjustedLogits(args, scratch);
-  const RowExtent adjusted = logits.data() == args.logits.data() ? raw : ExtentOf(logits);
-  result.finite = adjusted.finite;
-  if (!adjusted.finite) return result;
+  // Stage 1: the extent of the row as the model gave it.
+  RowExtent extent = ExtentOf(logits);
+  if (!extent.finite) return out;
 
-  const bool greedy = params.temperature < kMinTemperature || params.top_k == 1;
-  result.token = greedy ? FirstIndexOf(logits, adjusted.max) : DrawToken(args, logits, adjusted.max);
-  if (params.num_logprobs >= 0) {
-    const double log_sum_exp = LogSumExp(args.logits, raw.max);
-    result.logprob = Logprob(args.logits[result.token], log_sum_exp);
-    result.top_logprobs = TopLogprobs(args.logits, params.num_logprobs, log_sum_exp);
+  // Stage 2: what log-probabilities need.
+  if (row.num_top >= 0) {
+    out.max = extent.max;
+    out.total = MassOfRow(logits, extent.max);
+    FindTop(logits, row.num_top, &out);
   }
-  return result;
+
+  // Stage 3: bias, penalties and bans.
+  std::span<const float> adjusted = logits;
+  if (row.kind != SampleKind::kScore && !adjustments.empty()) {
+    thread_local std::vector<float> scratch;
+    scratch.assign(logits.begin(), logits.end());
+    for (const LogitAdjustment& a : adjustments) {
+      float& logit = scratch[static_cast<size_t>(a.token)];
+      logit = AdjustLogit(logit, a, row);
+    }
+    adjusted = scratch;
+    extent = ExtentOf(adjusted);
+    if (!extent.finite) return out;
+  }
+
+  // Stage 4: the token.
+  out.token = row.kind == SampleKind::kScore    ? row.scored_token
+              : row.kind == SampleKind::kGreedy ? FirstIndexOf(adjusted, extent.max)
+                                                : DrawToken(row, adjusted, extent.max);
+  out.finite = 1;
+  if (row.num_top >= 0) out.logit = logits[static_cast<size_t>(out.token)];
+  return out;
+}
+
+SampleResult Sample(const SampleArgs& args) {
+  thread_local std::vector<LogitAdjustment> adjustments;
+  adjustments.clear();
+  const SampleRow row = PackSampleRow(args, &adjustments);
+  return ToSampleResult(row, cpu::SampleRow(args.logits, row, adjustments));
 }
 
 SampleResult ScoreToken(std::span<const float> logits, int32_t token, int num_top) {
   DS_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(), "a scored token lies in the vocabulary");
-  SampleResult result;
-  result.token = token;
-  const RowExtent extent = ExtentOf(logits);
-  result.finite = extent.finite;
-  if (!extent.finite) return result;
-  const double log_sum_exp = LogSumExp(logits, extent.max);
-  result.logprob = Logprob(logits[token], log_sum_exp);
-  result.top_logprobs = TopLogprobs(logits, num_top, log_sum_exp);
-  return result;
+  const SampleRow row = PackScoreRow(token, num_top);
+  return ToSampleResult(row, cpu::SampleRow(logits, row, {}));
 }
 
 }  // namespace diffserve

@@ -3,8 +3,8 @@
 // Order of operations, as in vLLM: logit_bias, then repetition, frequency and presence penalties, then min_tokens' ban of the
 // stop ids, then temperature, top_k, top_p, min_p, then one draw. temperature 0 is greedy: the largest logit, ties to the
 // smallest id. The draw is a function of (seed, sequence, position) alone: same key and logits, same token, whatever else is in
-// the batch. Log-probabilities are log_softmax of the logits as the model gave them, before bias, penalties and temperature
-// (vLLM's default).
+// the batch and whichever device draws (sample_arithmetic.h). Log-probabilities are log_softmax of the logits as the model gave
+// them, before bias, penalties and temperature (vLLM's default).
 #pragma once
 
 #include <cstdint>

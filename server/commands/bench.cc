@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <numeric>
 
+#include "engine/model_executor.h"
 #include "kernels/base/machine_probe.h"
-#include "kernels/ops/sample.h"
 #include "server/commands/commands.h"
 #include "server/commands/json_object.h"
 #include "server/commands/model_session.h"
@@ -45,15 +44,12 @@ struct TokenCost {
   double attention_flops = 0;  // for each token of context
 };
 
-// Owns the pages of all cases; sequence s has pages [s * pages_per_sequence, (s + 1) * pages_per_sequence).
+// Uses the session's pages; sequence s has pages [s * pages_per_sequence, (s + 1) * pages_per_sequence). Throws DeviceError.
 class Runner {
  public:
-  Runner(ModelSession& session, int max_rows, uint64_t seed)
-      : session_(session), kv_(session.MakeKvCache()), max_rows_(max_rows), random_(seed * 2 + 1) {
-    greedy_.temperature = 0;
-  }
+  Runner(ModelSession& session, int max_rows, uint64_t seed) : session_(session), max_rows_(max_rows), random_(seed * 2 + 1) {}
 
-  // Computes positions [0, count) of sequence 0 in steps of max_rows, the last row's logits included.
+  // Computes positions [0, count) of sequence 0 in steps of max_rows, and draws a token at the end.
   void Prefill(int count) {
     UseTables(count, 1);
     for (int begin = 0; begin < count; begin += max_rows_) {
@@ -61,10 +57,13 @@ class Runner {
       Batch batch;
       batch.sequences = {{0, rows, begin, tables_[0].data()}};
       for (int i = 0; i < rows; ++i) batch.tokens.push_back(RandomToken());
-      if (begin + rows == count) batch.logit_rows = {rows - 1};
-      session_.model().Forward(batch, kv_);
-      if (begin + rows == count) session_.model().Logits(0, 1);
+      if (begin + rows == count) {
+        batch.logit_rows = {rows - 1};
+        batch.sample_rows = {{.kind = SampleKind::kGreedy}};
+      }
+      Check(model().Forward(batch, session_.kv()));
     }
+    Check(model().Collect().status());
   }
 
   // Gives each of `sequences` sequences `depth` tokens in the cache: the first computes them, the others copy its pages.
@@ -73,30 +72,46 @@ class Runner {
     UseTables(depth + room, sequences);
     const int pages = PagesFor(depth);
     for (int s = 1; s < sequences; ++s) {
-      for (int p = 0; p < pages; ++p)
-        CopyPage(tables_[0][static_cast<size_t>(p)], tables_[static_cast<size_t>(s)][static_cast<size_t>(p)]);
+      for (int p = 0; p < pages; ++p) {
+        const int32_t from = tables_[0][static_cast<size_t>(p)], to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
+        Check(model().CopyPage(session_.kv(), from, to));
+      }
     }
   }
 
-  // `steps` steps of one greedy token for each sequence, from `depth` on.
+  // `steps` steps of one greedy token for each sequence, from `depth` on; as many in flight as the model takes.
   void Decode(int depth, int sequences, int steps) {
-    std::vector<int32_t> last(static_cast<size_t>(sequences));
-    for (int32_t& token : last) token = RandomToken();
+    std::vector<int32_t> tokens(static_cast<size_t>(sequences));
+    for (int32_t& token : tokens) token = RandomToken();
+    int in_flight = 0;
     for (int step = 0; step < steps; ++step) {
       Batch batch;
-      batch.tokens = last;
+      batch.tokens = tokens;
       for (int s = 0; s < sequences; ++s) {
         batch.sequences.push_back({s, 1, depth + step, tables_[static_cast<size_t>(s)].data()});
         batch.logit_rows.push_back(s);
       }
-      session_.model().Forward(batch, kv_);
-      DrawAll(last);
+      batch.num_prompt_rows.assign(tokens.size(), 0);
+      batch.sample_rows.assign(tokens.size(), {.kind = SampleKind::kGreedy});
+      Check(model().Forward(batch, session_.kv()));
+      if (++in_flight == model().steps_in_flight_max()) Collect(tokens, in_flight);
+      if (in_flight > 0) std::iota(tokens.rbegin(), tokens.rend(), -sequences);  // what the step before drew
     }
+    while (in_flight > 0) Collect(tokens, in_flight);
   }
 
-  int PagesFor(int tokens) const { return (tokens + kv_.layout().page_size - 1) / kv_.layout().page_size; }
+  int PagesFor(int tokens) const {
+    const int page_size = session_.plan().layout.page_size;
+    return (tokens + page_size - 1) / page_size;
+  }
 
  private:
+  Model& model() { return session_.model(); }
+
+  static void Check(const Status& status) {
+    if (!status.ok()) throw DeviceError(status);
+  }
+
   void UseTables(int tokens, int sequences) {
     const int pages = PagesFor(tokens);
     tables_.assign(static_cast<size_t>(sequences), std::vector<int32_t>(static_cast<size_t>(pages)));
@@ -104,28 +119,11 @@ class Runner {
       std::iota(tables_[static_cast<size_t>(s)].begin(), tables_[static_cast<size_t>(s)].end(), s * pages);
   }
 
-  void CopyPage(int32_t from, int32_t to) {
-    for (int layer = 0; layer < session_.plan().summary.config.num_layers; ++layer) {
-      const PagedKvLayer pages = kv_.Layer(layer);
-      std::memcpy(pages.Page(to, 0), pages.Page(from, 0),
-                  pages.layout.page_bytes() * static_cast<size_t>(pages.layout.num_groups));
-    }
-  }
-
-  void DrawAll(std::vector<int32_t>& tokens) {
-    const auto vocab = static_cast<size_t>(session_.plan().summary.config.vocab_size);
-    const int count = static_cast<int>(tokens.size());
-    const std::span<const float> logits = session_.model().Logits(0, count);
-    session_.pool().Run([&](int worker) {
-      const Share share = ShareOf(count, worker, session_.pool().num_threads());
-      for (int s = share.begin; s < share.end; ++s) {
-        SampleArgs args;
-        args.logits = logits.subspan(static_cast<size_t>(s) * vocab, vocab);
-        args.params = &greedy_;
-        const SampleResult drawn = Sample(args);
-        if (drawn.finite) tokens[static_cast<size_t>(s)] = drawn.token;
-      }
-    });
+  void Collect(std::vector<int32_t>& tokens, int& in_flight) {
+    const Result<std::vector<SampledRow>> rows = model().Collect();
+    Check(rows.status());
+    for (size_t s = 0; s < tokens.size(); ++s) tokens[s] = (*rows)[s].finite != 0 ? (*rows)[s].token : 0;
+    --in_flight;
   }
 
   int32_t RandomToken() {
@@ -134,9 +132,7 @@ class Runner {
   }
 
   ModelSession& session_;
-  KvCache kv_;
   const int max_rows_;
-  SamplingParams greedy_;
   uint64_t random_;
   std::vector<std::vector<int32_t>> tables_;
 };
@@ -302,7 +298,11 @@ Status RunBench(const Options& options) {
   if (!plan.ok()) return plan.status();
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
   if (!session.ok()) return session.status();
-  return Bench(options, **session).Run();
+  try {
+    return Bench(options, **session).Run();
+  } catch (const DeviceError& error) {
+    return Status(StatusCode::kUnavailable, error.what());
+  }
 }
 
 }  // namespace diffserve

@@ -75,7 +75,6 @@ Status RunLogits(const Options& options) {
   if (!loaded.ok()) return loaded.status();
   ModelSession& session = **loaded;
 
-  KvCache kv = session.MakeKvCache();
   std::vector<int32_t> pages(static_cast<size_t>(session.plan().num_pages));
   std::iota(pages.begin(), pages.end(), 0);
   const int chunk = options.chunk > 0 ? options.chunk : options.max_num_batched_tokens;
@@ -87,9 +86,11 @@ Status RunLogits(const Options& options) {
     batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
     batch.logit_rows.resize(static_cast<size_t>(rows));
     std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-    session.model().Forward(batch, kv);
+    DS_RETURN_IF_ERROR(session.model().Forward(batch, session.kv()));
     for (int first = 0; first < rows; first += slice) {
-      DS_RETURN_IF_ERROR(output->Append(session.model().Logits(first, std::min(slice, rows - first))));
+      const Result<std::span<const float>> logits = session.model().Logits(first, std::min(slice, rows - first));
+      if (!logits.ok()) return logits.status();
+      DS_RETURN_IF_ERROR(output->Append(*logits));
     }
   }
   return output->Close();

@@ -6,14 +6,18 @@
 #include <string>
 
 #include "engine/model_executor.h"
+#include "kernels/base/cuda/device.h"
+#include "kernels/base/log.h"
 #include "server/commands/machine_memory.h"
 
 namespace diffserve {
 namespace {
 
-// Of the memory that is free once the weights are loaded: what pages take unasked, and what they may take at most.
+// Of the memory that is free once the weights are loaded: what pages take unasked, and what they may take at most. A GPU is there
+// for the model alone, so its pages take the most at once.
 constexpr double kDefaultKvShare = 0.4;
 constexpr double kLargestKvShare = 0.9;
+constexpr int kCpuPageSize = 16;
 constexpr int kWantedTokensPerSequence = 256;
 
 std::string MiB(double bytes) {
@@ -22,9 +26,17 @@ std::string MiB(double bytes) {
   return text;
 }
 
-ModelOptions ToModelOptions(const Options& options, CpuIsa isa) {
+ModelOptions ToModelOptions(const Options& options, Device device, CpuIsa isa) {
   ModelOptions model;
   model.model_dir = options.model_dir;
+  model.device = device;
+  model.limits.num_rows = std::max({options.max_num_batched_tokens, options.chunk, options.max_num_seqs});
+  model.limits.num_sequences = options.max_num_seqs;
+  if (options.command == "bench") {
+    model.limits.num_sequences = std::max(model.limits.num_sequences, *std::ranges::max_element(options.bench_batch));
+  }
+  model.limits.max_model_len = options.max_model_len;
+  model.batch_invariant = options.batch_invariant;
   model.dtype = options.dtype;
   model.dummy_weights = options.dummy_weights;
   model.seed = options.seed;
@@ -35,8 +47,11 @@ ModelOptions ToModelOptions(const Options& options, CpuIsa isa) {
 int64_t PagesFor(int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }
 
 // Bytes for KV pages that the options allow, `free` being what the weights leave.
-Result<double> KvBudget(const Options& options, double free, double least_bytes) {
-  if (options.kv_cache_memory.empty()) return std::max(free * kDefaultKvShare, std::min(least_bytes, free * kLargestKvShare));
+Result<double> KvBudget(const Options& options, Device device, double free, double least_bytes) {
+  if (options.kv_cache_memory.empty()) {
+    if (device == Device::kCuda) return free * kLargestKvShare;
+    return std::max(free * kDefaultKvShare, std::min(least_bytes, free * kLargestKvShare));
+  }
   Result<MemorySize> size = ParseMemorySize(options.kv_cache_memory);
   if (!size.ok()) return size.status();
   const double wanted = size->share > 0 ? size->share * free : static_cast<double>(size->bytes);
@@ -48,27 +63,81 @@ Result<double> KvBudget(const Options& options, double free, double least_bytes)
   return wanted;
 }
 
-Result<int> ChoosePages(const Options& options, const SessionPlan& plan, const KvDemand& demand) {
+// `free` is what the weights, and on a GPU the largest step, leave.
+Result<int> ChoosePages(const Options& options, const SessionPlan& plan, double free) {
   const double page_bytes = static_cast<double>(plan.page_bytes);
-  const double free = static_cast<double>(plan.free_bytes) - static_cast<double>(plan.summary.memory_bytes);
   if (free <= 0) {
     return InvalidArgument(options.model_dir + ": the weights need " + MiB(static_cast<double>(plan.summary.memory_bytes)) +
                            ", free: " + MiB(static_cast<double>(plan.free_bytes)));
   }
-  const int64_t least = std::max<int64_t>(1, PagesFor(demand.least_tokens, plan.layout.page_size));
+  const int64_t least = std::max<int64_t>(1, PagesFor(plan.demand.least_tokens, plan.layout.page_size));
   const double least_bytes = static_cast<double>(least) * page_bytes;
-  const Result<double> budget = KvBudget(options, free, least_bytes);
+  const Result<double> budget = KvBudget(options, plan.device, free, least_bytes);
   if (!budget.ok()) return budget.status();
   if (budget.value() < least_bytes) {
-    return InvalidArgument("one sequence of " + std::to_string(demand.least_tokens) + " tokens needs " + MiB(least_bytes) +
+    return InvalidArgument("one sequence of " + std::to_string(plan.demand.least_tokens) + " tokens needs " + MiB(least_bytes) +
                                " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) +
                                " free; lower --max-model-len or raise --kv-cache-memory",
                            "--max-model-len");
   }
   const int64_t fitting = static_cast<int64_t>(budget.value() / page_bytes);
-  // An explicit amount is used in full.
-  const int64_t wanted = options.kv_cache_memory.empty() ? PagesFor(demand.wanted_tokens, plan.layout.page_size) : fitting;
+  // An explicit amount is used in full, and so is a GPU.
+  const bool in_full = !options.kv_cache_memory.empty() || plan.device == Device::kCuda;
+  const int64_t wanted = in_full ? fitting : PagesFor(plan.demand.wanted_tokens, plan.layout.page_size);
   return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)), std::numeric_limits<int>::max() / 2));
+}
+
+// The device's memory that the largest step takes: its activations, the logits of its draws.
+double StepBytes(const ModelOptions& model, const ModelSummary& summary) {
+  const double logits = static_cast<double>(model.limits.num_sequences) * summary.config.vocab_size * sizeof(float);
+  return static_cast<double>(model.limits.num_rows) * static_cast<double>(summary.activation_bytes_per_row) + logits;
+}
+
+// A GPU with its name, or why there is none to be used.
+Result<std::string> OpenGpu() {
+  const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
+  if (!device.ok()) return Status(device.status().code(), "--device cuda: " + device.status().message(), "--device");
+  return cuda::Describe(*device);
+}
+
+// Fills plan.device, device_name and summary. `auto` takes a GPU if there is one that has kernels for the model.
+Status ChooseDevice(const Options& options, SessionPlan* plan) {
+  const bool asked = options.device == "cuda";
+  if (asked || (options.device == "auto" && cuda::IsCompiledIn())) {
+    Result<std::string> gpu = OpenGpu();
+    if (!gpu.ok() && asked) return gpu.status();
+    if (gpu.ok()) {
+      Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCuda, plan->isa));
+      if (summary.ok()) {
+        plan->device = Device::kCuda;
+        plan->device_name = std::move(*gpu);
+        plan->summary = std::move(*summary);
+        return Status();
+      }
+      if (asked) return summary.status();
+      Log(LogLevel::kWarning, "gpu_not_used", {{"gpu", *gpu}, {"reason", summary.status().message()}});
+    }
+  }
+  Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCpu, plan->isa));
+  if (!summary.ok()) return summary.status();
+  plan->device_name = "cpu";
+  plan->summary = std::move(*summary);
+  return Status();
+}
+
+// The options with what the device decides filled in.
+Result<Options> WithPages(Options options, const SessionPlan& plan) {
+  const bool on_gpu = plan.device == Device::kCuda;
+  if (on_gpu && options.page_size != 0 && options.page_size != cuda::kPageSize) {
+    return InvalidArgument("--page-size is " + std::to_string(options.page_size) + ", allowed on a GPU: " +
+                               std::to_string(cuda::kPageSize), "--page-size");
+  }
+  if (on_gpu && options.kv_cache_dtype.value_or(DType::kBFloat16) != DType::kBFloat16) {
+    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) + ", allowed on a GPU: auto, bfloat16",
+                           "--kv-cache-dtype");
+  }
+  if (options.page_size == 0) options.page_size = on_gpu ? cuda::kPageSize : kCpuPageSize;
+  return options;
 }
 
 }  // namespace
@@ -90,37 +159,56 @@ KvDemand ServeDemand(const Options& options, int max_model_len) {
 Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& demand) {
   Result<CpuIsa> isa = ChooseCpuIsa(options.cpu_isa);
   if (!isa.ok()) return isa.status();
-  Result<ModelSummary> summary = InspectModel(ToModelOptions(options, *isa));
-  if (!summary.ok()) return summary.status();
-  const Result<int> max_model_len = MaxModelLen(options, summary->config);
-  if (!max_model_len.ok()) return max_model_len.status();
-
   SessionPlan plan;
   plan.isa = *isa;
+  DS_RETURN_IF_ERROR(ChooseDevice(options, &plan));
+  const Result<Options> resolved = WithPages(options, plan);
+  if (!resolved.ok()) return resolved.status();
+  const ModelSummary& summary = plan.summary;
+  const Result<int> max_model_len = MaxModelLen(options, summary.config);
+  if (!max_model_len.ok()) return max_model_len.status();
+
   plan.max_model_len = max_model_len.value();
-  plan.layout = PagedKvLayout::Of(summary->config.attention, options.page_size, options.kv_cache_dtype.value_or(summary->dtype));
-  plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary->config.num_layers);
-  plan.free_bytes = FreeMemoryBytes();
-  plan.summary = std::move(summary).value();
-  const Result<int> pages = ChoosePages(options, plan, demand(options, plan.max_model_len));
+  plan.layout = PagedKvLayout::Of(summary.config.attention, resolved->page_size, options.kv_cache_dtype.value_or(summary.dtype));
+  plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
+  plan.demand = demand(*resolved, plan.max_model_len);
+  double free = -static_cast<double>(summary.memory_bytes);
+  if (plan.device == Device::kCuda) {
+    const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
+    if (!memory.ok()) return memory.status();
+    plan.free_bytes = static_cast<int64_t>(memory->free_bytes);
+    free -= StepBytes(ToModelOptions(options, plan.device, plan.isa), summary);
+  } else {
+    plan.free_bytes = FreeMemoryBytes();
+  }
+  const Result<int> pages = ChoosePages(options, plan, free + static_cast<double>(plan.free_bytes));
   if (!pages.ok()) return pages.status();
   plan.num_pages = pages.value();
   return plan;
 }
 
 Result<std::unique_ptr<ModelSession>> ModelSession::Load(const Options& options, SessionPlan plan) {
-  const CpuIsa isa = plan.isa;
   std::unique_ptr<ModelSession> session(new ModelSession(std::move(plan), options.threads));
-  Result<std::unique_ptr<Model>> model = Model::Load(ToModelOptions(options, isa), session->pool_);
+  SessionPlan& loaded = session->plan_;
+  Result<std::unique_ptr<Model>> model = Model::Load(ToModelOptions(options, loaded.device, loaded.isa), session->pool_);
   if (!model.ok()) return model.status();
   session->model_ = std::move(model).value();
+  if (loaded.device == Device::kCuda) {
+    // The weights and all memory that steps need are taken, and a step has run.
+    const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
+    if (!memory.ok()) return memory.status();
+    const Result<int> pages = ChoosePages(options, loaded, static_cast<double>(memory->free_bytes));
+    if (!pages.ok()) return pages.status();
+    loaded.num_pages = pages.value();
+  }
+  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layout, loaded.num_pages);
+  if (!kv.ok()) return kv.status();
+  session->kv_ = std::move(kv).value();
   return session;
 }
 
-KvCache ModelSession::MakeKvCache() const { return KvCache(plan_.layout, plan_.summary.config.num_layers, plan_.num_pages); }
-
 std::unique_ptr<Executor> ModelSession::MakeExecutor() {
-  return std::make_unique<ModelExecutor>(std::move(model_), MakeKvCache(), pool_);
+  return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_));
 }
 
 EngineOptions ModelSession::MakeEngineOptions(const Options& options) const {

@@ -1,4 +1,4 @@
-// ModelSession: what every command that runs a model starts with: the sizes that fit this machine, the thread pool, the weights
+// ModelSession: what every command that runs a model starts with: the device, the sizes that fit it, the thread pool, the weights
 // and the KV pages. PlanSession reads no weights, so a model that does not fit is refused at once, by every command in the same
 // words.
 #pragma once
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "engine/executor.h"
 #include "engine/options.h"
@@ -23,12 +24,15 @@ struct KvDemand {
 
 struct SessionPlan {
   ModelSummary summary;
+  Device device = Device::kCpu;
+  std::string device_name;  // "cpu", or what the driver calls the GPU
   CpuIsa isa = CpuIsa::kAvx2;
   PagedKvLayout layout;
   int max_model_len = 0;
-  int num_pages = 0;
+  int num_pages = 0;       // on a GPU an estimate until the model is loaded
   size_t page_bytes = 0;   // of one page id, all layers and groups
-  int64_t free_bytes = 0;  // before anything was loaded
+  int64_t free_bytes = 0;  // of the device's memory, before anything was loaded
+  KvDemand demand;
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(num_pages); }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(layout.page_size); }
 };
@@ -51,7 +55,7 @@ class ModelSession {
   ThreadPool& pool() { return pool_; }
   // REQUIRES: MakeExecutor has not been called.
   Model& model() { return *model_; }
-  KvCache MakeKvCache() const;
+  KvCache& kv() { return *kv_; }
   // Hands the model and its pages to an executor that the engine can own. The session must outlive it. Once.
   std::unique_ptr<Executor> MakeExecutor();
   EngineOptions MakeEngineOptions(const Options& options) const;
@@ -62,6 +66,7 @@ class ModelSession {
   SessionPlan plan_;
   ThreadPool pool_;
   std::unique_ptr<Model> model_;
+  std::optional<KvCache> kv_;
 };
 
 }  // namespace diffserve

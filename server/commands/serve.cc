@@ -149,6 +149,7 @@ ServedModelInfo MakeInfo(const Options& options, const std::string& name, ModelS
   info.model_name = name;
   info.version = BuildVersion();
   info.commit = BuildCommit();
+  info.device = plan.device_name;
   info.cpu_isa = NameOf(plan.isa);
   info.dtype = NameOf(plan.summary.dtype);
   info.kv_cache_dtype = NameOf(plan.layout.dtype);

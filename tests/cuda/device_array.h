@@ -1,24 +1,43 @@
-// A vector on the device, for tests that run on a GPU or, where the kernels' source is compiled for the CPU, on the shim.
+// Vectors on the device, for tests that run on a GPU or, where the backend's source is compiled for the CPU, on the shim; and what
+// only the simulated device of the shim can do, in one place.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <optional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+#include "tests/kernels/shim/host_calls.h"
+#endif
 
 namespace diffserve::testing {
 
-// Compiled in, but without a device: the test is skipped. On the shim every test runs.
-inline bool KernelsCanRun() { return !cuda::IsCompiledIn() || cuda::OpenDevice(0).ok(); }
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+inline constexpr bool kHasGpu = false;
+#else
+inline constexpr bool kHasGpu = true;
+#endif
 
-// What an operation must give; the failure's message otherwise.
+// Always on the shim.
+inline bool KernelsCanRun() { return cuda::OpenDevice(0).ok(); }
+
+// What an operation must give; the failure's message otherwise, with what a kernel on the shim did wrong.
 inline ::testing::AssertionResult IsOk(const Status& status) {
   if (status.ok()) return ::testing::AssertionSuccess();
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+  return ::testing::AssertionFailure() << status.message() << "; " << shim::last_failure;
+#else
   return ::testing::AssertionFailure() << status.message();
+#endif
 }
+
+// A launcher's cudaError_t.
+inline ::testing::AssertionResult IsOk(int error) { return IsOk(cuda::StatusOfCudaError(error, "a launch")); }
 
 // `shift` elements in front put the first element off its natural 256-byte alignment.
 template <typename T>
@@ -32,9 +51,11 @@ class DeviceArray {
     EXPECT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift * sizeof(T), stream)));
   }
 
-  T* data() const { return buffer_.as<T>() + shift_; }
+  // nullptr for no elements, as an argument that is not there.
+  T* data() const { return buffer_.data() == nullptr ? nullptr : buffer_.as<T>() + shift_; }
   size_t size() const { return size_; }
 
+  // Waits for the stream, and so shows what its kernels did wrong.
   std::vector<T> Read(const cuda::Stream& stream) const {
     std::vector<T> values(size_);
     EXPECT_TRUE(IsOk(cuda::CopyToHost(buffer_, shift_ * sizeof(T), std::as_writable_bytes(std::span(values)), stream)));
@@ -42,10 +63,63 @@ class DeviceArray {
     return values;
   }
 
+  void Write(const std::vector<T>& values, const cuda::Stream& stream) const {
+    EXPECT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift_ * sizeof(T), stream)));
+  }
+
  private:
   cuda::DeviceBuffer buffer_;
   size_t size_;
   size_t shift_;
+};
+
+// Skipped where there is no device.
+class OnDeviceTest : public ::testing::Test {
+ protected:
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+  OnDeviceTest() { shim::ResetContext(); }
+  ~OnDeviceTest() override {
+    shim::ResetContext();
+    shim::SetGridOptions({});
+    shim::simulated_device = {};
+  }
+#endif
+
+  void SetUp() override {
+    const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *device;
+    stream_ = std::make_unique<cuda::Stream>(cuda::Stream::Create().value());
+  }
+
+  // What a GPU has, it keeps: there these do nothing, and the test's cases are the same device's again.
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+  static void SimulateSharedBytes(int bytes) { shim::simulated_device.shared_bytes_per_block_max = bytes; }
+  static void SimulateMultiprocessors(int count) { shim::simulated_device.multiprocessors = count; }
+  static void SimulateComputeCapability(int major) { shim::simulated_device.compute_capability_major = major; }
+#else
+  static void SimulateSharedBytes(int) {}
+  static void SimulateMultiprocessors(int) {}
+  static void SimulateComputeCapability(int) {}
+#endif
+
+  // On the shim: under other schedules of the threads, and with copies early, late and at any time. On a GPU: a few times.
+  template <typename Check>
+  static void OnEverySchedule(Check check) {
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+    for (shim::CopyTiming timing : {shim::CopyTiming::kEarly, shim::CopyTiming::kLate, shim::CopyTiming::kShuffled}) {
+      for (uint32_t seed = 2; seed < 4; ++seed) {
+        shim::SetGridOptions({.seed = seed, .copy_timing = timing});
+        check();
+      }
+    }
+#else
+    for (int i = 0; i < 6; ++i) check();
+#endif
+  }
+
+  cuda::DeviceInfo device_;
+  std::unique_ptr<cuda::Stream> stream_;
 };
 
 }  // namespace diffserve::testing

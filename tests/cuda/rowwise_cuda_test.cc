@@ -40,13 +40,8 @@ std::vector<float> RandomBFloat16(size_t count, uint32_t seed, float low, float 
   return ToFloat(ToBFloat16(RandomFloats(count, seed, low, high)));
 }
 
-class RowwiseCudaTest : public ::testing::Test {
+class RowwiseCudaTest : public testing::OnDeviceTest {
  protected:
-  void SetUp() override {
-    if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
-    stream_ = std::make_unique<cuda::Stream>(cuda::Stream::Create().value());
-  }
-
   // `shift` elements put every pointer off its alignment.
   std::vector<float> SiluMul(const std::vector<float>& x, int rows, size_t shift = 0) {
     return Gated(x, rows, shift, [&](cuda::SiluMulArgs args) { return cuda::SiluMul(args, *stream_); });
@@ -81,8 +76,6 @@ class RowwiseCudaTest : public ::testing::Test {
     EXPECT_TRUE(SameBits(residual.Read(*stream_), x)) << "the residual was written";
     return ToFloat(out.Read(*stream_));
   }
-
-  std::unique_ptr<cuda::Stream> stream_;
 };
 
 TEST_F(RowwiseCudaTest, RmsNormMatchesTheReferenceAtAnyWidthAndAlignment) {

@@ -16,7 +16,10 @@ import tiny_model
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve"))
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
-START_TIMEOUT_S = 30
+DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
+DEVICE_FLAGS = ["--device", "cuda", "--batch-invariant"] if DEVICE == "cuda" else ["--device", DEVICE]
+PAGE_SLOTS, KV_BYTES = (64, 2) if DEVICE == "cuda" else (16, 4)  # of a page, of an element; tiny_model's
+START_TIMEOUT_S = 30 if DEVICE == "cpu" else 120
 STOP_TIMEOUT_S = 30
 
 
@@ -51,7 +54,7 @@ class ServerProcess:
 
     def __enter__(self):
         self._stderr = tempfile.TemporaryFile()
-        command = [BINARY, "serve", self.model, "--port", "0", "--grpc-port", "0", *self.flags]
+        command = [BINARY, "serve", self.model, "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *self.flags]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._stderr)
         line = self._first_line()
         match = re.fullmatch(r"ready http=127\.0\.0\.1:(\d+) grpc=127\.0\.0\.1:(\d+) model=(\S+)\n", line)

@@ -6,11 +6,12 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from grpc_client import channel, collect, generate_request, pb, pb_grpc
-from server_process import ServerProcess
+from server_process import DEVICE, KV_BYTES, PAGE_SLOTS, ServerProcess
 from tiny_model import BOS_ID, FIRST_BYTE_ID, VOCAB_SIZE
 
 MAX_TOKENS = 56
-PAGE_BYTES = 2 * 16 * 64 * 4  # layers, slots, floats of K1 | K2 | V of the one group, bytes
+PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES  # layers, slots, elements of K1 | K2 | V of the one group, bytes
+FEW_PAGES = 320 // PAGE_SLOTS * PAGE_BYTES
 
 
 def prompts() -> list[list[int]]:
@@ -65,7 +66,7 @@ class BitExactnessTest(unittest.TestCase):
 
     def test_alone_with_two_threads_and_prefix_hits(self):
         metrics = self.check("--threads", 2, at_once=False)
-        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"], 500)
+        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"], 500 if PAGE_SLOTS == 16 else 300)
 
     def test_at_once_with_prefix_hits(self):
         self.check()
@@ -77,10 +78,11 @@ class BitExactnessTest(unittest.TestCase):
         self.check("--max-num-seqs", 1)
 
     def test_through_preemptions(self):
-        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", 20 * PAGE_BYTES, "--no-enable-prefix-caching")
+        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES, "--no-enable-prefix-caching")
         self.assertGreater(metrics["diffserve_preemptions_total"], 0)
-        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", 20 * PAGE_BYTES, "--max-num-batched-tokens", 48)
+        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES, "--max-num-batched-tokens", 48)
         self.assertGreater(metrics["diffserve_preemptions_total"], 0)
 
+    @unittest.skipIf(DEVICE == "cuda", "its pages have 64 slots anyway")
     def test_with_larger_pages(self):
         self.check("--page-size", 64)

@@ -48,7 +48,7 @@ class UsageTest(unittest.TestCase):
             (("serve", model, "--port"), ("--port",)),
             (("serve", model, "--page-size", "20"), ("--page-size", "20", "16")),
             (("serve", model, "--dtype", "float8"), ("--dtype", "float8", "bfloat16")),
-            (("serve", model, "--device", "cuda"), ("--device", "cuda")),
+            (("serve", model, "--device", "tpu"), ("--device", "tpu", "cpu")),
             (("serve", model, "--cpu-isa", "mmx"), ("--cpu-isa", "mmx", "avx2")),
             (("serve", model, "--kv-cache-memory", "lots"), ("--kv-cache-memory", "lots")),
             (("serve", model, "--max-num-seqs", "0"), ("--max-num-seqs", "0")),

@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from grpc_client import channel, collect, generate_request, pb, pb_grpc
-from server_process import ServerProcess, eventually
+from server_process import PAGE_SLOTS, ServerProcess, eventually
 from tiny_model import BOS_ID, EOS_ID, MAX_MODEL_LEN, VOCAB_SIZE, encode
 
 LONG = 8000
@@ -103,7 +103,7 @@ class OtherCallsTest(unittest.TestCase):
         model = stub.GetModel(pb.GetModelRequest())
         self.assertEqual((model.name, model.family, model.vocab_size, model.max_model_len, model.num_layers, model.hidden_size),
                          ("tiny", "diffllama", VOCAB_SIZE, MAX_MODEL_LEN, 2, 64))
-        self.assertEqual((model.page_size, list(model.eos_token_ids)), (16, [EOS_ID]))
+        self.assertEqual((model.page_size, list(model.eos_token_ids)), (PAGE_SLOTS, [EOS_ID]))
         self.assertEqual(model.num_pages, server.metric("diffserve_kv_pages"))
 
     def test_health_of_the_server_and_the_service(self):

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "tests/testing/fake_executor.h"
@@ -107,26 +108,101 @@ class Gate {
   int arrived_ = 0;
 };
 
-std::unique_ptr<FakeExecutor> GatedExecutor(const EngineOptions& options, Gate& gate) {
-  FakeExecutor::Options fake;
-  fake.on_collect = [&gate](const StepPlan&) { gate.Pass(); };
-  return std::make_unique<FakeExecutor>(options, std::move(fake));
+// By the executor's depth: how many steps are launched before the first of them is collected.
+class EngineTest : public ::testing::TestWithParam<int> {
+ protected:
+  static int depth() { return GetParam(); }
+  static std::unique_ptr<FakeExecutor> MakeExecutor(const EngineOptions& options, FakeExecutor::Options fake = {}) {
+    fake.depth = depth();
+    return std::make_unique<FakeExecutor>(options, std::move(fake));
+  }
+  static std::unique_ptr<FakeExecutor> MakeGatedExecutor(const EngineOptions& options, Gate& gate) {
+    FakeExecutor::Options fake;
+    fake.on_collect = [&gate](const StepPlan&) { gate.Pass(); };
+    return MakeExecutor(options, std::move(fake));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Depths, EngineTest, ::testing::Values(1, 2), [](const auto& info) {
+  return info.param == 1 ? std::string("StepsOneByOne") : std::string("OneStepAhead");
+});
+
+// Writes down in which order it is called: L launch, C collect, E end.
+class CallOrder : public Executor {
+ public:
+  CallOrder(std::unique_ptr<FakeExecutor> fake, std::string& calls) : fake_(std::move(fake)), calls_(calls) {}
+  int depth() const override { return fake_->depth(); }
+  void Begin(const Request& request) override { fake_->Begin(request); }
+  void End(RequestId request) override {
+    calls_ += " E" + std::to_string(request);
+    fake_->End(request);
+  }
+  void Launch(const StepPlan& plan) override {
+    calls_ += " L" + std::to_string(plan.step);
+    fake_->Launch(plan);
+  }
+  StepResult Collect() override {
+    calls_ += " C" + std::to_string(++collected_);
+    return fake_->Collect();
+  }
+
+ private:
+  std::unique_ptr<FakeExecutor> fake_;
+  std::string& calls_;
+  int collected_ = 0;
+};
+
+TEST_P(EngineTest, AStepIsLaunchedBeforeTheOneBeforeItIsCollectedIfTheExecutorTakesTwo) {
+  std::string by_count, by_eos;
+  const EngineOptions options = SmallOptions();
+  for (std::string* calls : {&by_count, &by_eos}) {
+    Events events;
+    Request request = MakeRequest(1, 5, 3);
+    if (calls == &by_eos) request.eos_token_ids = {FakeExecutor::Continue(request)[1]};
+    {
+      Engine engine(options, std::make_unique<CallOrder>(MakeExecutor(options), *calls), events.sink());
+      ASSERT_TRUE(engine.Submit(request).ok());
+      events.WaitForEnded(1);
+      const auto deadline = steady_clock::now() + std::chrono::seconds(20);
+      while (engine.Snapshot().seconds_since_progress != 0.0 && steady_clock::now() < deadline) std::this_thread::yield();
+      EXPECT_EQ(engine.Snapshot().steps, depth() == 2 || calls == &by_count ? 3u : 2u) << "idle means that nothing runs";
+    }  // the engine thread has ended
+    EXPECT_EQ(events.Of(1).tokens, FakeExecutor::Continue(request));
+  }
+  EXPECT_EQ(by_count, depth() == 1 ? " L1 C1 L2 C2 L3 C3 E1" : " L1 L2 C1 L3 C2 C3 E1");
+  EXPECT_EQ(by_eos, depth() == 1 ? " L1 C1 L2 C2 E1" : " L1 L2 C1 L3 C2 C3 E1") << "step 3 runs when step 2 turns out the last";
 }
 
-TEST(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
+TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
   Events events;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  Engine engine(options, MakeExecutor(options), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
   events.WaitForEnded(1);
   EXPECT_EQ(events.Of(1).tokens, FakeExecutor::Continue(MakeRequest(1)));
   EXPECT_EQ(events.Of(1).finish, FinishReason::kLength);
 }
 
-TEST(EngineTest, WhoeverHasSeenAnEventFindsItCounted) {
+TEST_P(EngineTest, TheExecutorLetsGoOfARequestThatHasEndedWhileOthersRun) {
+  std::string calls;
+  Events events;
+  Gate gate;
+  const EngineOptions options = SmallOptions();
+  {
+    Engine engine(options, std::make_unique<CallOrder>(MakeGatedExecutor(options, gate), calls), events.sink());
+    ASSERT_TRUE(engine.Submit(MakeRequest(1, 5, 100)).ok());
+    gate.WaitForArrival();
+    ASSERT_TRUE(engine.Submit(MakeRequest(2, 5, 2)).ok());
+    gate.Open();
+    events.WaitForEnded(2);
+  }
+  EXPECT_LT(calls.find(" E2"), calls.find(" C8")) << calls;
+}
+
+TEST_P(EngineTest, WhoeverHasSeenAnEventFindsItCounted) {
   Events events;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  Engine engine(options, MakeExecutor(options), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 9, 7)).ok());
   events.WaitForEnded(1);
   const EngineStats stats = engine.Snapshot();
@@ -154,19 +230,24 @@ TEST(EngineTest, WhoeverHasSeenAnEventFindsItCounted) {
   EXPECT_EQ(stats.step_rows.sum, 9 + 6);
 }
 
-TEST(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
+TEST_P(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
   Events events;
   EngineOptions options = SmallOptions();
   options.num_pages = 24;  // preemptions happen
   options.max_model_len = 96;
-  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  Engine engine(options, MakeExecutor(options), events.sink());
   constexpr int kThreads = 6, kEach = 40;
+  const auto make = [](RequestId id, int i) {
+    Request request = MakeRequest(id, 1 + i % 20, 1 + i % 13);
+    if (i % 3 == 0) request.eos_token_ids = {FakeExecutor::Continue(request)[request.max_tokens / 2]};
+    return request;
+  };
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
         const RequestId id = static_cast<RequestId>(t * kEach + i + 1);
-        EXPECT_TRUE(engine.Submit(MakeRequest(id, 1 + i % 20, 1 + i % 13)).ok());
+        EXPECT_TRUE(engine.Submit(make(id, i)).ok());
       }
     });
   }
@@ -175,16 +256,16 @@ TEST(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
   for (int t = 0; t < kThreads; ++t) {
     for (int i = 0; i < kEach; ++i) {
       const RequestId id = static_cast<RequestId>(t * kEach + i + 1);
-      EXPECT_EQ(events.Of(id).tokens, FakeExecutor::Continue(MakeRequest(id, 1 + i % 20, 1 + i % 13)));
+      EXPECT_EQ(events.Of(id).tokens, FakeExecutor::Continue(make(id, i)));
     }
   }
   EXPECT_EQ(engine.Snapshot().pages_used, 0);
 }
 
-TEST(EngineTest, ACancelStormLeavesNothingBehind) {
+TEST_P(EngineTest, ACancelStormLeavesNothingBehind) {
   Events events;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  Engine engine(options, MakeExecutor(options), events.sink());
   constexpr int kThreads = 4, kEach = 50;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -208,11 +289,11 @@ TEST(EngineTest, ACancelStormLeavesNothingBehind) {
   EXPECT_EQ(stats.waiting_tokens, 0);
 }
 
-TEST(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
+TEST_P(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
   Events events;
   Gate gate;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
   gate.WaitForArrival();
   engine.Cancel(1);
@@ -220,15 +301,15 @@ TEST(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
   events.WaitForEnded(1);
   EXPECT_EQ(events.Of(1).finish, FinishReason::kCancelled);
   EXPECT_LE(events.Of(1).tokens.size(), 1u);
-  EXPECT_EQ(engine.Snapshot().steps, 1u);
+  EXPECT_EQ(engine.Snapshot().steps, static_cast<uint64_t>(depth()));
   EXPECT_EQ(engine.Snapshot().pages_used, 0);
 }
 
-TEST(EngineTest, ACancellationForAStopStringCountsAsStop) {
+TEST_P(EngineTest, ACancellationForAStopStringCountsAsStop) {
   Events events;
   Gate gate;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
   gate.WaitForArrival();
   engine.Cancel(1, FinishReason::kStop);
@@ -240,14 +321,16 @@ TEST(EngineTest, ACancellationForAStopStringCountsAsStop) {
   EXPECT_EQ(engine.Snapshot().finished_cancelled, 0u);
 }
 
-TEST(EngineTest, TooMuchWaitingIsRefused) {
+TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   Events events;
   Gate gate;
+  FakeExecutor::Options fake;
+  fake.on_collect = [&gate](const StepPlan&) { gate.Pass(); };
   EngineOptions options = SmallOptions();
   options.max_num_seqs = 1;
   options.max_waiting_requests = 3;
   options.max_waiting_tokens = 40;
-  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  Engine engine(options, std::make_unique<FakeExecutor>(options, fake), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 2)).ok());
   gate.WaitForArrival();  // it runs, but counts until its first step is over: two more may wait
   ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
@@ -270,21 +353,21 @@ TEST(EngineTest, TooMuchWaitingIsRefused) {
   events.WaitForEnded(4);
 }
 
-TEST(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
+TEST_P(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
   Events events;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  Engine engine(options, MakeExecutor(options), events.sink());
   const Status status = engine.Submit(MakeRequest(1, 100, 100));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.param(), "max_tokens");
   EXPECT_EQ(engine.Snapshot().refused[static_cast<size_t>(RefusalReason::kTooLong)], 1u);
 }
 
-TEST(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
+TEST_P(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
   Events events;
   Gate gate;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
   std::thread drain([&] { engine.Drain(steady_clock::now() + std::chrono::hours(1)); });
   while (!engine.Snapshot().draining) std::this_thread::yield();
@@ -296,12 +379,12 @@ TEST(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
   EXPECT_EQ(engine.Snapshot().refused[static_cast<size_t>(RefusalReason::kDraining)], 1u);
 }
 
-TEST(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
+TEST_P(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
   Events events;
   Gate gate;
   EngineOptions options = SmallOptions();
   options.drain_grace_ms = 0;
-  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   for (RequestId id = 1; id <= 12; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id, 5, 100)).ok());
   gate.WaitForArrival();
   engine.Drain(steady_clock::now());  // returns although the step hangs
@@ -312,29 +395,29 @@ TEST(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
     EXPECT_EQ(events.Of(id).finish, FinishReason::kError);
     EXPECT_EQ(events.Of(id).error.code(), StatusCode::kUnavailable);
   }
-  EXPECT_EQ(engine.Snapshot().steps, 1u);
+  EXPECT_EQ(engine.Snapshot().steps, static_cast<uint64_t>(depth()));
   EXPECT_EQ(engine.Snapshot().pages_used, 0);
 }
 
-TEST(EngineTest, DestructionCancelsWhatIsLeft) {
+TEST_P(EngineTest, DestructionCancelsWhatIsLeft) {
   Events events;
   const EngineOptions options = SmallOptions();
   {
-    Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+    Engine engine(options, MakeExecutor(options), events.sink());
     for (RequestId id = 1; id <= 30; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id, 20, 100)).ok());
   }
   EXPECT_EQ(events.ended(), 30u);
-  { Engine idle(options, std::make_unique<FakeExecutor>(options), events.sink()); }
+  { Engine idle(options, MakeExecutor(options), events.sink()); }
 }
 
-TEST(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
+TEST_P(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
   Events events;
   const EngineOptions options = SmallOptions();
   FakeExecutor::Options fake;
   fake.on_collect = [](const StepPlan& plan) {
     if (plan.step == 4) throw std::runtime_error("device lost");
   };
-  Engine engine(options, std::make_unique<FakeExecutor>(options, fake), events.sink());
+  Engine engine(options, MakeExecutor(options, fake), events.sink());
   int accepted = 0;
   for (RequestId id = 1; id <= 20; ++id) accepted += engine.Submit(MakeRequest(id, 20, 50)).ok();
   events.WaitForEnded(accepted);
@@ -349,11 +432,11 @@ TEST(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
   engine.Drain(steady_clock::now() + std::chrono::hours(1));  // returns: nothing lives
 }
 
-TEST(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
+TEST_P(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
   Events events;
   Gate gate;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, GatedExecutor(options, gate), events.sink());
+  Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0) << "idle";
   ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
   ASSERT_TRUE(engine.Submit(MakeRequest(2)).ok());
@@ -370,23 +453,23 @@ TEST(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
   EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0);
 }
 
-TEST(EngineTest, IdleMeansNoProgressIsDue) {
+TEST_P(EngineTest, IdleMeansNoProgressIsDue) {
   Events events;
   const EngineOptions options = SmallOptions();
-  Engine engine(options, std::make_unique<FakeExecutor>(options), events.sink());
+  Engine engine(options, MakeExecutor(options), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1)).ok());
   events.WaitForEnded(1);
   while (engine.Snapshot().seconds_since_progress != 0.0) std::this_thread::yield();
 }
 
-TEST(EngineTest, ABrokenRowEndsItsRequestAndTheOthersBitsStay) {
+TEST_P(EngineTest, ABrokenRowEndsItsRequestAndTheOthersBitsStay) {
   Events events;
   EngineOptions options = SmallOptions();
   options.max_num_seqs = 16;
   options.num_pages = 200;
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId id, int position) { return id == 5 && position == 8; };
-  Engine engine(options, std::make_unique<FakeExecutor>(options, fake), events.sink());
+  Engine engine(options, MakeExecutor(options, fake), events.sink());
   for (RequestId id = 1; id <= 16; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
   events.WaitForEnded(16);
   for (RequestId id = 1; id <= 16; ++id) {

@@ -84,6 +84,76 @@ TEST_F(FakeExecutorTest, NoticesAPageTableOfTheWrongLength) {
   EXPECT_THROW(Run({Planned(1, 0, 4, {0, 1, 2})}), std::logic_error);
 }
 
+// With one step ahead: sequences 1 and 2 draw their first token in a step that is not collected yet.
+class FakeExecutorAheadTest : public FakeExecutorTest {
+ protected:
+  FakeExecutorAheadTest() : ahead_(MakeOptions(), TwoSteps()) {
+    for (RequestId id : {1, 2}) {
+      Request request;
+      request.id = id;
+      request.prompt = {10, 11, 12, static_cast<int32_t>(20 + id), 30};
+      request.max_tokens = 5;
+      ahead_.Begin(request);
+    }
+    Launch({Planned(1, 0, 4, {0, 1}), Planned(2, 0, 4, {2, 3})});
+    ahead_.Collect();
+    Launch({Planned(1, 4, 1, {0, 1, 4}), Planned(2, 4, 1, {2, 3, 5})});
+  }
+  static FakeExecutor::Options TwoSteps() {
+    FakeExecutor::Options options;
+    options.depth = 2;
+    return options;
+  }
+  void Launch(std::vector<PlannedSequence> sequences) { ahead_.Launch({.step = ++step_, .sequences = std::move(sequences)}); }
+  // A decode whose token is not known.
+  static PlannedSequence Unknown(RequestId id, int computed, std::vector<int32_t> pages) {
+    PlannedSequence planned;
+    planned.request = id;
+    planned.num_computed = computed;
+    planned.num_planned = 1;
+    planned.samples = true;
+    planned.tokens = {kDrawnByStepBefore};
+    planned.pages = std::move(pages);
+    return planned;
+  }
+  FakeExecutor ahead_;
+  uint64_t step_ = 0;
+};
+
+TEST_F(FakeExecutorAheadTest, ComputesWithTheTokenThatItHasDrawnItself) {
+  Launch({Unknown(1, 5, {0, 1, 4}), Unknown(2, 5, {2, 3, 5})});
+  Request request;
+  request.prompt = {10, 11, 12, 21, 30};
+  request.max_tokens = 5;
+  const std::vector<int32_t> expected = FakeExecutor::Continue(request);
+  EXPECT_EQ(ahead_.Collect().sequences[0].sample.token, expected[0]);
+  EXPECT_EQ(ahead_.Collect().sequences[0].sample.token, expected[1]);
+}
+
+TEST_F(FakeExecutorAheadTest, NoticesAnUnknownTokenThatTheStepBeforeDidNotDraw) {
+  EXPECT_THROW(Launch({Unknown(1, 4, {0, 1, 4})}), std::logic_error) << "a token of the prompt";
+  EXPECT_THROW(Launch({Unknown(1, 6, {0, 1, 4, 6})}), std::logic_error) << "a token that nobody has drawn";
+  ahead_.Collect();
+  EXPECT_THROW(Launch({Unknown(1, 5, {0, 1, 4})}), std::logic_error) << "a token that was collected";
+}
+
+TEST_F(FakeExecutorAheadTest, NoticesATokenOfAnEarlierStep) {
+  Launch({Unknown(1, 5, {0, 1, 4})});
+  ahead_.Collect();
+  EXPECT_THROW(Launch({Unknown(1, 6, {0, 1, 4, 6}), Unknown(2, 5, {2, 3, 5})}), std::logic_error);
+}
+
+TEST_F(FakeExecutorAheadTest, NoticesAStepTooMany) {
+  Launch({Unknown(1, 5, {0, 1, 4})});
+  EXPECT_THROW(Launch({Unknown(1, 6, {0, 1, 4, 6})}), std::logic_error);
+}
+
+TEST_F(FakeExecutorAheadTest, NoticesAnEndWhileAStepContainsTheSequence) {
+  EXPECT_THROW(ahead_.End(1), std::logic_error);
+  ahead_.Collect();
+  EXPECT_NO_THROW(ahead_.End(1));
+}
+
 TEST_F(FakeExecutorTest, NoticesASequenceWithoutBegin) { EXPECT_THROW(Run({Planned(3, 0, 4, {0, 1})}), std::logic_error); }
 
 }  // namespace

@@ -10,22 +10,34 @@ namespace {
 
 class SimulationTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(SimulationTest, KeepsTheTwelveInvariants) {
+TEST_P(SimulationTest, KeepsTheTwelveInvariantsAndGivesTheSameForEveryDepth) {
   const char* replayed = std::getenv("DIFFSERVE_SIMULATION_SEED");
   const uint64_t seed = replayed != nullptr ? std::strtoull(replayed, nullptr, 10) : GetParam();
-  testing::Simulation simulation(seed);
-  EXPECT_EQ(simulation.Run(400), "") << "seed=" << seed;
+  std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1
+  for (int depth : {1, 2}) {
+    testing::Simulation simulation(seed, depth);
+    ASSERT_EQ(simulation.Run(300), "") << "seed=" << seed << " depth=" << depth;
+    if (depth == 1) outcomes = simulation.outcomes();
+    for (const auto& [id, outcome] : simulation.outcomes()) {
+      const auto it = outcomes.find(id);
+      if (it == outcomes.end()) continue;  // cancelled there, or not arrived
+      ASSERT_EQ(outcome, it->second) << "seed=" << seed << " depth=" << depth << " request=" << id;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, 200));
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
-  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0;
+  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0, ahead = 0, dropped = 0;
+  uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
-  for (uint64_t seed = 0; seed < 25; ++seed) {
-    testing::Simulation simulation(seed);
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const int depth = seed % 2 == 0 ? 1 : 2;
+    testing::Simulation simulation(seed, depth);
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
+    outcomes[depth - 1] += simulation.outcomes().size();
     preemptions += simulation.counters().preemptions;
     hits += simulation.counters().prefix_hits;
     deferrals += simulation.counters().deferrals;
@@ -33,6 +45,8 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     corrupted += simulation.corrupted();
     cancelled += simulation.cancelled();
     finished += simulation.finished();
+    ahead += simulation.steps_launched_ahead();
+    dropped += simulation.results_dropped();
   }
   EXPECT_GT(preemptions, 50u);
   EXPECT_GT(hits, 500u);
@@ -40,6 +54,10 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   EXPECT_GT(corrupted, 10u);
   EXPECT_GT(cancelled, 50u);
   EXPECT_GT(finished, 1000u);
+  EXPECT_GT(outcomes[0], 1000u);
+  EXPECT_GT(outcomes[1], 1000u);
+  EXPECT_GT(ahead, 2000u);
+  EXPECT_GT(dropped, 100u);
   for (size_t i = 0; i < misses.size(); ++i) EXPECT_GT(misses[i], 0u) << "miss reason " << i;
 }
 

@@ -101,8 +101,8 @@ class ConvertTest : public testing::Test {
     batch.sequences = {{0, 20, 0, pages}};
     batch.logit_rows.resize(20);
     std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-    (*model)->Forward(batch, kv);
-    const std::span<const float> logits = (*model)->Logits(0, 20);
+    EXPECT_TRUE((*model)->Forward(batch, kv).ok());
+    const std::span<const float> logits = (*model)->Logits(0, 20).value();
     return {logits.begin(), logits.end()};
   }
 

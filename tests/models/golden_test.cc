@@ -228,14 +228,15 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     for (size_t s = 0; s < lengths.size(); ++s) {
       const int cached = lengths[s] - new_rows[s];
       if (cached > 0) {
-        model.Forward({{golden.prompt.begin(), golden.prompt.begin() + cached}, {{0, cached, 0, pages[s].data()}}, {}}, kv);
+        ASSERT_TRUE(
+            model.Forward({{golden.prompt.begin(), golden.prompt.begin() + cached}, {{0, cached, 0, pages[s].data()}}, {}}, kv).ok());
       }
       batch.sequences.push_back({static_cast<int>(batch.tokens.size()), new_rows[s], cached, pages[s].data()});
       batch.tokens.insert(batch.tokens.end(), golden.prompt.begin() + cached, golden.prompt.begin() + lengths[s]);
       batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size() - 1));
     }
-    model.Forward(batch, kv);
-    const std::span<const float> logits = model.Logits(0, static_cast<int>(lengths.size()));
+    ASSERT_TRUE(model.Forward(batch, kv).ok());
+    const std::span<const float> logits = model.Logits(0, static_cast<int>(lengths.size())).value();
     const std::vector<float> together(logits.begin(), logits.end());
     for (size_t s = 0; s < lengths.size(); ++s) {
       const std::vector<int32_t> tokens(golden.prompt.begin(), golden.prompt.begin() + lengths[s]);

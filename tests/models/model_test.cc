@@ -38,8 +38,8 @@ class ModelTest : public testing::Test {
   static std::vector<float> Logits(Model& model) {
     const std::vector<int32_t> pages = {1, 0};
     KvCache kv(PagedKvLayout::Of(model.config().attention, 16, model.dtype()), model.config().num_layers, 2);
-    model.Forward({{3, 1, 4, 1, 5}, {{0, 5, 0, pages.data()}}, {4}}, kv);
-    const std::span<const float> logits = model.Logits(0, 1);
+    EXPECT_TRUE(model.Forward({{3, 1, 4, 1, 5}, {{0, 5, 0, pages.data()}}, {4}}, kv).ok());
+    const std::span<const float> logits = model.Logits(0, 1).value();
     return {logits.begin(), logits.end()};
   }
 

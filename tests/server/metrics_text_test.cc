@@ -44,6 +44,7 @@ ServedModelInfo SomeInfo() {
   info.model_name = "a \"model\"\\name";
   info.version = "1.2.3";
   info.commit = "abc";
+  info.device = "cpu";
   info.cpu_isa = "avx2";
   info.dtype = info.kv_cache_dtype = "float32";
   info.page_size = 16;

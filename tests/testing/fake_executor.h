@@ -1,12 +1,14 @@
 // FakeExecutor: an Executor without a model. What it draws is a pure hash of the sequence's tokens and its sampling key, and it
 // goes through pages like a real one: each slot holds the hash of the token chain up to it, a draw is made from what the pages
 // hold, so a wrong prefix hit, a stale page or a page with two writers gives other tokens than Continue(), which needs no pages.
-// It also checks that each plan is legal, and throws std::logic_error saying what is wrong if not.
+// It also checks that each plan is legal, and throws std::logic_error saying what is wrong if not. Like a device it keeps the
+// tokens that it has drawn itself, so with a depth above 1 it computes with tokens that the engine does not know yet.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -26,6 +28,7 @@ class FakeExecutor : public Executor {
  public:
   struct Options {
     int vocab_size = 256;
+    int depth = 1;
     std::chrono::microseconds step_time{0};
     // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be drawn or scored.
     std::function<bool(RequestId, int position)> is_corrupt;
@@ -41,31 +44,44 @@ class FakeExecutor : public Executor {
         slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0) {}
   explicit FakeExecutor(const EngineOptions& engine_options) : FakeExecutor(engine_options, Options()) {}
 
+  int depth() const override { return options_.depth; }
   void Begin(const Request& request) override {
     Require(sequences_.emplace(request.id, State{request, request.prompt}).second, "Begin comes once for a request");
   }
-  void End(RequestId request) override { Require(sequences_.erase(request) == 1, "End comes once, after Begin"); }
+  void End(RequestId request) override {
+    for (const LaunchedStep& step : launched_) {
+      Require(std::ranges::find(step.plan.sequences, request, &PlannedSequence::request) == step.plan.sequences.end(),
+              "End comes when no step that runs contains the sequence");
+    }
+    Require(sequences_.erase(request) == 1, "End comes once, after Begin");
+  }
 
+  // The step runs here; that steps run in the order of their launch is all that can be seen of when they run.
   void Launch(const StepPlan& plan) override {
-    Require(!launched_, "Launch and Collect alternate");
+    Require(static_cast<int>(launched_.size()) < options_.depth, "no more steps are launched than the executor takes");
     Require(!plan.sequences.empty() && plan.num_rows() <= max_rows_, "a plan has between one row and the limit of a step");
     Require(static_cast<int>(plan.sequences.size()) <= max_sequences_, "a plan has no more sequences than may run");
-    plan_ = plan;
-    launched_ = true;
-    CheckWriters();
-    for (const PlannedSequence& planned : plan_.sequences) CheckAndWrite(planned);
+    ++step_;
+    CheckWriters(plan);
+    for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
+    LaunchedStep step{plan, {}, {}};
+    for (const PlannedSequence& planned : plan.sequences) step.result.sequences.push_back(ResultOf(planned));
+    if (options_.step_time.count() > 0) last_done_ = std::max(last_done_, std::chrono::steady_clock::now()) + options_.step_time;
+    step.done = last_done_;
+    launched_.push_back(std::move(step));
   }
 
   StepResult Collect() override {
-    Require(std::exchange(launched_, false), "Launch and Collect alternate");
-    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
-    if (options_.on_collect) options_.on_collect(plan_);
-    StepResult result;
-    for (const PlannedSequence& planned : plan_.sequences) result.sequences.push_back(ResultOf(planned));
-    return result;
+    Require(!launched_.empty(), "what is collected was launched");
+    const LaunchedStep step = std::move(launched_.front());
+    launched_.pop_front();
+    if (options_.step_time.count() > 0) std::this_thread::sleep_until(step.done);
+    if (options_.on_collect) options_.on_collect(step.plan);
+    return step.result;
   }
 
   size_t num_sequences() const { return sequences_.size(); }
+  size_t num_launched() const { return launched_.size(); }
 
   // All tokens that `request` is to get when nothing cuts it short.
   static std::vector<int32_t> Continue(const Request& request, int vocab_size = 256) {
@@ -100,6 +116,12 @@ class FakeExecutor : public Executor {
   struct State {
     Request request;
     std::vector<int32_t> tokens;  // prompt and all that was drawn
+    uint64_t drawn_in = 0;        // the step that drew the last one; 0: none
+  };
+  struct LaunchedStep {
+    StepPlan plan;
+    StepResult result;
+    std::chrono::steady_clock::time_point done;
   };
 
   static uint64_t Mix(uint64_t x) {
@@ -142,12 +164,12 @@ class FakeExecutor : public Executor {
   }
 
   // A page that is written in this step stands in no other page table of the step.
-  void CheckWriters() {
+  void CheckWriters(const StepPlan& plan) const {
     std::map<int32_t, int> holders;
-    for (const PlannedSequence& planned : plan_.sequences) {
+    for (const PlannedSequence& planned : plan.sequences) {
       for (int32_t page : planned.pages) ++holders[page];
     }
-    for (const PlannedSequence& planned : plan_.sequences) {
+    for (const PlannedSequence& planned : plan.sequences) {
       const auto first = static_cast<size_t>(planned.num_computed / page_size_);
       for (size_t i = first; i < planned.pages.size(); ++i) {
         Require(holders.at(planned.pages[i]) == 1, "a page that is written has one holder");
@@ -162,8 +184,7 @@ class FakeExecutor : public Executor {
     const int end = planned.num_computed + planned.num_planned;
     Require(planned.num_computed >= 0 && planned.num_planned > 0 && end <= static_cast<int>(tokens.size()),
             "a sequence computes at least one token, and only known ones");
-    const auto first = tokens.begin() + planned.num_computed;
-    Require(std::ranges::equal(planned.tokens, std::span(first, planned.num_planned)), "planned tokens are the sequence's own");
+    CheckTokens(planned, it->second);
     Require(static_cast<int>(planned.pages.size()) == (end + page_size_ - 1) / page_size_, "the page table is as long as needed");
     for (int32_t page : planned.pages) {
       Require(page >= 0 && static_cast<size_t>(page) * page_size_ < slots_.size(), "a page lies in the pool");
@@ -181,6 +202,18 @@ class FakeExecutor : public Executor {
         slot = chain;
       }
     }
+  }
+
+  void CheckTokens(const PlannedSequence& planned, const State& state) const {
+    if (std::ranges::find(planned.tokens, kDrawnByStepBefore) == planned.tokens.end()) {
+      const auto first = state.tokens.begin() + planned.num_computed;
+      Require(std::ranges::equal(planned.tokens, std::span(first, planned.num_planned)), "planned tokens are the sequence's own");
+      return;
+    }
+    Require(planned.tokens.size() == 1 && planned.num_computed + 1 == static_cast<int>(state.tokens.size()),
+            "only the last token can be unknown");
+    Require(state.drawn_in > 0 && state.drawn_in + 1 == step_, "an unknown token was drawn by the step before");
+    Require(!launched_.empty(), "a token that was collected is known");
   }
 
   static void CheckDraw(const PlannedSequence& planned, const State& state) {
@@ -212,7 +245,8 @@ class FakeExecutor : public Executor {
       result.sampled = true;
       result.sample = Draw(SlotOf(planned, end - 1), state.request, end, planned.banned_tokens, options_.vocab_size);
       result.sample.finite = !is_corrupt(end);
-      if (result.sample.finite) state.tokens.push_back(result.sample.token);
+      state.tokens.push_back(result.sample.token);
+      state.drawn_in = step_;
     }
     return result;
   }
@@ -223,8 +257,9 @@ class FakeExecutor : public Executor {
   const Options options_;
   std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there
   std::map<RequestId, State> sequences_;
-  StepPlan plan_;
-  bool launched_ = false;
+  std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
+  uint64_t step_ = 0;
+  std::chrono::steady_clock::time_point last_done_;
 };
 
 }  // namespace diffserve::testing

@@ -139,20 +139,25 @@ struct GoldenRun {
 // is written to them.
 class GoldenRunner {
  public:
-  GoldenRunner(Model& model, size_t max_tokens)
+  GoldenRunner(Model& model, size_t max_tokens, int page_size = kGoldenPageSize)
       : model_(model),
-        pages_per_sequence_((max_tokens + kGoldenPageSize - 1) / kGoldenPageSize),
-        kv_(PagedKvLayout::Of(model.config().attention, kGoldenPageSize, model.dtype()), model.config().num_layers,
-            2 * static_cast<int>(pages_per_sequence_)) {
+        page_size_(static_cast<size_t>(page_size)),
+        pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
+        kv_(model.MakeKvCache(PagedKvLayout::Of(model.config().attention, page_size, model.dtype()),
+                              2 * static_cast<int>(pages_per_sequence_))
+                .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
       odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
       even_pages_.push_back(static_cast<int32_t>(2 * i));
     }
   }
 
+  // Tokens from `position` on count as generated, not as the prompt's.
+  void GenerateFrom(size_t position) { generated_from_ = position; }
+
   GoldenRun Run(GoldenSchedule schedule, const std::vector<int32_t>& tokens) {
-    constexpr size_t kPreempted = 100, kShared = 2 * kGoldenPageSize;
-    DS_CHECK(tokens.size() > kPreempted && tokens.size() <= pages_per_sequence_ * kGoldenPageSize, "tokens for every schedule");
+    const size_t kPreempted = 100, kShared = std::max<size_t>(2 * kGoldenPageSize, page_size_);
+    DS_CHECK(tokens.size() > kPreempted && tokens.size() <= pages_per_sequence_ * page_size_, "tokens for every schedule");
     Poison();
     GoldenRun run;
     switch (schedule) {
@@ -177,7 +182,7 @@ class GoldenRunner {
         std::vector<float> of_other;
         Append(even_pages_, other, 0, other.size(), 11, of_other);
         std::vector<int32_t> pages = odd_pages_;
-        std::copy_n(even_pages_.begin(), kShared / kGoldenPageSize, pages.begin());
+        std::copy_n(even_pages_.begin(), static_cast<long>(kShared / page_size_), pages.begin());
         run.first_row = kShared;
         Append(pages, tokens, kShared, tokens.size(), 1, run.logits);
         return run;
@@ -193,7 +198,9 @@ class GoldenRunner {
   }
 
  private:
+  // A device's pages hold what they hold.
   void Poison() {
+    if (page_size_ != kGoldenPageSize) return;
     const size_t bytes = KvCache::BytesPerPage(kv_.layout(), model_.config().num_layers) * static_cast<size_t>(kv_.num_pages());
     std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // NaN in both dtypes
   }
@@ -208,13 +215,18 @@ class GoldenRunner {
       batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
       batch.logit_rows.resize(static_cast<size_t>(rows));
       std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-      model_.Forward(batch, kv_);
-      const std::span<const float> more = model_.Logits(0, rows);
+      const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin, batch.tokens.size()) : 0;
+      batch.num_prompt_rows = {static_cast<int32_t>(prompt_rows)};
+      const Status status = model_.Forward(batch, kv_);
+      DS_CHECK(status.ok(), status.message());
+      const std::span<const float> more = model_.Logits(0, rows).value();
       logits.insert(logits.end(), more.begin(), more.end());
     }
   }
 
   Model& model_;
+  size_t page_size_;
+  size_t generated_from_ = SIZE_MAX;
   size_t pages_per_sequence_;
   KvCache kv_;
   std::vector<int32_t> odd_pages_, even_pages_;

@@ -33,8 +33,8 @@ inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
   std::iota(batch.tokens.begin(), batch.tokens.end(), 0);
   batch.sequences = {{0, num_tokens, 0, &page}};
   batch.logit_rows = {num_tokens - 1};
-  (*model)->Forward(batch, kv);
-  (*model)->Logits(0, 1);
+  const Status run = (*model)->Forward(batch, kv);
+  if (!run.ok() || !(*model)->Logits(0, 1).ok()) return {false, run.message()};
   return {true, ""};
 }
 

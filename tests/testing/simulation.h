@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -25,25 +26,39 @@ namespace diffserve::testing {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed)
-      : random_(seed),
+  // What came of a request; it does not depend on `depth`.
+  struct Outcome {
+    std::vector<int32_t> tokens;
+    std::vector<float> logprobs, prompt_logprobs;
+    FinishReason finish = FinishReason::kNone;
+    int32_t stop_token = -1;
+    std::string error;
+    bool operator==(const Outcome&) const = default;
+  };
+
+  // `depth`: steps launched and not committed, as in Executor. Request number i is the same for every depth.
+  Simulation(uint64_t seed, int depth)
+      : seed_(seed),
+        depth_(depth),
+        dice_{std::mt19937_64(seed)},
         options_(RandomOptions()),
         scheduler_(options_, RandomIndexOptions()),
         executor_(options_, ExecutorOptions()) {
-    for (int i = 0; i < 4; ++i) families_.push_back(RandomTokens(options_.max_model_len));
-    busyness_ = Pick(1, 60);
+    for (int i = 0; i < 4; ++i) families_.push_back(dice_.Tokens(options_.max_model_len));
+    busyness_ = dice_.Pick(1, 60);
+    if (dice_.Chance(30)) penalty_percent_ = 15;
   }
 
   // `arriving_steps` steps with arrivals and cancellations, then as many as it takes to finish what is left.
   std::string Run(int arriving_steps) {
     for (int step = 0; step < arriving_steps && violation_.empty(); ++step) {
-      while (Chance(busyness_) && live() < 40) Arrive();
-      if (Chance(6)) CancelOne();
-      Step();
+      while (dice_.Chance(busyness_) && live() < 40) Arrive();
+      if (dice_.Chance(6)) CancelOne();
+      Turn();
     }
     const int64_t limit = 100000;
-    for (int64_t step = 0; scheduler_.HasWork() && violation_.empty(); ++step) {
-      Step();
+    for (int64_t step = 0; (scheduler_.HasWork() || !launched_.empty()) && violation_.empty(); ++step) {
+      Turn();
       Require(step < limit, "7: the work ends");
     }
     Require(live() == 0, "11: every request has ended");
@@ -57,82 +72,89 @@ class Simulation {
   uint64_t finished() const { return finished_; }
   uint64_t cancelled() const { return cancelled_; }
   uint64_t corrupted() const { return corrupted_; }
+  uint64_t steps_launched_ahead() const { return steps_launched_ahead_; }
+  uint64_t results_dropped() const { return results_dropped_; }
+  // Of the requests that were not cancelled.
+  const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
 
  private:
   static constexpr int kVocab = 40;
+  struct Dice {
+    std::mt19937_64 random;
+    int Pick(int low, int high) { return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1)); }
+    bool Chance(int percent) { return Pick(1, 100) <= percent; }
+    std::vector<int32_t> Tokens(int count) {
+      std::vector<int32_t> tokens(count);
+      for (int32_t& token : tokens) token = Pick(0, kVocab - 1);
+      return tokens;
+    }
+  };
   struct Record {
     Request request;
-    uint64_t arrival = 0;
     std::vector<int32_t> expected;
-    std::vector<int32_t> outputs;
+    Outcome outcome;
     bool has_scores = false;
     bool started = false;
     int corrupt_position = -1;
   };
 
   // --- Random choices ---
-  int Pick(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
-  bool Chance(int percent) { return Pick(1, 100) <= percent; }
-  std::vector<int32_t> RandomTokens(int count) {
-    std::vector<int32_t> tokens(count);
-    for (int32_t& token : tokens) token = Pick(0, kVocab - 1);
-    return tokens;
-  }
-
   EngineOptions RandomOptions() {
     EngineOptions options;
-    options.page_size = 1 << Pick(0, 4);
-    options.num_pages = Pick(3, 40);
+    options.page_size = 1 << dice_.Pick(0, 4);
+    options.num_pages = dice_.Pick(3, 40);
     const int slots = options.page_size * options.num_pages;
-    options.max_model_len = std::max(4, Chance(50) ? slots : Pick(4, 2 * slots));
-    options.max_num_seqs = Pick(1, 12);
-    options.max_num_batched_tokens = Chance(30) ? Pick(1, 8) : Pick(8, 100);
-    options.enable_prefix_caching = Chance(85);
-    options.max_preemptions_per_sequence = Pick(0, 4);
+    options.max_model_len = std::max(4, dice_.Chance(50) ? slots : dice_.Pick(4, 2 * slots));
+    options.max_num_seqs = dice_.Pick(1, 12);
+    options.max_num_batched_tokens = dice_.Chance(30) ? dice_.Pick(1, 8) : dice_.Pick(8, 100);
+    options.enable_prefix_caching = dice_.Chance(85);
+    options.max_preemptions_per_sequence = dice_.Pick(0, 4);
     return options;
   }
   PrefixIndex::Options RandomIndexOptions() {
     PrefixIndex::Options options;
-    options.hash_key = random_();
-    if (Chance(25)) options.hash_mask = (1u << Pick(1, 6)) - 1;  // almost every lookup collides
+    options.hash_key = dice_.random();
+    if (dice_.Chance(25)) options.hash_mask = (1u << dice_.Pick(1, 6)) - 1;  // almost every lookup collides
     return options;
   }
   FakeExecutor::Options ExecutorOptions() {
     FakeExecutor::Options options;
     options.vocab_size = kVocab;
+    options.depth = depth_;
     options.is_corrupt = [this](RequestId id, int position) { return records_.at(id).corrupt_position == position; };
     return options;
   }
 
-  Request RandomRequest() {
+  Request RandomRequest(Dice& dice) {
     Request request;
-    const int longest = std::max(1, std::min(options_.max_model_len, options_.page_size * options_.num_pages) / Pick(1, 6));
-    request.prompt = families_[Pick(0, 3)];
-    request.prompt.resize(Pick(1, longest));
-    if (Chance(60)) {
-      const int own = Pick(0, static_cast<int>(request.prompt.size()) / 2);
-      const std::vector<int32_t> suffix = RandomTokens(own);
+    const int longest = std::max(1, std::min(options_.max_model_len, options_.page_size * options_.num_pages) / dice.Pick(1, 6));
+    request.prompt = families_[dice.Pick(0, 3)];
+    request.prompt.resize(dice.Pick(1, longest));
+    if (dice.Chance(60)) {
+      const int own = dice.Pick(0, static_cast<int>(request.prompt.size()) / 2);
+      const std::vector<int32_t> suffix = dice.Tokens(own);
       std::copy(suffix.begin(), suffix.end(), request.prompt.end() - own);
     }
-    request.max_tokens = Pick(1, std::max(1, longest));
-    request.sampling.temperature = Chance(30) ? 0.0f : 1.0f;
-    request.sampling.seed = Pick(0, 3);
-    if (Chance(10)) request.sampling.presence_penalty = 1.0f;
-    if (Chance(20)) request.sampling.num_logprobs = Pick(0, 3);
-    if (Chance(10)) request.prompt_logprobs = Pick(0, 2);
-    if (request.prompt_logprobs >= 0 && Chance(50)) request.max_tokens = 0;
-    if (Chance(60)) request.eos_token_ids = {3, 5};
-    if (Chance(30)) request.stop_token_ids = {7};
-    if (Chance(20)) request.ignore_eos = true;
-    if (Chance(20)) request.min_tokens = Pick(0, request.max_tokens);
-    if (Chance(25)) request.cache_salt = "tenant";
+    request.max_tokens = dice.Pick(1, std::max(1, longest));
+    request.sampling.temperature = dice.Chance(30) ? 0.0f : 1.0f;
+    request.sampling.seed = dice.Pick(0, 3);
+    if (dice.Chance(penalty_percent_)) request.sampling.presence_penalty = 1.0f;
+    if (dice.Chance(20)) request.sampling.num_logprobs = dice.Pick(0, 3);
+    if (dice.Chance(10)) request.prompt_logprobs = dice.Pick(0, 2);
+    if (request.prompt_logprobs >= 0 && dice.Chance(50)) request.max_tokens = 0;
+    if (dice.Chance(60)) request.eos_token_ids = {3, 5};
+    if (dice.Chance(30)) request.stop_token_ids = {7};
+    if (dice.Chance(20)) request.ignore_eos = true;
+    if (dice.Chance(20)) request.min_tokens = dice.Pick(0, request.max_tokens);
+    if (dice.Chance(25)) request.cache_salt = "tenant";
     return request;
   }
 
   // --- What happens ---
   void Arrive() {
-    const Request model = RandomRequest();
-    const int continuations = Chance(15) ? Pick(2, 4) : 1;
+    Dice dice{std::mt19937_64(seed_ * 1000003 + arrivals_++)};
+    const Request model = RandomRequest(dice);
+    const int continuations = dice.Chance(15) ? dice.Pick(2, 4) : 1;
     for (int i = 0; i < continuations; ++i) {
       Record record;
       record.request = model;
@@ -143,9 +165,8 @@ class Simulation {
       const bool fits = tokens <= options_.max_model_len && MaxCachedTokens(model) <= slots;
       Require(CheckFits(options_, record.request).ok() == fits, "admission refuses exactly what cannot fit");
       if (!fits || !violation_.empty()) return;
-      record.arrival = ++arrivals_;
       record.expected = FakeExecutor::Continue(record.request, kVocab);
-      if (Chance(3)) record.corrupt_position = Pick(1, static_cast<int>(model.prompt.size()) + model.max_tokens);
+      if (dice.Chance(3)) record.corrupt_position = dice.Pick(1, static_cast<int>(model.prompt.size()) + model.max_tokens);
       const Request request = record.request;
       records_.emplace(request.id, std::move(record));
       scheduler_.Add(request);
@@ -154,40 +175,93 @@ class Simulation {
 
   void CancelOne() {
     if (records_.empty()) return;
-    const RequestId id = Chance(90) ? std::next(records_.begin(), Pick(0, live() - 1))->first : RequestId{last_id_ + 1000};
+    const bool known = dice_.Chance(90);
+    const RequestId id = known ? std::next(records_.begin(), dice_.Pick(0, live() - 1))->first : RequestId{last_id_ + 1000};
     const auto event = scheduler_.End(id, FinishReason::kCancelled, Status());
     Require(event.has_value() == records_.contains(id), "11: a live request can be cancelled, an unknown one is ignored");
     if (event) TakeEvent(*event);
+    LetGo();
   }
 
-  void Step() {
-    if (!scheduler_.HasWork()) return;
-    std::map<RequestId, int> before;  // preemptions
-    for (const auto& sequence : scheduler_.running()) before[sequence->request.id] = sequence->preemptions;
+  // As the engine's loop: another step is launched if there is one, and then the oldest one is committed if `depth_` are launched
+  // or none could be added.
+  void Turn() {
+    const size_t steps_before = launched_.size();
+    try {
+      if (scheduler_.HasWork()) Launch();
+      const bool added = launched_.size() > steps_before;
+      if (!launched_.empty() && (!added || static_cast<int>(launched_.size()) == depth_)) Commit();
+    } catch (const std::logic_error& error) {
+      Require(false, error.what());
+    }
+  }
+
+  void Launch() {
     const RequestId oldest = scheduler_.running().empty() ? 0 : scheduler_.running().front()->request.id;
     const SchedulerCounters counters = scheduler_.counters();
     const StepPlan plan = scheduler_.Plan();
+    CheckState();
+    if (plan.sequences.empty()) {
+      Require(!launched_.empty(), "7: a plan is empty only while a step is not committed");
+      Require(scheduler_.counters().deferrals == counters.deferrals, "only steps are counted");
+      return;
+    }
+    Require(plan.step == ++steps_, "steps are numbered one by one");
     CheckPlan(plan);
     CheckService(plan, oldest, counters);
-    CheckState();
     for (const PlannedSequence& planned : plan.sequences) {
       Record& record = records_.at(planned.request);
       Require(planned.first_step == !std::exchange(record.started, true), "the first step of a sequence is marked");
       if (planned.first_step) executor_.Begin(record.request);
     }
-    StepResult result;
-    try {
-      executor_.Launch(plan);
-      result = executor_.Collect();
-    } catch (const std::logic_error& error) {
-      Require(false, error.what());
-      return;
+    executor_.Launch(plan);
+    if (!launched_.empty()) ++steps_launched_ahead_;
+    launched_.push_back(plan);
+  }
+
+  void Commit() {
+    const StepPlan plan = std::move(launched_.front());
+    launched_.pop_front();
+    for (const PlannedSequence& planned : plan.sequences) CountWaste(planned);
+    std::map<RequestId, int32_t> first_pages;  // of the sequences that have one in the index
+    for (const auto& sequence : scheduler_.running()) {
+      if (sequence->num_indexed_pages > 0) first_pages[sequence->request.id] = sequence->pages[0];
     }
-    for (const TokenEvent& event : scheduler_.Commit(result)) {
-      if (event.finish == FinishReason::kError) CheckForgotten(plan, event.request);
+    for (const TokenEvent& event : scheduler_.Commit(executor_.Collect())) {
+      const auto is_it = [&](const PlannedSequence& planned) { return planned.request == event.request; };
+      Require(std::ranges::any_of(plan.sequences, is_it), "an event comes from a planned sequence");
+      if (event.finish == FinishReason::kError && first_pages.contains(event.request)) {
+        Require(!scheduler_.index().Contains(first_pages[event.request]), "10: pages of broken logits are not in the index");
+      }
       TakeEvent(event);
     }
+    LetGo();
     CheckState();
+  }
+
+  // A request that ends by itself wastes the row that was planned ahead, a cancelled or broken one what was launched already.
+  void CountWaste(const PlannedSequence& planned) {
+    const auto it = leaving_.find(planned.request);
+    if (it == leaving_.end()) return;
+    ++results_dropped_;
+    Require(++it->second == 1, "one step at most computes for a request that has ended");
+    const auto outcome = outcomes_.find(planned.request);
+    if (outcome == outcomes_.end() || outcome->second.finish == FinishReason::kError) return;
+    Require(planned.num_planned == 1, "a request that ends by itself wastes one row at most");
+    Require(outcome->second.finish == FinishReason::kStop, "an end by count is known before");
+  }
+
+  // The executor keeps what it has of a request until no step contains it.
+  void LetGo() {
+    std::erase_if(leaving_, [&](const auto& leaving) {
+      for (const StepPlan& plan : launched_) {
+        for (const PlannedSequence& planned : plan.sequences) {
+          if (planned.request == leaving.first) return false;
+        }
+      }
+      executor_.End(leaving.first);
+      return true;
+    });
   }
 
   // --- Invariants ---
@@ -208,18 +282,24 @@ class Simulation {
                 "4: a page that others see is not written");
       }
     }
+    for (const PlannedSequence& planned : plan.sequences) {
+      const Record& record = records_.at(planned.request);
+      const int64_t end = int64_t{planned.num_computed} + planned.num_planned;
+      Require(end <= MaxCachedTokens(record.request), "what is certain to end is not planned");
+    }
     const Sequence& oldest = *scheduler_.running().front();
-    Require(oldest.num_planned > 0, "7: the oldest sequence advances");
+    const bool all_is_planned = oldest.num_committed < oldest.num_computed && oldest.num_remaining() == 0;
+    const bool advances = std::ranges::any_of(plan.sequences, [&](const auto& s) { return s.request == oldest.request.id; });
+    Require(advances || all_is_planned, "7: the oldest sequence advances");
   }
 
   // 8 and 9, after Plan.
   void CheckService(const StepPlan& plan, RequestId oldest, const SchedulerCounters& before) {
     if (oldest != 0) Require(scheduler_.running().front()->request.id == oldest, "8: the oldest running sequence stays");
-    uint64_t last = 0;
+    RequestId last = 0;  // ids go up in order of arrival
     const auto check_order = [&](const Sequence& sequence) {
-      const uint64_t arrival = records_.at(sequence.request.id).arrival;
-      Require(arrival > last, "9: first come, first served");
-      last = arrival;
+      Require(sequence.request.id > last, "9: first come, first served");
+      last = sequence.request.id;
     };
     int64_t pages_at_end = 0;
     for (const auto& sequence : scheduler_.running()) {
@@ -256,18 +336,15 @@ class Simulation {
     const int in_use = static_cast<int>(holders.size());
     Require(pool.num_free() + pool.num_cached() + in_use == options_.num_pages, "1: all pages are there");
     for (const auto& [page, count] : holders) Require(pool.holders(page) == count, "2: holders are counted");
-    scheduler_.CheckInvariants();
-  }
-
-  // What a sequence with broken logits has written or read cannot be hit by another one.
-  void CheckForgotten(const StepPlan& plan, RequestId corrupted) {
-    bool found = false;
-    for (const PlannedSequence& planned : plan.sequences) {
-      found |= planned.request == corrupted;
-      if (planned.request != corrupted || planned.num_computed < options_.page_size) continue;
-      Require(!scheduler_.index().Contains(planned.pages[0]), "10: pages of broken logits are not in the index");
+    for (const StepPlan& plan : launched_) {
+      for (const PlannedSequence& planned : plan.sequences) {
+        for (size_t i = planned.num_computed / options_.page_size; i < planned.pages.size(); ++i) {
+          Require(pool.holders(planned.pages[i]) <= 1 && !scheduler_.index().Contains(planned.pages[i]),
+                  "4: a page that a launched step writes is not shared, and not in the index, even if its sequence has ended");
+        }
+      }
     }
-    Require(found, "an error comes from a planned sequence");
+    scheduler_.CheckInvariants();
   }
 
   // 11 and 12.
@@ -275,9 +352,11 @@ class Simulation {
     const auto it = records_.find(event.request);
     if (!Require(it != records_.end(), "11: no event after the terminal one")) return;
     Record& record = it->second;
-    record.outputs.insert(record.outputs.end(), event.tokens.begin(), event.tokens.end());
-    Require(record.outputs.size() <= record.expected.size() &&
-                std::equal(record.outputs.begin(), record.outputs.end(), record.expected.begin()),
+    std::vector<int32_t>& outputs = record.outcome.tokens;
+    outputs.insert(outputs.end(), event.tokens.begin(), event.tokens.end());
+    for (const SampleResult& sample : event.logprobs) record.outcome.logprobs.push_back(sample.logprob);
+    for (const SampleResult& sample : event.prompt_logprobs) record.outcome.prompt_logprobs.push_back(sample.logprob);
+    Require(outputs.size() <= record.expected.size() && std::equal(outputs.begin(), outputs.end(), record.expected.begin()),
             "12: the output is that of a run alone");
     if (record.request.sampling.num_logprobs >= 0) {
       Require(event.logprobs.size() == event.tokens.size(), "12: each token has its logprob");
@@ -285,7 +364,11 @@ class Simulation {
     CheckScores(record, event);
     if (event.finish == FinishReason::kNone) return;
     CheckEnd(record, event);
-    if (record.started) executor_.End(event.request);
+    record.outcome.finish = event.finish;
+    record.outcome.stop_token = event.stop_token;
+    record.outcome.error = event.error.message();
+    if (event.finish != FinishReason::kCancelled) outcomes_.emplace(event.request, std::move(record.outcome));
+    if (record.started) leaving_.emplace(event.request, 0);
     records_.erase(it);
   }
 
@@ -310,7 +393,7 @@ class Simulation {
         return;
       case FinishReason::kError:
         Require(record.corrupt_position > 0 && event.error.code() == StatusCode::kInternal, "an error has a cause");
-        Require(record.corrupt_position == static_cast<int>(request.prompt.size() + record.outputs.size()) ||
+        Require(record.corrupt_position == static_cast<int>(request.prompt.size() + record.outcome.tokens.size()) ||
                     (request.prompt_logprobs >= 0 && record.corrupt_position < static_cast<int>(request.prompt.size())),
                 "an error comes where its cause is");
         ++corrupted_;
@@ -318,26 +401,33 @@ class Simulation {
       default:
         break;
     }
-    Require(record.outputs == record.expected, "12: the output is complete");
-    const bool at_limit = static_cast<int>(record.outputs.size()) == request.max_tokens;
+    Require(record.outcome.tokens == record.expected, "12: the output is complete");
+    const bool at_limit = static_cast<int>(record.outcome.tokens.size()) == request.max_tokens;
     Require(event.finish == FinishReason::kStop || at_limit, "finish_reason length means max_tokens were generated");
     ++finished_;
   }
 
   int live() const { return static_cast<int>(records_.size()); }
 
-  std::mt19937_64 random_;
+  const uint64_t seed_;
+  const int depth_;
+  Dice dice_;  // for what happens between requests
   const EngineOptions options_;
   Scheduler scheduler_;
   FakeExecutor executor_;
   std::vector<std::vector<int32_t>> families_;  // token runs that prompts begin with
   int busyness_ = 0;
+  int penalty_percent_ = 0;
   std::map<RequestId, Record> records_;  // live requests
   RequestId last_id_ = 0;
   uint64_t arrivals_ = 0;
+  uint64_t steps_ = 0;
   int steps_deferred_ = 0;
   RequestId last_head_ = 0;
-  uint64_t finished_ = 0, cancelled_ = 0, corrupted_ = 0;
+  uint64_t finished_ = 0, cancelled_ = 0, corrupted_ = 0, steps_launched_ahead_ = 0, results_dropped_ = 0;
+  std::deque<StepPlan> launched_;        // not committed yet, oldest first
+  std::map<RequestId, int> leaving_;     // ended requests that the executor knows -> steps collected since
+  std::map<RequestId, Outcome> outcomes_;
   std::string violation_;
 };
 

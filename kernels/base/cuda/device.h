@@ -11,6 +11,9 @@
 
 namespace diffserve::cuda {
 
+// Slots of a KV page on a GPU; the only number.
+constexpr int kPageSize = 64;
+
 // Below this no kernel of ours has code.
 constexpr int kComputeCapabilityMin = 80;
 

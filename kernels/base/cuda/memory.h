@@ -59,6 +59,8 @@ class PinnedBuffer {
 Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes, const Stream& stream);
 // to = from[offset_bytes, + to.size()).
 Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::byte> to, const Stream& stream);
+// Both are device memory that does not overlap.
+Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream);
 // Every byte of the buffer becomes `value`.
 Status FillBytes(const DeviceBuffer& buffer, std::byte value, const Stream& stream);
 

@@ -61,6 +61,10 @@ Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::
                   "cudaMemcpyAsync to the host");
 }
 
+Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream) {
+  return ToStatus(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, stream.handle()), "cudaMemcpyAsync on the device");
+}
+
 Status FillBytes(const DeviceBuffer& buffer, std::byte value, const Stream& stream) {
   if (buffer.size_bytes() == 0) return Status();
   return ToStatus(cudaMemsetAsync(buffer.data(), std::to_integer<int>(value), buffer.size_bytes(), stream.handle()), "cudaMemsetAsync");

@@ -41,6 +41,9 @@ __device__ __forceinline__ void BarrierInitFence() { asm volatile("fence.mbarrie
 __device__ __forceinline__ void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+__device__ __forceinline__ void BarrierArrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 // Until the phase of that parity is over.
 __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
   asm volatile(
@@ -65,6 +68,7 @@ __device__ __forceinline__ void ProxyFence() { asm volatile("fence.proxy.async.s
 __device__ __forceinline__ void BarrierInit(uint32_t, int) { __trap(); }
 __device__ __forceinline__ void BarrierInitFence() {}
 __device__ __forceinline__ void BarrierArriveExpect(uint32_t, uint32_t) { __trap(); }
+__device__ __forceinline__ void BarrierArrive(uint32_t) { __trap(); }
 __device__ __forceinline__ void BarrierWait(uint32_t, uint32_t) { __trap(); }
 __device__ __forceinline__ void BulkCopy(uint32_t, const void*, uint32_t, uint32_t) { __trap(); }
 __device__ __forceinline__ void ProxyFence() {}
@@ -101,6 +105,12 @@ __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+// A product that no addition is fused with.
+__device__ __forceinline__ float MulRounded(float x, float y) {
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(x), "f"(y));
+  return product;
 }
 __device__ __forceinline__ uint32_t PackBFloat16(float low, float high) {
   uint32_t pair;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "tests/kernels/shim/device_functions.h"
 #include "tests/kernels/shim/fiber_grid.h"
 #include "tests/kernels/shim/host_calls.h"
 

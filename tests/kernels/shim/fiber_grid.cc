@@ -1,7 +1,5 @@
 #include "tests/kernels/shim/fiber_grid.h"
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -10,11 +8,8 @@
 #include <utility>
 #include <vector>
 
-#if defined(__has_feature)  // clang's way to say it
-#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
+#include "tests/kernels/shim/fiber_place.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -37,11 +32,12 @@ struct Copy {
 };
 
 struct Fiber {
-  ucontext_t context;
+  Place place;
   std::unique_ptr<std::byte[]> stack;
   void* fake_stack = nullptr;  // AddressSanitizer's
   Index3 index;
   int number = 0;  // in the block
+  uint32_t priority = 0;
   bool finished = false;
   std::vector<Copy> open_group;
   std::deque<std::vector<Copy>> groups;
@@ -54,6 +50,19 @@ struct Meeting {
   const char* operation;
   void* arguments[32];
   uint32_t arrived;
+};
+
+// The tasks of one warp, oldest first.
+struct WarpTasks {
+  struct Entry {
+    WarpTask task;
+    uint64_t group;
+    bool has_run;
+  };
+  std::deque<Entry> entries;
+  uint64_t open_group = 0;
+  size_t num_issued = 0;
+  bool fenced = false;
 };
 
 // The 64-bit word in shared memory.
@@ -86,6 +95,10 @@ class Grid {
   void BarrierChange(uint32_t barrier, int arrivals, int64_t bytes);
   void BarrierWait(uint32_t barrier, uint32_t parity);
   std::byte* SharedAt(uint32_t address, size_t bytes, size_t alignment);
+  void AnnounceTask(uint64_t signature);
+  void IssueTask(WarpTask task);
+  void WaitTasks(size_t groups_in_flight);
+  WarpTasks& tasks() { return tasks_[static_cast<size_t>(current_->number / 32)]; }
 
   Fiber& current() { return *current_; }
   std::byte* shared() { return shared_; }
@@ -93,6 +106,11 @@ class Grid {
 
  private:
   void RunBlock(Index3 block);
+  size_t PickReady() {
+    if (!has_priorities_) return random_() % ready_.size();
+    const auto top = std::ranges::max_element(ready_, {}, &Fiber::priority);
+    return static_cast<size_t>(top - ready_.begin());
+  }
   void PrepareFibers(Index3 block);
   void SetUpShared(std::vector<std::byte>& storage);
   void CheckRedZones(const std::vector<std::byte>& storage);
@@ -100,6 +118,9 @@ class Grid {
   void SwitchToScheduler(Fiber& fiber);
   void Perform(const Copy& copy);
   void PerformOneBulkCopy();
+  void RunTasksUpTo(WarpTasks& tasks, size_t count);
+  void RunSomeTask();
+  void CheckTasksAreOver();
   bool Coin() { return (random_() & 1) != 0; }
   bool EarlyCopy() {
     return options_.copy_timing == CopyTiming::kEarly || (options_.copy_timing == CopyTiming::kShuffled && Coin());
@@ -108,10 +129,11 @@ class Grid {
 
   const GridShape shape_;
   const GridOptions options_;
+  const bool has_priorities_ = options_.seed > 1 && options_.seed % 2 == 1;
   const std::function<void()>& thread_;
   std::mt19937 random_;
   std::string error_;
-  ucontext_t scheduler_;
+  Place scheduler_;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;
@@ -122,6 +144,9 @@ class Grid {
   std::vector<Fiber*> at_barrier_[kNumBarriers];
   std::vector<std::pair<uint32_t, Fiber*>> transaction_waiters_;
   std::vector<Copy> bulk_copies_;
+  std::vector<WarpTasks> tasks_;  // by warp
+  size_t num_tasks_ = 0;          // of all warps
+  std::vector<std::vector<uint64_t>> signatures_;  // of all tasks issued, by warpgroup
   std::byte* shared_ = nullptr;
 };
 
@@ -149,7 +174,7 @@ void Grid::SwitchTo(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&scheduler_fake_stack_, fiber.stack.get(), kStackBytes);
 #endif
-  swapcontext(&scheduler_, &fiber.context);
+  Switch(scheduler_, fiber.place);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -159,7 +184,7 @@ void Grid::SwitchToScheduler(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(fiber.finished ? nullptr : &fiber.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
 #endif
-  swapcontext(&fiber.context, &scheduler_);
+  Switch(fiber.place, scheduler_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fiber.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
@@ -193,6 +218,8 @@ void Grid::PrepareFibers(Index3 block) {
   blockDim = threads;
   gridDim = shape_.grid;
   const size_t count = size_t{threads.x} * threads.y * threads.z;
+  tasks_.assign((count + 31) / 32, {});
+  signatures_.assign((count + 127) / 128, {});
   while (fibers_.size() < count) {
     fibers_.push_back(std::make_unique<Fiber>());
     fibers_.back()->stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
@@ -202,15 +229,18 @@ void Grid::PrepareFibers(Index3 block) {
     const unsigned n = static_cast<unsigned>(i);
     fiber.index = {n % threads.x, n / threads.x % threads.y, n / threads.x / threads.y};
     fiber.number = static_cast<int>(i);
+    fiber.priority = has_priorities_ ? static_cast<uint32_t>(random_()) : 0;
     fiber.finished = false;
     fiber.fake_stack = nullptr;
     fiber.open_group.clear();
     fiber.groups.clear();
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, FiberEntry, 0);
+    ucontext_t& context = fiber.place.context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = fiber.stack.get();
+    context.uc_stack.ss_size = kStackBytes;
+    context.uc_link = nullptr;
+    makecontext(&context, FiberEntry, 0);
+    fiber.place.has_jump = false;
     ready_.push_back(&fiber);
   }
 }
@@ -221,12 +251,13 @@ void Grid::RunBlock(Index3 block) {
   PrepareFibers(block);
   size_t running = ready_.size();
   while (running > 0 && error_.empty()) {
+    RunSomeTask();
     if (!bulk_copies_.empty() && (ready_.empty() || EarlyCopy())) {
       PerformOneBulkCopy();
     } else if (ready_.empty()) {
       error_ = "threads wait for each other";
     } else {
-      std::swap(ready_[random_() % ready_.size()], ready_.back());
+      std::swap(ready_[PickReady()], ready_.back());
       Fiber& next = *ready_.back();
       ready_.pop_back();
       SwitchTo(next);
@@ -234,6 +265,7 @@ void Grid::RunBlock(Index3 block) {
     }
   }
   if (error_.empty() && !bulk_copies_.empty()) error_ = "a block ends with bulk copies in flight";
+  CheckTasksAreOver();
   CheckRedZones(storage);
 }
 
@@ -348,6 +380,54 @@ void Grid::BarrierWait(uint32_t barrier, uint32_t parity) {
   }
 }
 
+void Grid::AnnounceTask(uint64_t signature) {
+  WarpTasks& mine = tasks();
+  if (!mine.fenced) Fail("a task is issued without a fence after the last wait");
+  std::vector<uint64_t>& signatures = signatures_[static_cast<size_t>(current_->number / 128)];
+  if (mine.num_issued == signatures.size()) signatures.push_back(signature);
+  if (signatures[mine.num_issued++] != signature) Fail("warps of a warpgroup issue different tasks");
+}
+
+void Grid::IssueTask(WarpTask task) {
+  WarpTasks& mine = tasks();
+  ++num_tasks_;
+  mine.entries.push_back({std::move(task), mine.open_group, false});
+  if (EarlyCopy()) RunTasksUpTo(mine, mine.entries.size());
+}
+
+void Grid::RunTasksUpTo(WarpTasks& tasks, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    WarpTasks::Entry& entry = tasks.entries[i];
+    if (!entry.has_run) entry.task.run();
+    entry.has_run = true;
+  }
+}
+
+void Grid::RunSomeTask() {
+  if (num_tasks_ == 0 || options_.copy_timing != CopyTiming::kShuffled) return;
+  WarpTasks& tasks = tasks_[random_() % tasks_.size()];
+  if (!tasks.entries.empty()) RunTasksUpTo(tasks, random_() % (tasks.entries.size() + 1));
+}
+
+void Grid::WaitTasks(size_t groups_in_flight) {
+  WarpTasks& mine = tasks();
+  mine.fenced = false;
+  while (!mine.entries.empty() && mine.entries.front().group + groups_in_flight < mine.open_group) {
+    RunTasksUpTo(mine, 1);
+    mine.entries.front().task.publish();
+    mine.entries.pop_front();
+    --num_tasks_;
+  }
+}
+
+void Grid::CheckTasksAreOver() {
+  for (size_t i = 0; i < tasks_.size() && error_.empty(); ++i) {
+    if (!tasks_[i].entries.empty()) error_ = "a warp ends with tasks in flight";
+    if (tasks_[i].num_issued != signatures_[i / 4].size()) error_ = "a warp issues fewer tasks than its warpgroup";
+  }
+  tasks_.clear();
+}
+
 }  // namespace
 
 void SetGridOptions(const GridOptions& options) { grid_options = options; }
@@ -376,6 +456,11 @@ void CopyAsync(uint32_t destination, const void* source, size_t bytes) {
 }
 void CommitCopies() { grid->CommitCopies(); }
 void WaitCopies(size_t groups_in_flight) { grid->WaitCopies(groups_in_flight); }
+void AnnounceTask(uint64_t signature) { grid->AnnounceTask(signature); }
+void IssueTask(WarpTask task) { grid->IssueTask(std::move(task)); }
+void FenceTasks() { grid->tasks().fenced = true; }
+void CommitTasks() { ++grid->tasks().open_group; }
+void WaitTasks(size_t groups_in_flight) { grid->WaitTasks(groups_in_flight); }
 void BulkCopyAsync(uint32_t destination, const void* source, size_t bytes, uint32_t barrier) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0) Fail("a bulk copy is not a multiple of 16 bytes");
   grid->BulkCopyAsync({SharedAt(destination, bytes, 16), source, bytes, barrier});

@@ -209,6 +209,39 @@ TEST(FiberGridTest, BulkCopiesArriveBeforeTheirBarrierAndInAnyOrder) {
   EXPECT_GT(too_soon, 0);
 }
 
+// A ring of one place: one warp fills it, two empty it.
+TEST(FiberGridTest, ABarrierCountsTheArrivalsOfSeveralWarps) {
+  constexpr uint32_t kFull = 64, kEmpty = 72, kRounds = 5;
+  std::vector<uint32_t> source(kRounds * 4);
+  for (uint32_t i = 0; i < source.size(); ++i) source[i] = i;
+  int wrong = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    EXPECT_EQ(RunBlock(96, 128,
+                       [&] {
+                         if (threadIdx.x == 0) {
+                           cuda::BarrierInit(kFull, 1);
+                           cuda::BarrierInit(kEmpty, 2);
+                         }
+                         __syncthreads();
+                         for (uint32_t round = 0; round < kRounds; ++round) {
+                           if (threadIdx.x < 64) {
+                             cuda::BarrierWait(kFull, round & 1);
+                             wrong += *reinterpret_cast<const uint32_t*>(cuda::DynamicShared()) != round * 4;
+                             __syncwarp();
+                             if (Lane() == 0) cuda::BarrierArrive(kEmpty);
+                           } else if (Lane() == 0) {
+                             cuda::BarrierWait(kEmpty, (round & 1) ^ 1);
+                             cuda::BarrierArriveExpect(kFull, 16);
+                             cuda::BulkCopy(0, source.data() + round * 4, 16, kFull);
+                           }
+                         }
+                       },
+                       {.seed = seed}),
+              "");
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(FiberGridTest, SharedMemoryHoldsNansAndEndsWhereItEnds) {
   int finite = 0;
   EXPECT_EQ(RunBlock(1, 64,

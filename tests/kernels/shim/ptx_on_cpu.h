@@ -28,6 +28,7 @@ void CpAsyncWait() {
 inline void BarrierInit(uint32_t barrier, int arrivals) { shim::BarrierInit(barrier, arrivals); }
 inline void BarrierInitFence() {}
 inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) { shim::BarrierArrive(barrier, bytes); }
+inline void BarrierArrive(uint32_t barrier) { shim::BarrierArrive(barrier, 0); }
 inline void BarrierWait(uint32_t barrier, uint32_t parity) { shim::BarrierWait(barrier, parity); }
 inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
   shim::BulkCopyAsync(destination, source, bytes, barrier);
@@ -110,6 +111,7 @@ inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
+inline float MulRounded(float x, float y) { return x * y; }
 inline uint32_t PackBFloat16(float low, float high) {
   return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
 }

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "tests/kernels/shim/image_batch.h"
+#include "tests/cuda/image_batch.h"
 #include "tests/testing/attention_specs.h"
 
 namespace diffserve::testing {
@@ -94,14 +95,22 @@ inline Errors ErrorsOf(const std::vector<float>& values, const std::vector<float
   return errors;
 }
 
-inline void ExpectWithinTwiceTheRounding(ImageBatch& batch, const std::vector<float>& out) {
+// Each of `outs` comes from another kernel of the same batch.
+inline void ExpectWithinTwiceTheRounding(ImageBatch& batch, std::initializer_list<std::vector<float>> outs) {
   const std::vector<float> expected = batch.Reference();
   ASSERT_TRUE(std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
-  ASSERT_EQ(out.size(), expected.size());
   const Errors allowed = ErrorsOf(Rounded(batch), expected);
-  const Errors errors = ErrorsOf(out, expected);
-  EXPECT_LE(errors.max, 2 * allowed.max + 1e-6) << Describe(batch.spec);
-  EXPECT_LE(errors.rms, 1.5 * allowed.rms + 1e-7) << Describe(batch.spec);
+  int kernel = 0;
+  for (const std::vector<float>& out : outs) {
+    ASSERT_EQ(out.size(), expected.size());
+    const Errors errors = ErrorsOf(out, expected);
+    EXPECT_LE(errors.max, 2 * allowed.max + 1e-6) << Describe(batch.spec) << ", kernel " << kernel;
+    EXPECT_LE(errors.rms, 1.5 * allowed.rms + 1e-7) << Describe(batch.spec) << ", kernel " << kernel;
+    ++kernel;
+  }
+}
+inline void ExpectWithinTwiceTheRounding(ImageBatch& batch, const std::vector<float>& out) {
+  ExpectWithinTwiceTheRounding(batch, {out});
 }
 
 }  // namespace diffserve::testing

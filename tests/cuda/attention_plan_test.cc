@@ -9,6 +9,7 @@
 
 #include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/diff_attention_cuda.h"
+#include "tests/cuda/device_array.h"
 
 namespace diffserve::cuda {
 namespace {
@@ -88,18 +89,25 @@ TEST(AttentionPlanTest, ASequencesItemsAreTheSameWhoeverSharesTheBatch) {
   }
 }
 
-TEST(AttentionPlanTest, OneWarpWritesWhatTheHostWrites) {
+class AttentionPlanOnDeviceTest : public testing::OnDeviceTest {};
+
+TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
   const AttentionTiling tiling = {3, 8};
   for (size_t count : {0, 1, 31, 32, 33, 100}) {
     const std::vector<DeviceSequence> sequences = RandomSequences(count, static_cast<uint32_t>(count));
     const Planned expected = PlanOnHost(sequences, tiling);
-    Planned planned = {-1, std::vector<AttentionItem>(static_cast<size_t>(expected.num_items)), std::vector<int32_t>(count + 1)};
-    ASSERT_EQ(
-        PlanDiffAttention(tiling, {static_cast<int>(count), 0, sequences.data(), nullptr, nullptr}, planned.Plan(), nullptr), 0);
-    EXPECT_EQ(planned.num_items, expected.num_items);
-    EXPECT_EQ(planned.first_item, expected.first_item);
-    for (size_t i = 0; i < planned.items.size(); ++i) {
-      const AttentionItem &item = planned.items[i], &other = expected.items[i];
+    const testing::DeviceArray<DeviceSequence> on_device(sequences, *stream_);
+    const testing::DeviceArray<AttentionItem> items(std::vector<AttentionItem>(static_cast<size_t>(expected.num_items)), *stream_);
+    const testing::DeviceArray<int32_t> first_item(std::vector<int32_t>(count + 1, -1), *stream_);
+    const testing::DeviceArray<int32_t> num_items(std::vector<int32_t>{-1}, *stream_);
+    const AttentionPlan plan = {num_items.data(), items.data(), first_item.data(), expected.num_items};
+    ASSERT_TRUE(testing::IsOk(PlanDiffAttention(tiling, {static_cast<int>(count), 0, on_device.data(), nullptr, nullptr}, plan,
+                                                stream_->handle())));
+    EXPECT_EQ(num_items.Read(*stream_)[0], expected.num_items);
+    EXPECT_EQ(first_item.Read(*stream_), expected.first_item);
+    const std::vector<AttentionItem> planned = items.Read(*stream_);
+    for (size_t i = 0; i < planned.size(); ++i) {
+      const AttentionItem &item = planned[i], &other = expected.items[i];
       EXPECT_EQ(std::tie(item.sequence, item.tile, item.split, item.first_item),
                 std::tie(other.sequence, other.tile, other.split, other.first_item));
     }

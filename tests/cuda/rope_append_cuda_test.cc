@@ -1,21 +1,26 @@
-// The append kernel's own source, run on the CPU, against the double-precision reference.
+// The append kernel against the double-precision reference: on a GPU, or its own source on the CPU shim.
 #include "kernels/ops/rope_append_cuda.h"
 
 #include <cmath>
 #include <set>
 
-#include "tests/kernels/shim/image_batch.h"
+#include "tests/cuda/image_batch.h"
 
 namespace diffserve {
 namespace {
 
 using testing::BFloat16Floats;
+using testing::DeviceArray;
+using testing::DeviceBatch;
 using testing::ImageBatch;
 using testing::ImageShape;
+using testing::IsOk;
 
 DiffSpec SpecOf(int k_maps, int head_dim, int v_dim) {
   return {.num_q1_heads = 4, .num_q2_heads = 2, .num_kv_groups = 2, .k_maps = k_maps, .head_dim = head_dim, .v_dim = v_dim};
 }
+
+class RopeAppendCudaTest : public testing::OnDeviceTest {};
 
 RopeTable TableOf(int head_dim) {
   std::vector<double> inv_freq;
@@ -30,27 +35,36 @@ bool NextToEachOther(uint16_t a, float expected) {
   return std::abs(value - expected) <= std::ldexp(std::abs(expected), -7) + 1e-6f;
 }
 
+// Appends to the batch's pages on the device, reads them back, and returns q.
+std::vector<uint16_t> Append(ImageBatch& batch, const RopeTable& table, int num_positions, RopeStyle style, const std::vector<float>& qkv) {
+  const cuda::Stream stream = cuda::Stream::Create().value();
+  const DeviceBatch on_device(batch, stream);
+  const size_t angles = static_cast<size_t>(num_positions) * static_cast<size_t>(table.half_dim());
+  const DeviceArray<float> cos(std::vector<float>(table.Cos(0), table.Cos(0) + angles), stream);
+  const DeviceArray<float> sin(std::vector<float>(table.Sin(0), table.Sin(0) + angles), stream);
+  const DeviceArray<uint16_t> qkv_bits(testing::ToBFloat16(qkv), stream);
+  const size_t q_count = static_cast<size_t>(batch.num_rows()) * static_cast<size_t>(batch.spec.q_width());
+  const DeviceArray<uint16_t> q(std::vector<uint16_t>(q_count, 0x4e4e), stream);
+  EXPECT_TRUE(IsOk(cuda::RopeAppend({.spec = batch.spec,
+                                     .batch = on_device.Batch(),
+                                     .kv = on_device.Image(),
+                                     .cos = cos.data(),
+                                     .sin = sin.data(),
+                                     .style = style,
+                                     .qkv = qkv_bits.data(),
+                                     .q = q.data()},
+                                    stream.handle())));
+  on_device.ReadPages(batch, stream);
+  return q.Read(stream);
+}
+
 void ExpectLikeReference(const DiffSpec& spec, RopeStyle style, const std::vector<ImageShape>& shapes) {
   ImageBatch batch(spec, shapes);  // its rows' K and V will be overwritten, the earlier slots' must stay
   ImageBatch before(spec, shapes);
   const RopeTable table = TableOf(spec.head_dim);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   const std::vector<float> qkv = BFloat16Floats(static_cast<size_t>(batch.num_rows()) * width, 5, -2.0f, 2.0f);
-  const std::vector<uint16_t> qkv_bits = testing::ToBFloat16(qkv);
-  const std::vector<float> cos(table.Cos(0), table.Cos(0) + 4096 * table.half_dim());
-  const std::vector<float> sin(table.Sin(0), table.Sin(0) + 4096 * table.half_dim());
-  std::vector<uint16_t> q(static_cast<size_t>(batch.num_rows()) * static_cast<size_t>(spec.q_width()), 0x4e4e);
-  ASSERT_EQ(cuda::RopeAppend({.spec = spec,
-                              .batch = batch.Batch(),
-                              .kv = batch.Image(),
-                              .cos = cos.data(),
-                              .sin = sin.data(),
-                              .style = style,
-                              .qkv = qkv_bits.data(),
-                              .q = q.data()},
-                             nullptr),
-            0)
-      << shim::last_failure;
+  const std::vector<uint16_t> q = Append(batch, table, 4096, style, qkv);
 
   std::vector<float> expected_q(q.size());
   const std::vector<SequenceRows> rows = batch.ReferenceSequences();
@@ -95,13 +109,13 @@ void ExpectLikeReference(const DiffSpec& spec, RopeStyle style, const std::vecto
   }
 }
 
-TEST(RopeAppendCudaTest, BothStylesMatchTheReferenceAndTouchNothingElse) {
+TEST_F(RopeAppendCudaTest, BothStylesMatchTheReferenceAndTouchNothingElse) {
   for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
     ExpectLikeReference(SpecOf(2, 64, 128), style, {{0, 1}, {63, 1}, {64, 1}, {60, 9}, {0, 130}, {200, 0}, {3000, 2}});
   }
 }
 
-TEST(RopeAppendCudaTest, EveryWidthMatchesTheReference) {
+TEST_F(RopeAppendCudaTest, EveryWidthMatchesTheReference) {
   for (int head_dim : {16, 48, 64, 96, 128}) {
     for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
       ExpectLikeReference(SpecOf(1, head_dim, head_dim), style, {{62, 5}});
@@ -110,7 +124,7 @@ TEST(RopeAppendCudaTest, EveryWidthMatchesTheReference) {
   }
 }
 
-TEST(RopeAppendCudaTest, AppendedPagesAreReadByDecodeAsTheReferenceReadsItsOwn) {
+TEST_F(RopeAppendCudaTest, AppendedPagesAreReadByDecodeAsTheReferenceReadsItsOwn) {
   DiffSpec spec = SpecOf(2, 64, 128);
   spec.lambda_kind = LambdaKind::kPerLayer;
   spec.sub_norm = SubNorm::kPlain;
@@ -118,17 +132,7 @@ TEST(RopeAppendCudaTest, AppendedPagesAreReadByDecodeAsTheReferenceReadsItsOwn) 
   const RopeTable table = TableOf(64);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   const std::vector<float> qkv = BFloat16Floats(70 * width, 8);
-  const std::vector<uint16_t> qkv_bits = testing::ToBFloat16(qkv);
-  std::vector<uint16_t> q(70 * static_cast<size_t>(spec.q_width()));
-  ASSERT_EQ(cuda::RopeAppend({.spec = spec,
-                              .batch = batch.Batch(),
-                              .kv = batch.Image(),
-                              .cos = table.Cos(0),
-                              .sin = table.Sin(0),
-                              .qkv = qkv_bits.data(),
-                              .q = q.data()},
-                             nullptr),
-            0);
+  const std::vector<uint16_t> q = Append(batch, table, 4096, RopeStyle::kHalfSplit, qkv);
   const std::vector<SequenceRows> rows = batch.ReferenceSequences();
   RopeAppendRef(
       {.spec = spec, .sequences = rows, .kv = batch.ReferenceLayer(), .rope = &table, .qkv = qkv.data(), .q = batch.q.data()});

@@ -1,9 +1,9 @@
-// The decode kernels' own source, run on the CPU, against the double-precision reference, and exact cases.
+// The decode kernels against the double-precision reference, and exact cases: on a GPU, or their own source on the CPU shim.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/shim/attention_cases.h"
+#include "tests/cuda/attention_cases.h"
 
 namespace diffserve {
 namespace {
@@ -28,13 +28,7 @@ void ExpectLikeReference(const DiffSpec& spec, const std::vector<ImageShape>& sh
   ExpectLikeReference(batch);
 }
 
-class DiffDecodeTest : public ::testing::Test {
- protected:
-  ~DiffDecodeTest() override {
-    shim::SetGridOptions({});
-    shim::simulated_device = {};
-  }
-};
+class DiffDecodeTest : public testing::OnDeviceTest {};
 
 const std::vector<ImageShape> kMixedBatch = {{0, 1}, {70, 1}, {520, 1}, {61, 2}, {15, 1}};
 
@@ -78,7 +72,7 @@ TEST_F(DiffDecodeTest, EveryLengthAroundAStripAPageAndASplitMatchesTheReference)
 
 TEST_F(DiffDecodeTest, EveryNumberOfStagesMatchesTheReference) {
   for (int shared_kib : {24, 40, 60, 100, 140}) {  // one to four stages of strips of 4 KiB
-    shim::simulated_device.shared_bytes_per_block_max = shared_kib << 10;
+    SimulateSharedBytes(shared_kib << 10);
     ExpectLikeReference(V2Spec(2, 1, 64), {{70, 1}, {0, 1}, {530, 1}});
   }
 }
@@ -86,13 +80,10 @@ TEST_F(DiffDecodeTest, EveryNumberOfStagesMatchesTheReference) {
 TEST_F(DiffDecodeTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
   ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{100, 1}, {530, 1}});
   const std::vector<float> expected = batch.Decode();
-  for (shim::CopyTiming timing : {shim::CopyTiming::kEarly, shim::CopyTiming::kLate, shim::CopyTiming::kShuffled}) {
-    for (uint32_t seed = 2; seed < 4; ++seed) {
-      shim::SetGridOptions({.seed = seed, .copy_timing = timing});
-      EXPECT_TRUE(SameBits(batch.Decode(true), expected));
-      EXPECT_TRUE(SameBits(batch.Decode(false), expected));
-    }
-  }
+  OnEverySchedule([&] {
+    EXPECT_TRUE(SameBits(batch.Decode(true), expected));
+    EXPECT_TRUE(SameBits(batch.Decode(false), expected));
+  });
 }
 
 TEST_F(DiffDecodeTest, SequencesWithoutRowsAndAnEmptyBatchAreSkipped) {
@@ -240,7 +231,7 @@ TEST_F(DiffDecodeTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
     const std::vector<float> all = together.Decode();
     size_t begin = 0;
     for (uint32_t i = 0; i < shapes.size(); ++i) {
-      shim::simulated_device.multiprocessors = 1 + static_cast<int>(i);
+      SimulateMultiprocessors(1 + static_cast<int>(i));
       ImageBatch alone(spec, {shapes[i]}, 1, 5, {i});
       const std::vector<float> out = alone.Decode();
       EXPECT_TRUE(SameBits(out, std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(begin),

@@ -1,17 +1,18 @@
-// A batch over image pages for the CUDA kernels on the CPU, and the same batch for the double-precision reference. Pages lie in
-// shuffled places, every slot that no token was written to holds NaNs, page ids behind a sequence's last are huge, and every
-// array ends where its allocation ends.
+// A batch over image pages for the CUDA kernels, and the same batch for the double-precision reference. Pages lie in shuffled
+// places, every slot that no token was written to holds NaNs, page ids behind a sequence's last are huge, and every array on the
+// device ends where its allocation ends.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "kernels/attention/diff_attention.h"
 #include "kernels/attention/diff_attention_cuda.h"
-#include "tests/kernels/shim/cuda_runtime.h"
+#include "tests/cuda/device_array.h"
 #include "tests/testing/kernel_levels.h"
 
 namespace diffserve::testing {
@@ -83,6 +84,7 @@ class ImageBatch {
         FloatToBFloat16(value);
   }
 
+  // The host's side: kernels get a DeviceBatch.
   KvImageLayer Image() { return {reinterpret_cast<std::byte*>(image_pages_.data()), image_}; }
   PagedKvLayer ReferenceLayer() {
     return {reinterpret_cast<std::byte*>(reference_pages_.data()), PagedKvLayout::Of(spec, image_.page_size, DType::kBFloat16)};
@@ -121,11 +123,16 @@ class ImageBatch {
     return out;
   }
 
+  using Launcher = int (*)(const cuda::DiffAttentionArgs&, CUstream_st*);
+
   // The kernels, plan included. A kernel's fault is a test's failure.
   std::vector<float> Decode(bool bulk_copies = true) {
     return Launch(cuda::DiffDecodeTiling(spec, rows_per_sequence_max()), cuda::DiffDecode, bulk_copies);
   }
-  std::vector<float> Prefill() { return Launch(cuda::DiffPrefillTiling(spec), cuda::DiffPrefill, true); }
+  std::vector<float> Prefill(bool bulk_copies = true) {
+    return Launch(cuda::DiffPrefillTiling(spec, bulk_copies), cuda::DiffPrefill, bulk_copies);
+  }
+  std::vector<float> Launch(const cuda::AttentionTiling& tiling, Launcher launch, bool bulk_copies);
 
   DiffSpec spec;
   std::vector<cuda::DeviceSequence> sequences;
@@ -164,39 +171,6 @@ class ImageBatch {
     }
   }
 
-  std::vector<float> Launch(const cuda::AttentionTiling& tiling, int (*launch)(const cuda::DiffAttentionArgs&, CUstream_st*),
-                            bool bulk_copies) {
-    int64_t num_slots = 0;
-    for (const cuda::DeviceSequence& sequence : sequences) num_slots += sequence.position + sequence.num_rows;
-    const int64_t items_max =
-        cuda::AttentionItemsMax(tiling, rows_per_sequence_max(), static_cast<int>(sequences.size()), num_slots);
-    std::vector<cuda::AttentionItem> items(static_cast<size_t>(items_max));
-    std::vector<int32_t> first_item(sequences.size() + 1);
-    int32_t num_items = 0;
-    const cuda::AttentionPlan plan = {&num_items, items.data(), first_item.data(), static_cast<int>(items_max)};
-    EXPECT_EQ(cuda::PlanDiffAttention(tiling, Batch(), plan, nullptr), 0) << shim::last_failure;
-    std::vector<float> partials(cuda::DiffDecodePartialFloats(spec, tiling, num_items), std::numeric_limits<float>::quiet_NaN());
-    const std::vector<uint16_t> q_bits = ToBFloat16(q);
-    std::vector<uint16_t> out(static_cast<size_t>(num_rows()) * static_cast<size_t>(spec.out_width()), 0x4e4e);
-    const int error = launch({.spec = spec,
-                              .batch = Batch(),
-                              .kv = Image(),
-                              .q = q_bits.data(),
-                              .out = out.data(),
-                              .scale = scale(),
-                              .lambda = lambda,
-                              .lambda_rows = lambda_rows.empty() ? nullptr : lambda_rows.data(),
-                              .sub_norm_weight = weight.empty() ? nullptr : weight.data(),
-                              .out_scale = out_scale,
-                              .tiling = tiling,
-                              .plan = plan,
-                              .partials = partials.data(),
-                              .allow_bulk_copies = bulk_copies},
-                             nullptr);
-    EXPECT_EQ(error, 0) << shim::last_failure;
-    return ToFloats(out);
-  }
-
   // q and lambda of a row depend on its position, not on the chunk it came in.
   void FillRows(const ImageShape& shape, uint32_t seed) {
     for (int row = 0; row < shape.num_rows; ++row) {
@@ -209,11 +183,117 @@ class ImageBatch {
     }
   }
 
+  friend class DeviceBatch;
   KvImage image_;
   std::vector<uint16_t> image_pages_;
   std::vector<uint16_t> reference_pages_;
   std::vector<int32_t> pages_;
   std::vector<int32_t> row_sequences_;
 };
+
+// The batch's pages and tables on the device. With `pages_before`, as many pages of arbitrary content lie before those of the batch,
+// which have higher ids then.
+class DeviceBatch {
+ public:
+  DeviceBatch(const ImageBatch& batch, const cuda::Stream& stream, int32_t pages_before = 0)
+      : image_(batch.image_),
+        sequences_(batch.sequences, stream),
+        row_sequences_(batch.row_sequences_, stream),
+        pages_(ShiftedPages(batch.pages_, pages_before), stream),
+        elements_before_(static_cast<size_t>(pages_before) * static_cast<size_t>(image_.num_groups) *
+                         static_cast<size_t>(image_.PageElements())),
+        image_pages_(batch.image_pages_, stream, elements_before_) {}
+
+  KvImageLayer Image() const { return {reinterpret_cast<std::byte*>(image_pages_.data() - elements_before_), image_}; }
+  cuda::PagedBatch Batch() const {
+    return {static_cast<int>(sequences_.size()), static_cast<int>(row_sequences_.size()), sequences_.data(), row_sequences_.data(),
+            pages_.data()};
+  }
+  // What kernels wrote into the pages comes back into `batch`.
+  void ReadPages(ImageBatch& batch, const cuda::Stream& stream) const { batch.image_pages_ = image_pages_.Read(stream); }
+
+ private:
+  static std::vector<int32_t> ShiftedPages(std::vector<int32_t> pages, int32_t pages_before) {
+    for (int32_t& page : pages) page = static_cast<int32_t>(std::min<int64_t>(int64_t{page} + pages_before, 2147480000));
+    return pages;
+  }
+
+  KvImage image_;
+  DeviceArray<cuda::DeviceSequence> sequences_;
+  DeviceArray<int32_t> row_sequences_;
+  DeviceArray<int32_t> pages_;
+  size_t elements_before_;
+  DeviceArray<uint16_t> image_pages_;
+};
+
+// Everything that one attention call needs on the device, planned; the kernels may then be queued any number of times.
+class AttentionRun {
+ public:
+  AttentionRun(const ImageBatch& batch, const cuda::AttentionTiling& tiling, const cuda::Stream& stream, int32_t pages_before = 0)
+      : stream_(stream),
+        batch_(batch, stream, pages_before),
+        q_(ToBFloat16(batch.q), stream),
+        lambda_rows_(batch.lambda_rows, stream),
+        weight_(batch.weight, stream),
+        out_(std::vector<uint16_t>(static_cast<size_t>(batch.num_rows()) * static_cast<size_t>(batch.spec.out_width()), 0x4e4e), stream),
+        items_(std::vector<cuda::AttentionItem>(static_cast<size_t>(ItemsMax(batch, tiling))), stream),
+        first_item_(std::vector<int32_t>(batch.sequences.size() + 1), stream),
+        num_items_(std::vector<int32_t>(1), stream) {
+    args_ = {.spec = batch.spec,
+             .batch = batch_.Batch(),
+             .kv = batch_.Image(),
+             .q = q_.data(),
+             .out = out_.data(),
+             .scale = batch.scale(),
+             .lambda = batch.lambda,
+             .lambda_rows = lambda_rows_.data(),
+             .sub_norm_weight = weight_.data(),
+             .out_scale = batch.out_scale,
+             .tiling = tiling,
+             .plan = {num_items_.data(), items_.data(), first_item_.data(), static_cast<int>(items_.size())},
+             .partials = nullptr,
+             .allow_bulk_copies = true};
+    QueuePlan();
+    const int32_t num_items = num_items_.Read(stream)[0];
+    partials_.emplace(std::vector<float>(cuda::DiffDecodePartialFloats(batch.spec, tiling, num_items),
+                                         std::numeric_limits<float>::quiet_NaN()),
+                      stream);
+    args_.partials = partials_->data();
+  }
+
+  void QueuePlan() { EXPECT_TRUE(IsOk(cuda::PlanDiffAttention(args_.tiling, args_.batch, args_.plan, stream_.handle()))); }
+  void Queue(ImageBatch::Launcher launch, bool bulk_copies = true) {
+    args_.allow_bulk_copies = bulk_copies;
+    EXPECT_TRUE(IsOk(launch(args_, stream_.handle())));
+  }
+  std::vector<uint16_t> Out() const { return out_.Read(stream_); }
+  void PoisonOut() const { out_.Write(std::vector<uint16_t>(out_.size(), 0x4e4e), stream_); }
+
+ private:
+  static int64_t ItemsMax(const ImageBatch& batch, const cuda::AttentionTiling& tiling) {
+    int64_t num_slots = 0;
+    for (const cuda::DeviceSequence& sequence : batch.sequences) num_slots += sequence.position + sequence.num_rows;
+    return cuda::AttentionItemsMax(tiling, batch.rows_per_sequence_max(), static_cast<int>(batch.sequences.size()), num_slots);
+  }
+
+  const cuda::Stream& stream_;
+  DeviceBatch batch_;
+  DeviceArray<uint16_t> q_;
+  DeviceArray<float> lambda_rows_;
+  DeviceArray<float> weight_;
+  DeviceArray<uint16_t> out_;
+  DeviceArray<cuda::AttentionItem> items_;
+  DeviceArray<int32_t> first_item_;
+  DeviceArray<int32_t> num_items_;
+  std::optional<DeviceArray<float>> partials_;
+  cuda::DiffAttentionArgs args_;
+};
+
+inline std::vector<float> ImageBatch::Launch(const cuda::AttentionTiling& tiling, Launcher launch, bool bulk_copies) {
+  const cuda::Stream stream = cuda::Stream::Create().value();
+  AttentionRun run(*this, tiling, stream);
+  run.Queue(launch, bulk_copies);
+  return ToFloats(run.Out());
+}
 
 }  // namespace diffserve::testing

@@ -1,0 +1,15 @@
+// What a build without the CUDA backend answers.
+#include "models/decoder_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+Status NotCompiledIn() { return Status(StatusCode::kUnimplemented, "this build has no CUDA backend"); }
+
+}  // namespace
+
+Status CheckModel(const std::string&, const ModelConfig&, DType) { return NotCompiledIn(); }
+size_t ActivationBytesPerRow(const ModelConfig&) { return 0; }
+Result<std::unique_ptr<Model>> LoadDecoder(DecoderOptions, Checkpoint&) { return NotCompiledIn(); }
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,168 @@
+#include "models/step_batch_cuda.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/check.h"
+
+namespace diffserve::cuda {
+namespace {
+
+constexpr size_t kAlignment = 16;
+
+size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+int NumPromptRows(const Batch& batch, size_t sequence) {
+  return batch.num_prompt_rows.empty() ? batch.sequences[sequence].num_rows : batch.num_prompt_rows[sequence];
+}
+
+template <typename T>
+void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& values) {
+  if (bytes.size() < offset + values.size() * sizeof(T)) bytes.resize(offset + values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(T));
+}
+
+// What is collected of a pass before its sizes are known.
+struct StepArrays {
+  std::vector<DeviceSequence> sequences;
+  std::vector<int32_t> row_sequences, tokens, logit_rows, pages;
+  std::vector<int32_t> place_of_row;  // of the batch: its packed row, or -1
+};
+
+void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_size, StepArrays& arrays) {
+  for (const StepPiece& piece : pass) {
+    if (piece.is_prompt != prompts) continue;
+    const SequenceRows& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
+    const int position = rows.position + piece.first;
+    DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_rows, position,
+                            static_cast<int32_t>(arrays.pages.size())};
+    for (const StepPiece& other : pass) {
+      if (other.sequence == piece.sequence && other.first > piece.first) entry.num_rows_after += other.num_rows;
+    }
+    const int num_pages = (position + piece.num_rows + page_size - 1) / page_size;
+    arrays.pages.insert(arrays.pages.end(), rows.pages, rows.pages + num_pages);
+    for (int i = 0; i < piece.num_rows; ++i) {
+      const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
+      arrays.place_of_row[row] = static_cast<int32_t>(arrays.tokens.size());
+      arrays.tokens.push_back(batch.tokens[row]);
+      arrays.row_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
+    }
+    arrays.sequences.push_back(entry);
+  }
+}
+
+}  // namespace
+
+int GeneratedRowsMax(const Batch& batch) {
+  int most = 0;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) most = std::max(most, batch.sequences[i].num_rows - NumPromptRows(batch, i));
+  return most;
+}
+
+std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling, int64_t items_max) {
+  std::vector<StepPass> passes(1);
+  int64_t items = 0;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceRows& rows = batch.sequences[i];
+    const int num_prompt_rows = NumPromptRows(batch, i);
+    const int sequence = static_cast<int>(i);
+    if (num_prompt_rows > 0) passes.back().push_back({sequence, 0, num_prompt_rows, true});
+    for (int first = num_prompt_rows; first < rows.num_rows;) {
+      const auto items_of = [&](int num_rows) {
+        return int64_t{tiling.NumTiles(num_rows)} * tiling.NumSplits(rows.position + first + num_rows);
+      };
+      int num_rows = rows.num_rows - first;
+      while (num_rows > 1 && items_of(num_rows) > items_max) num_rows = (num_rows + 1) / 2;
+      DS_CHECK(items_of(num_rows) <= items_max, "the attention of one row fits a pass");
+      if (items + items_of(num_rows) > items_max) {
+        passes.emplace_back();
+        items = 0;
+      }
+      items += items_of(num_rows);
+      passes.back().push_back({sequence, first, num_rows, false});
+      first += num_rows;
+    }
+  }
+  return passes;
+}
+
+StepOffsets::StepOffsets(const StepShape& shape) {
+  size_t next = 0;
+  const auto take = [&](size_t count, size_t size) {
+    const size_t offset = next;
+    next = RoundedUp(next + count * size, kAlignment);
+    return offset;
+  };
+  sequences = take(static_cast<size_t>(shape.num_sequences), sizeof(DeviceSequence));
+  row_sequences = take(static_cast<size_t>(shape.num_rows), sizeof(int32_t));
+  tokens = take(static_cast<size_t>(shape.num_rows), sizeof(int32_t));
+  logit_rows = take(static_cast<size_t>(shape.num_logit_rows), sizeof(int32_t));
+  sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleRow));
+  tail = next;
+}
+
+void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded, PackedStep* step) {
+  StepArrays arrays;
+  arrays.place_of_row.assign(batch.tokens.size(), -1);
+  AddPieces(batch, pass, /*prompts=*/false, page_size, arrays);
+  StepShape& shape = step->shape;
+  shape.num_generated_rows = static_cast<int>(arrays.tokens.size());
+  shape.num_generated_sequences = static_cast<int>(arrays.sequences.size());
+  AddPieces(batch, pass, /*prompts=*/true, page_size, arrays);
+  for (int32_t row : batch.logit_rows) {
+    if (const int32_t place = arrays.place_of_row[static_cast<size_t>(row)]; place >= 0) arrays.logit_rows.push_back(place);
+  }
+  std::vector<SampleRow> sample_rows;
+  if (samples) sample_rows = batch.sample_rows;
+
+  const auto padded = static_cast<size_t>(num_padded);
+  DS_CHECK(num_padded == 0 || arrays.logit_rows.size() == arrays.tokens.size(), "a padded step wants the logits of every row");
+  while (arrays.tokens.size() < padded) {
+    const auto row = static_cast<int32_t>(arrays.tokens.size());
+    arrays.row_sequences.push_back(row);
+    arrays.sequences.push_back({row, 0, 0, 0});
+    arrays.tokens.push_back(0);
+    arrays.logit_rows.push_back(row);
+    sample_rows.push_back({.kind = SampleKind::kNothing});
+    ++shape.num_generated_rows;
+    ++shape.num_generated_sequences;
+  }
+
+  shape.num_rows = static_cast<int>(arrays.tokens.size());
+  shape.num_sequences = static_cast<int>(arrays.sequences.size());
+  shape.num_logit_rows = static_cast<int>(arrays.logit_rows.size());
+  shape.num_sample_rows = static_cast<int>(sample_rows.size());
+  const StepOffsets offsets(shape);
+  const size_t adjustments_begin = RoundedUp(arrays.pages.size() * sizeof(int32_t), sizeof(LogitAdjustment));
+  for (SampleRow& row : sample_rows) row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
+
+  step->bytes.assign(offsets.tail, std::byte{0});
+  Append(step->bytes, offsets.sequences, arrays.sequences);
+  Append(step->bytes, offsets.row_sequences, arrays.row_sequences);
+  Append(step->bytes, offsets.tokens, arrays.tokens);
+  Append(step->bytes, offsets.logit_rows, arrays.logit_rows);
+  Append(step->bytes, offsets.sample_rows, sample_rows);
+  Append(step->bytes, offsets.tail, arrays.pages);
+  if (samples) Append(step->bytes, offsets.tail + adjustments_begin, batch.adjustments);
+}
+
+DeviceStep::DeviceStep(const StepShape& shape, std::byte* base) {
+  const StepOffsets at(shape);
+  const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
+  const auto* sequences = reinterpret_cast<const DeviceSequence*>(base + at.sequences);
+  all = {shape.num_sequences, shape.num_rows, sequences, ints(at.row_sequences), ints(at.tail)};
+  generated = all;
+  generated.num_sequences = shape.num_generated_sequences;
+  generated.num_rows = shape.num_generated_rows;
+  prompts = all;
+  prompts.num_sequences -= generated.num_sequences;
+  prompts.num_rows -= generated.num_rows;
+  prompts.sequences += generated.num_sequences;
+  prompts.row_sequences = nullptr;  // of no use to prefill
+  tokens = ints(at.tokens);
+  logit_rows = ints(at.logit_rows);
+  sample_rows = reinterpret_cast<const SampleRow*>(base + at.sample_rows);
+  adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
+}
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,75 @@
+// A step's Batch as the device gets it: one run of bytes, copied at once. Plain host code.
+//
+// Rows are reordered: generated rows first, since one kernel serves them and another the rows of prompts (model.h says why), and each
+// wants its own to lie together. A sequence that brings both has an entry for each. A step whose attention would need more room for
+// partial results than there is is cut into passes, each a forward pass of its own, in the order of positions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/attention/attention_plan_cuda.h"
+#include "kernels/attention/paged_batch_cuda.h"
+#include "models/model.h"
+
+namespace diffserve::cuda {
+
+// Rows [first, first + num_rows) of one sequence's rows in the batch, all of its prompt or all generated.
+struct StepPiece {
+  int sequence = 0;  // index into Batch::sequences
+  int first = 0;
+  int num_rows = 0;
+  bool is_prompt = false;
+};
+using StepPass = std::vector<StepPiece>;
+
+// `tiling` is that of the batch's generated rows; `items_max` is how many attention items a pass may have of them.
+// REQUIRES: any single row needs no more; the batch's sequences are in the order of their rows.
+std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling, int64_t items_max);
+
+// The most generated rows that a sequence brings; 0 without any.
+int GeneratedRowsMax(const Batch& batch);
+
+// Sizes that decide where the arrays of a packed step lie.
+struct StepShape {
+  int num_rows = 0;
+  int num_generated_rows = 0;       // the first ones
+  int num_sequences = 0;            // entries
+  int num_generated_sequences = 0;  // the first ones
+  int num_logit_rows = 0;
+  int num_sample_rows = 0;
+};
+
+// Byte offsets; each is a multiple of 16.
+struct StepOffsets {
+  explicit StepOffsets(const StepShape& shape);
+  size_t sequences;      // DeviceSequence [num_sequences]
+  size_t row_sequences;  // int32 [num_rows]
+  size_t tokens;         // int32 [num_rows]
+  size_t logit_rows;     // int32 [num_logit_rows], places in the packed order
+  size_t sample_rows;    // SampleRow [num_sample_rows]
+  size_t tail;           // int32 page ids of all entries; then LogitAdjustments, of which a SampleRow's first_adjustment counts from here
+};
+
+struct PackedStep {
+  StepShape shape;
+  std::vector<std::byte> bytes;
+};
+
+// Packs one pass; with `samples`, the batch's sample rows too (those of all passes).
+// `num_padded` above 0: a decode of that many rows and sequences, of which the ones beyond the pass's own are nobody's. REQUIRES
+// then: every piece is one generated row, whose logits are wanted.
+void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded, PackedStep* step);
+
+// Where the arrays of a packed step lie once it is copied to `base`.
+struct DeviceStep {
+  DeviceStep(const StepShape& shape, std::byte* base);
+
+  PagedBatch all, generated, prompts;
+  const int32_t* tokens;
+  const int32_t* logit_rows;
+  const SampleRow* sample_rows;
+  LogitAdjustment* adjustments;
+};
+
+}  // namespace diffserve::cuda

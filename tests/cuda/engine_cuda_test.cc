@@ -1,0 +1,132 @@
+// The engine over the real executor on the device: what a sequence gets does not depend on who shares its steps, and a lost device
+// ends everything.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "engine/model_executor.h"
+#include "tests/cuda/device_array.h"
+#include "tests/testing/golden_case.h"
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+#include "tests/kernels/shim/host_calls.h"
+#endif
+
+namespace diffserve {
+namespace {
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;         // of tokens
+  std::vector<float> prompt_logprobs;  // of the prompt's tokens but the first
+  FinishReason finish = FinishReason::kNone;
+  Status error;
+  friend bool operator==(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.logprobs == b.logprobs && a.prompt_logprobs == b.prompt_logprobs && a.finish == b.finish;
+  }
+};
+
+class CudaEngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
+    options_.page_size = cuda::kPageSize;
+    options_.num_pages = 32;
+    options_.max_model_len = 256;
+    options_.max_num_seqs = 6;
+    options_.max_num_batched_tokens = 48;
+  }
+
+  std::unique_ptr<Executor> MakeExecutor() {
+    ModelOptions model_options;
+    model_options.model_dir = GoldenCasesDir() + "/unilm_v2_gqa2_bf16";  // lambda of each token, both maps on one K
+    model_options.device = Device::kCuda;
+    model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs, options_.max_model_len};
+    model_options.batch_invariant = true;
+    std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
+    vocab_ = model->config().vocab_size;
+    KvCache kv =
+        model->MakeKvCache(PagedKvLayout::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16), options_.num_pages).value();
+    return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
+  }
+
+  // All requests at once; their answers by id.
+  std::map<RequestId, Answer> Serve(std::vector<Request> requests) {
+    std::map<RequestId, Answer> answers;
+    std::mutex mutex;
+    std::condition_variable all_ended;
+    size_t ended = 0;
+    Engine engine(options_, MakeExecutor(), [&](TokenEvent event) {
+      std::lock_guard lock(mutex);
+      Answer& answer = answers[event.request];
+      answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
+      for (const SampleResult& result : event.logprobs) answer.logprobs.push_back(result.logprob);
+      for (const SampleResult& result : event.prompt_logprobs) answer.prompt_logprobs.push_back(result.logprob);
+      if (event.finish == FinishReason::kNone) return;
+      answer.finish = event.finish;
+      answer.error = event.error;
+      ++ended;
+      all_ended.notify_one();
+    });
+    const size_t count = requests.size();
+    for (Request& request : requests) EXPECT_TRUE(testing::IsOk(engine.Submit(std::move(request))));
+    std::unique_lock lock(mutex);
+    all_ended.wait(lock, [&] { return ended == count; });
+    return answers;
+  }
+
+  // Every way to ask: greedy, seeded, filtered, penalised, biased, scored.
+  Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens) const {
+    Request request;
+    request.id = id;
+    for (int i = 0; i < prompt_tokens; ++i) request.prompt.push_back(static_cast<int32_t>((id * 7 + static_cast<RequestId>(i) * 13) % 60));
+    request.max_tokens = max_tokens;
+    request.sampling.seed = id;
+    request.sampling.temperature = id % 4 == 0 ? 0.0f : 0.9f;
+    request.sampling.num_logprobs = id % 2 == 0 ? 2 : -1;
+    if (id % 4 == 1) request.sampling.top_p = 0.8f;
+    if (id % 4 == 2) request.sampling.repetition_penalty = 1.3f;
+    if (id % 4 == 3) request.sampling.logit_bias = {{3, 2.0f}, {5, -4.0f}};
+    if (id % 4 == 3) request.prompt_logprobs = 1;
+    return request;
+  }
+
+  EngineOptions options_;
+  int vocab_ = 0;
+  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
+};
+
+TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPreemptions) {
+  options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted and computed anew
+  options_.enable_prefix_caching = false;
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 10));
+  const std::map<RequestId, Answer> together = Serve(requests);
+  for (const Request& request : requests) {
+    const std::map<RequestId, Answer> alone = Serve({request});
+    EXPECT_EQ(alone.at(request.id).finish, FinishReason::kLength);
+    EXPECT_EQ(alone.at(request.id).tokens.size(), 10u);
+    EXPECT_TRUE(alone.at(request.id) == together.at(request.id)) << "request " << request.id;
+  }
+}
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+TEST_F(CudaEngineTest, ALostDeviceEndsEveryStreamWithAnErrorEvent) {
+  options_.num_pages = 16;
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 10, 200));
+  shim::FailLater(300, cudaErrorIllegalAddress);
+  const std::map<RequestId, Answer> answers = Serve(requests);
+  shim::ResetContext();
+  for (const auto& [id, answer] : answers) {
+    EXPECT_EQ(answer.finish, FinishReason::kError);
+    EXPECT_EQ(answer.error.code(), StatusCode::kUnavailable);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace diffserve

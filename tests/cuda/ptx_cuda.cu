@@ -1,0 +1,125 @@
+#include "tests/cuda/ptx_cuda.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/base/cuda/ptx.cuh"
+
+namespace diffserve::testing {
+namespace {
+
+using namespace cuda;
+
+template <bool kTransposed>
+__global__ void __launch_bounds__(32) LdMatrixKernel(const uint16_t* matrices, uint32_t* fragments) {
+  uint16_t* shared = reinterpret_cast<uint16_t*>(DynamicShared());
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int i = lane; i < 256; i += 32) shared[i] = matrices[i];
+  __syncwarp();
+  uint32_t result[4];
+  if constexpr (kTransposed) {
+    LdMatrix4Transposed(result, SharedAddress(shared + lane * 8));
+  } else {
+    LdMatrix4(result, SharedAddress(shared + lane * 8));
+  }
+  for (int i = 0; i < 4; ++i) fragments[lane * 4 + i] = result[i];
+}
+
+__global__ void __launch_bounds__(32) MmaKernel(const uint32_t* a, const uint32_t* b, float* c) {
+  const int lane = static_cast<int>(threadIdx.x);
+  float sums[4];
+  uint32_t left[4];
+  for (int i = 0; i < 4; ++i) {
+    sums[i] = c[lane * 4 + i];
+    left[i] = a[lane * 4 + i];
+  }
+  MmaBFloat16(sums, left, b[lane * 2], b[lane * 2 + 1]);
+  for (int i = 0; i < 4; ++i) c[lane * 4 + i] = sums[i];
+}
+
+__global__ void __launch_bounds__(32) CpAsyncKernel(const uint32_t* from, uint32_t* to) {
+  const uint32_t* shared = reinterpret_cast<const uint32_t*>(DynamicShared());
+  const int lane = static_cast<int>(threadIdx.x);
+  const uint32_t base = SharedAddress(DynamicShared());
+  for (int group = 0; group < 2; ++group) {
+    CpAsync16(base + static_cast<uint32_t>((group * 32 + 31 - lane) * 16), from + (group * 32 + lane) * 4);
+    CpAsyncCommit();
+  }
+  CpAsyncWait<1>();
+  __syncwarp();
+  for (int i = lane; i < 128; i += 32) to[i] = shared[i];
+  CpAsyncWait<0>();
+  __syncwarp();
+  for (int i = 128 + lane; i < 256; i += 32) to[i] = shared[i];
+}
+
+constexpr int kBulkBytes = 4096;
+
+__global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint32_t* to) {
+  uint32_t* shared = reinterpret_cast<uint32_t*>(DynamicShared());
+  const int thread = static_cast<int>(threadIdx.x);
+  const uint32_t base = SharedAddress(shared);
+  const uint32_t barrier = base + kBulkBytes;
+  if (thread == 0) {
+    BarrierInit(barrier, 1);
+    BarrierInitFence();
+  }
+  __syncthreads();
+  for (uint32_t phase = 0; phase < 2; ++phase) {
+    if (thread == 0) {
+      const uint32_t* source = from + phase * kBulkBytes / 4;
+      BarrierArriveExpect(barrier, kBulkBytes);
+      BulkCopy(base + 1024, source + 256, kBulkBytes - 1024, barrier);
+      BulkCopy(base, source, 1024, barrier);
+    }
+    BarrierWait(barrier, phase);
+    for (int i = thread; i < kBulkBytes / 4; i += 64) {
+      to[phase * kBulkBytes / 4 + static_cast<uint32_t>(i)] = shared[i];
+      shared[i] = 0;  // what the next copies must overwrite
+    }
+    ProxyFence();
+    __syncthreads();
+  }
+}
+
+__global__ void __launch_bounds__(96) NamedBarrierKernel(const uint32_t* from, uint32_t* to) {
+  uint32_t* shared = reinterpret_cast<uint32_t*>(DynamicShared());
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (warp == 0) shared[lane] = from[lane];
+  if (warp != 1) NamedBarrier(5, 64);
+  if (warp == 2) to[lane] = shared[lane];
+}
+
+__global__ void __launch_bounds__(64) ScalarsKernel(const float* x, float* exponentials, uint32_t* pairs) {
+  const unsigned i = blockIdx.x * 64 + threadIdx.x;
+  exponentials[i] = Exp2(x[i]);
+  pairs[i] = PackBFloat16(x[i], x[i ^ 1]);
+}
+
+template <typename Kernel, typename... Arguments>
+int RunOnce(Kernel* kernel, int num_thread_blocks, int num_threads, CUstream_st* stream, Arguments... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
+  config.blockDim = dim3(static_cast<unsigned>(num_threads));
+  config.dynamicSmemBytes = 2 * kBulkBytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+}  // namespace
+
+int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments, CUstream_st* stream) {
+  return RunOnce(transposed ? LdMatrixKernel<true> : LdMatrixKernel<false>, 1, 32, stream, matrices, fragments);
+}
+int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream) {
+  return RunOnce(MmaKernel, 1, 32, stream, a, b, c);
+}
+int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) { return RunOnce(CpAsyncKernel, 1, 32, stream, from, to); }
+int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) { return RunOnce(BulkCopyKernel, 1, 64, stream, from, to); }
+int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
+  return RunOnce(NamedBarrierKernel, 1, 96, stream, from, to);
+}
+int RunScalars(const float* x, float* exponentials, uint32_t* pairs, int count, CUstream_st* stream) {
+  return RunOnce(ScalarsKernel, count / 64, 64, stream, x, exponentials, pairs);
+}
+
+}  // namespace diffserve::testing

@@ -1,0 +1,273 @@
+// The Scheduler with one step under way: what it plans although a token, an end or a page is not known yet.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "tests/testing/fake_executor.h"
+
+namespace diffserve {
+namespace {
+
+using testing::FakeExecutor;
+
+class PlanningAheadTest : public ::testing::Test {
+ protected:
+  PlanningAheadTest() {
+    options_.page_size = 4;
+    options_.num_pages = 16;
+    options_.max_model_len = 64;
+    options_.max_num_seqs = 8;
+    options_.max_num_batched_tokens = 16;
+  }
+
+  void Start() {
+    scheduler_.emplace(options_);
+    FakeExecutor::Options fake;
+    fake.depth = 2;
+    executor_.emplace(options_, fake);
+  }
+  // Prompt tokens first, first + 1, ...
+  static Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens, int first = 0) {
+    Request request;
+    request.id = id;
+    request.prompt.resize(prompt_tokens);
+    std::iota(request.prompt.begin(), request.prompt.end(), first);
+    request.max_tokens = max_tokens;
+    return request;
+  }
+  void Add(const Request& request) {
+    if (!scheduler_) Start();
+    scheduler_->Add(request);
+  }
+  // What the next step computes; launched unless it is nothing.
+  std::vector<PlannedSequence> Plan() {
+    const StepPlan plan = scheduler_->Plan();
+    scheduler_->CheckInvariants();
+    for (const PlannedSequence& planned : plan.sequences) {
+      if (planned.first_step) executor_->Begin(scheduler_->request(planned.request));
+    }
+    if (!plan.sequences.empty()) executor_->Launch(plan);
+    return plan.sequences;
+  }
+  std::vector<TokenEvent> Commit() {
+    std::vector<TokenEvent> events = scheduler_->Commit(executor_->Collect());
+    scheduler_->CheckInvariants();
+    return events;
+  }
+  const PagePool& pool() const { return scheduler_->pool(); }
+
+  EngineOptions options_;
+  std::optional<Scheduler> scheduler_;
+  std::optional<FakeExecutor> executor_;
+};
+
+using Tokens = std::vector<int32_t>;
+
+TEST_F(PlanningAheadTest, TheTokenUnderWayIsLeftToTheExecutor) {
+  const Request request = MakeRequest(1, 5, 4);
+  const Tokens expected = FakeExecutor::Continue(request);
+  Add(request);
+  Plan();
+  const std::vector<PlannedSequence> ahead = Plan();
+  ASSERT_EQ(ahead.size(), 1u);
+  EXPECT_EQ(ahead[0].tokens, (Tokens{kDrawnByStepBefore}));
+  EXPECT_EQ(ahead[0].num_computed, 5);
+  EXPECT_TRUE(ahead[0].samples);
+  EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[0]}));
+  EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[1]}));
+  EXPECT_EQ(Plan().at(0).tokens, (Tokens{expected[1]})) << "nothing is under way, so the token is known";
+}
+
+TEST_F(PlanningAheadTest, ALongPromptIsPlannedAheadChunkByChunk) {
+  Add(MakeRequest(1, 40, 2));
+  EXPECT_EQ(Plan().at(0).num_computed, 0);
+  EXPECT_EQ(Plan().at(0).num_computed, 16);
+  EXPECT_TRUE(Commit().empty());
+  EXPECT_EQ(Plan().at(0).num_computed, 32);
+  EXPECT_TRUE(Commit().empty());
+  EXPECT_EQ(Plan().at(0).tokens, (Tokens{kDrawnByStepBefore}));
+  EXPECT_EQ(Commit().size(), 1u);
+}
+
+TEST_F(PlanningAheadTest, WhatIsCertainToEndIsNotPlannedAgain) {
+  Add(MakeRequest(1, 5, 2));
+  EXPECT_EQ(Plan().size(), 1u);
+  EXPECT_EQ(Plan().size(), 1u);
+  Commit();
+  EXPECT_TRUE(Plan().empty()) << "the second token is under way";
+  Add(MakeRequest(2, 5, 2, 50));
+  EXPECT_EQ(Plan().at(0).request, 2u) << "others are planned meanwhile";
+  EXPECT_EQ(Commit().at(0).finish, FinishReason::kLength);
+  EXPECT_EQ(scheduler_->running().size(), 1u);
+}
+
+TEST_F(PlanningAheadTest, APromptThatIsOnlyScoredIsNotPlannedAgain) {
+  Request request = MakeRequest(1, 20, 0);
+  request.prompt_logprobs = 0;
+  Add(request);
+  EXPECT_EQ(Plan().at(0).num_planned, 16);
+  EXPECT_EQ(Plan().at(0).num_planned, 4);
+  EXPECT_TRUE(Commit().empty());
+  EXPECT_TRUE(Plan().empty());
+  const std::vector<TokenEvent> events = Commit();
+  EXPECT_EQ(events.at(0).finish, FinishReason::kLength);
+  EXPECT_EQ(events.at(0).prompt_logprobs.size(), 19u);
+}
+
+TEST_F(PlanningAheadTest, TheRowOfASequenceThatHasEndedIsDroppedAndItsPageIsFree) {
+  Request request = MakeRequest(1, 6, 20);
+  request.eos_token_ids = {FakeExecutor::Continue(request)[1]};  // the token at position 7, the last slot of the second page
+  Add(request);
+  Plan();
+  Plan();
+  Commit();
+  const int32_t second_page = Plan().at(0).pages.at(1);  // computes the slot of the EOS
+  const std::vector<TokenEvent> events = Commit();
+  EXPECT_EQ(events.at(0).finish, FinishReason::kStop);
+  EXPECT_EQ(pool().num_in_use(), 0);
+  EXPECT_EQ(pool().num_cached(), 1);
+  EXPECT_FALSE(scheduler_->index().Contains(second_page)) << "its last slot is written by a step that nobody commits";
+  const Request next = MakeRequest(2, 30, 3, 100);
+  Add(next);
+  Plan();  // takes the page while the step that writes it late is under way
+  EXPECT_TRUE(Commit().empty()) << "the dropped row";
+  Tokens tokens;
+  while (scheduler_->HasWork()) {
+    Plan();
+    for (const TokenEvent& event : Commit()) tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+  }
+  EXPECT_EQ(tokens, FakeExecutor::Continue(next));
+}
+
+TEST_F(PlanningAheadTest, PenaltiesWaitForTheTokenTheyCount) {
+  Request request = MakeRequest(1, 5, 3);
+  request.sampling.repetition_penalty = 1.2f;
+  const Tokens expected = FakeExecutor::Continue(request);
+  Add(request);
+  Plan();
+  EXPECT_TRUE(Plan().empty());
+  Commit();
+  EXPECT_EQ(Plan().at(0).output_tokens, (Tokens{expected[0]}));
+  Commit();
+  EXPECT_EQ(Plan().at(0).output_tokens, (Tokens{expected[0], expected[1]}));
+  Add(MakeRequest(2, 5, 3, 50));
+  EXPECT_EQ(Plan().at(0).request, 2u) << "its last token is under way: nobody waits for that";
+}
+
+TEST_F(PlanningAheadTest, MinTokensCountTheDrawUnderWay) {
+  Request request = MakeRequest(1, 5, 5);
+  request.min_tokens = 2;
+  request.eos_token_ids = {9};
+  request.stop_token_ids = {8};
+  Add(request);
+  EXPECT_EQ(Plan().at(0).banned_tokens, (Tokens{8, 9}));
+  EXPECT_EQ(Plan().at(0).banned_tokens, (Tokens{8, 9}));
+  Commit();
+  EXPECT_EQ(Plan().at(0).banned_tokens, Tokens());
+}
+
+TEST_F(PlanningAheadTest, PagesOfAStepUnderWayAreNotCachedYet) {
+  Add(MakeRequest(1, 9, 8));
+  Plan();
+  Add(MakeRequest(2, 10, 8));
+  EXPECT_EQ(Plan().size(), 1u) << "the second one waits for the pages of the first";
+  EXPECT_EQ(scheduler_->counters().deferrals, 1u);
+  EXPECT_EQ(scheduler_->index().size(), 0);
+  Commit();
+  EXPECT_EQ(scheduler_->index().size(), 2);
+  const std::vector<PlannedSequence> both = Plan();
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[1].num_computed, 8);
+}
+
+TEST_F(PlanningAheadTest, APageWithATokenUnderWayIsNotCachedBeforeTheTokenIsKnown) {
+  Add(MakeRequest(1, 7, 8));
+  Plan();
+  Plan();  // fills the second page with a token that is not known
+  Commit();
+  EXPECT_EQ(scheduler_->index().size(), 1);
+  Plan();
+  EXPECT_EQ(scheduler_->index().size(), 1);
+  Commit();
+  EXPECT_EQ(scheduler_->index().size(), 2);
+}
+
+// Three sequences with two pages each after four steps, a seventh page, and two that want it in the fifth step.
+TEST_F(PlanningAheadTest, NobodyIsPreemptedWhileAStepIsUnderWay) {
+  options_.num_pages = 7;
+  options_.max_model_len = 28;
+  Add(MakeRequest(1, 5, 20));
+  Add(MakeRequest(2, 5, 20, 50));
+  Add(MakeRequest(3, 4, 20, 100));
+  EXPECT_EQ(Plan().size(), 3u);
+  for (int step = 2; step <= 4; ++step) {
+    EXPECT_EQ(Plan().size(), 3u);
+    Commit();
+  }
+  EXPECT_TRUE(Plan().empty());
+  EXPECT_EQ(pool().num_free(), 1) << "what the first one has taken is given back";
+  EXPECT_EQ(scheduler_->counters().preemptions, 0u);
+  Commit();
+  EXPECT_EQ(Plan().size(), 2u);
+  EXPECT_EQ(scheduler_->counters().preemptions, 1u);
+  EXPECT_EQ(scheduler_->waiting().front()->request.id, 3u);
+}
+
+TEST_F(PlanningAheadTest, AnEndThatIsUnderWayFreesThePagesThatAreShort) {
+  options_.num_pages = 7;
+  options_.max_model_len = 28;
+  Add(MakeRequest(1, 5, 20));
+  Add(MakeRequest(2, 5, 20, 50));
+  Add(MakeRequest(3, 4, 4, 100));
+  Plan();
+  for (int step = 2; step <= 4; ++step) {
+    Plan();
+    Commit();
+  }
+  EXPECT_TRUE(Plan().empty());
+  Commit();
+  EXPECT_EQ(Plan().size(), 2u);
+  EXPECT_EQ(scheduler_->counters().preemptions, 0u);
+}
+
+TEST_F(PlanningAheadTest, ACancelledSequenceLeavesTheStepsUnderWayToNobody) {
+  options_.enable_prefix_caching = false;
+  Add(MakeRequest(1, 12, 9));
+  Add(MakeRequest(2, 4, 9, 50));
+  Plan();
+  Plan();
+  ASSERT_TRUE(scheduler_->End(1, FinishReason::kCancelled, Status()).has_value());
+  EXPECT_EQ(pool().num_in_use(), 2);
+  const Request next = MakeRequest(3, 12, 2, 100);
+  Add(next);
+  for (int step = 0; step < 2; ++step) {
+    const std::vector<TokenEvent> events = Commit();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].request, 2u);
+  }
+  Plan();
+  Plan();
+  Tokens tokens;
+  for (int step = 0; step < 2; ++step) {
+    for (const TokenEvent& event : Commit()) {
+      if (event.request == 3) tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    }
+  }
+  EXPECT_EQ(tokens, FakeExecutor::Continue(next));
+}
+
+TEST_F(PlanningAheadTest, WhenAllHaveBeenCancelledTheStepsUnderWayAreStillCommitted) {
+  Add(MakeRequest(1, 12, 9));
+  Plan();
+  Plan();
+  ASSERT_TRUE(scheduler_->End(1, FinishReason::kCancelled, Status()).has_value());
+  EXPECT_FALSE(scheduler_->HasWork());
+  EXPECT_TRUE(Commit().empty());
+  EXPECT_TRUE(Commit().empty());
+}
+
+}  // namespace
+}  // namespace diffserve
