@@ -56,15 +56,13 @@ set(DIFFSERVE_NVCC_FLAGS
     -ccbin ${DIFFSERVE_CUDA_HOST_COMPILER} -std=c++20 ${cuda_config_flags} -lineinfo --expt-relaxed-constexpr
     -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fstack-protector-strong -Xptxas -v -I${CMAKE_SOURCE_DIR})
 
-# diffserve_cuda_sources(TARGET FOLDER...): the folders' *.cu, and their *_cuda.cc, become part of TARGET. Beside each object lies the
+# diffserve_cuda_sources(TARGET FOLDER...): the folders' *.cu become part of TARGET. Beside each object lies the
 # compiler's report on its kernels; cuda_sources.txt lists them (source, object, report) for the gate.
 function(diffserve_cuda_sources target)
   set(listing "")
   set(reports "")
   foreach(folder ${ARGN})
     file(GLOB cu_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cu)
-    file(GLOB host_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_cuda.cc)
-    target_sources(${target} PRIVATE ${host_sources})
     foreach(source ${cu_sources})
       get_filename_component(stem ${source} NAME_WE)
       set(object ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cu.o)

@@ -24,6 +24,9 @@ struct StepLimits {
   int num_rows = 2048;
   int num_sequences = 256;
   int max_model_len = 0;  // tokens of a sequence; 0: the config's
+  // A device's memory for partial results of decode attention, unless a single row needs more: a step whose contexts sum to more than
+  // this holds is cut into passes.
+  size_t attention_partial_bytes_max = size_t{256} << 20;
 };
 
 struct ModelOptions {

@@ -6,9 +6,6 @@
 namespace diffserve::cuda {
 namespace {
 
-// Partial results of decode attention take at most this, unless a single row needs more: a step whose contexts sum to more is cut
-// into passes (step_batch_cuda.h).
-constexpr size_t kPartialFloatsMax = size_t{64} << 20;
 constexpr int kManyRows = 1 << 16;  // generated rows of one sequence, for the largest tile of a tiling
 
 struct PerRow {
@@ -52,7 +49,8 @@ size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   const AttentionTiling narrow = DiffDecodeTiling(spec, 1), wide = DiffDecodeTiling(spec, kManyRows);
   const int64_t splits = narrow.NumSplits(limits.max_model_len);
   const size_t all = DiffDecodePartialFloats(spec, narrow, limits.num_sequences * narrow.NumTiles(1) * splits);
-  return std::max(DiffDecodePartialFloats(spec, wide, wide.NumTiles(1) * splits), std::min(all, kPartialFloatsMax));
+  const size_t one_row = DiffDecodePartialFloats(spec, wide, wide.NumTiles(1) * splits);
+  return std::max(one_row, std::min(all, limits.attention_partial_bytes_max / sizeof(float)));
 }
 
 }  // namespace

@@ -101,6 +101,7 @@ cuda_gate() { deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py; }
 run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
 run cuda_gate cuda_gate
 run fidelity_table python3 tests/golden/report.py --check
+run gpu_table python3 tests/bench/report_cuda.py --check
 run e2e .venv/bin/python tests/e2e/run.py
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"

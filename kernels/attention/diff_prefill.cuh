@@ -6,7 +6,7 @@
 // between warps.
 #pragma once
 
-#include "kernels/attention/attention_warp.cuh"
+#include "kernels/attention/diff_prefill_order.cuh"
 
 namespace diffserve::cuda {
 
@@ -117,11 +117,10 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
 template <int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kPrefillThreads, 1) DiffPrefillKernel(const __grid_constant__ AttentionLaunch call) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
-  // A sequence's last tiles, which have the most slots, first.
-  for (int64_t work = num_work - 1 - blockIdx.x; work >= 0; work -= gridDim.x) {
-    const AttentionItem item = call.plan.items[work / call.num_groups];
-    const QueryTile tile = QueryTileOf(call, item, static_cast<int>(work % call.num_groups));
+  for (int turn = 0;; ++turn) {
+    const PrefillWork work = PrefillWorkOf(call, turn);
+    if (work.item < 0) return;
+    const QueryTile tile = PrefillTileOf(call, work);
     const QueryTile part = PartOf(call, tile, warp * QueriesPerWarp(call), QueriesPerWarp(call));
     AttentionWarp<kHeadDim, kVDim, kKMaps> state;
     state.lane = static_cast<int>(threadIdx.x) % 32;

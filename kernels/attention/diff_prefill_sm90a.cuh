@@ -394,18 +394,16 @@ __global__ void __launch_bounds__(kHopperThreads, 1) DiffPrefillSm90aKernel(cons
   state.warp = warp % 4;
   state.lane = lane;
   RingPosition at;
-  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
-  // A sequence's last tiles, which have the most slots, first.
-  for (int64_t work = num_work - 1 - blockIdx.x; work >= 0; work -= gridDim.x) {
-    const int64_t index = work / call.num_groups;
-    const int group = static_cast<int>(work % call.num_groups);
+  for (int turn = 0;; ++turn) {
+    const PrefillWork work = PrefillWorkOf(call, turn);
+    if (work.item < 0) return;
     {
-      const QueryTile part = state.Part(call, QueryTileOf(call, call.plan.items[index], group));
+      const QueryTile part = state.Part(call, PrefillTileOf(call, work));
       state.Begin(call, part);
       state.StreamPages(call, ring, part, at);
     }
     // Read again, which costs less than registers that hold it while the pages stream by.
-    const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
+    const QueryTile tile = PrefillTileOf(call, work);
     const QueryTile part = state.Part(call, tile);
     state.SkipPages(ring, NumPages(tile) - NumPages(part), at);
     state.Finish(call, ring, part);

@@ -2,7 +2,7 @@
 // barriers, and the warp that fills it.
 #pragma once
 
-#include "kernels/attention/attention_warp.cuh"
+#include "kernels/attention/diff_prefill_order.cuh"
 
 namespace diffserve::cuda {
 
@@ -104,11 +104,11 @@ __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage
 
 template <typename Shape>
 __device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const PageRing<Shape>& ring, int lane) {
-  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
   RingPosition at;
-  for (int64_t work = num_work - 1 - blockIdx.x; work >= 0; work -= gridDim.x) {
-    const QueryTile tile =
-        QueryTileOf(call, call.plan.items[work / call.num_groups], static_cast<int>(work % call.num_groups));
+  for (int turn = 0;; ++turn) {
+    const PrefillWork work = PrefillWorkOf(call, turn);
+    if (work.item < 0) return;
+    const QueryTile tile = PrefillTileOf(call, work);
     const int num_pages = NumPages(tile);
     const int32_t* pages = call.batch.pages + tile.sequence.first_page;
     int32_t page_of_lane = 0;

@@ -7,6 +7,7 @@
 
 #include "engine/model_executor.h"
 #include "kernels/base/machine_probe.h"
+#include "kernels/ops/device_probe.h"
 #include "server/commands/commands.h"
 #include "server/commands/json_object.h"
 #include "server/commands/model_session.h"
@@ -144,6 +145,36 @@ double SecondsOf(const Body& body) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// What the device can do at best, measured beside each sample. Throws DeviceError.
+class MachineLimits {
+ public:
+  explicit MachineLimits(ModelSession& session) : session_(session), read_probe_(session.plan().isa) {
+    if (session.plan().device == Device::kCuda) gpu_ = Checked(cuda::DeviceProbe::Open());
+  }
+
+  double FlopsPerSecond() {
+    if (gpu_ != nullptr) return Checked(gpu_->MeasureMatrixFlopsPerSecond());
+    return MeasureFmaFlopsPerSecond(session_.plan().isa, session_.pool());
+  }
+  double BytesPerSecond() {
+    if (gpu_ != nullptr) return Checked(gpu_->MeasureReadBytesPerSecond());
+    return read_probe_.MeasureBytesPerSecond(session_.pool());
+  }
+  const char* flops_name() const { return gpu_ != nullptr ? "cuBLAS" : "FMA"; }
+  const char* flops_key() const { return gpu_ != nullptr ? "cublas_flops_per_s" : "fma_flops_per_s"; }
+
+ private:
+  template <typename T>
+  static T Checked(Result<T> result) {
+    if (!result.ok()) throw DeviceError(result.status());
+    return std::move(*result);
+  }
+
+  ModelSession& session_;
+  ReadProbe read_probe_;
+  std::unique_ptr<cuda::DeviceProbe> gpu_;
+};
+
 // One line of the report: its samples and what they stand beside.
 struct Figure {
   std::string name;
@@ -164,7 +195,7 @@ class Bench {
         session_(session),
         cost_(session.plan().summary.config),
         runner_(session, options.max_num_batched_tokens, options.seed),
-        read_probe_(session.plan().isa) {}
+        machine_(session) {}
 
   Status Run() {
     const ModelConfig& config = session_.plan().summary.config;
@@ -204,10 +235,10 @@ class Bench {
     figure.per_token = cost_.linear_flops + cost_.head_flops / prompt + cost_.attention_flops * (prompt + 1) / 2.0;
     runner_.Prefill(prompt);
     for (int i = 0; i < options_.repeat; ++i) {
-      const double flops_per_s = MeasureFmaFlopsPerSecond(session_.plan().isa, session_.pool());
+      const double flops_per_s = machine_.FlopsPerSecond();
       figure.Add(SecondsOf([&] { runner_.Prefill(prompt); }), prompt, flops_per_s);
     }
-    Print(figure, "GFLOP", 1e9, "FMA");
+    Print(figure, "GFLOP", 1e9, machine_.flops_name());
     prefill_.push_back(std::move(figure));
   }
 
@@ -222,7 +253,7 @@ class Bench {
     runner_.FillTo(depth, batch, steps);
     runner_.Decode(depth, batch, std::min(steps, 4));
     for (int i = 0; i < options_.repeat; ++i) {
-      const double bytes_per_s = read_probe_.MeasureBytesPerSecond(session_.pool());
+      const double bytes_per_s = machine_.BytesPerSecond();
       figure.Add(SecondsOf([&] { runner_.Decode(depth, batch, steps); }), static_cast<double>(steps) * batch, bytes_per_s);
     }
     Print(figure, "MB", 1e6, "memory");
@@ -243,7 +274,7 @@ class Bench {
   void PrintJson() const {
     std::vector<JsonObject> prefill, decode;
     for (const Figure& figure : prefill_)
-      prefill.push_back(FigureJson(figure, "fma_flops_per_s").Add("flops_per_token", figure.per_token));
+      prefill.push_back(FigureJson(figure, machine_.flops_key()).Add("flops_per_token", figure.per_token));
     for (size_t i = 0; i < decode_.size(); ++i) {
       decode.push_back(FigureJson(decode_[i], "read_bytes_per_s")
                            .Add("bytes_per_token", decode_[i].per_token)
@@ -251,7 +282,8 @@ class Bench {
     }
     const SessionPlan& plan = session_.plan();
     JsonObject object;
-    object.Add("family", plan.summary.config.family)
+    object.Add("device", plan.device_name)
+        .Add("family", plan.summary.config.family)
         .Add("dtype", NameOf(plan.summary.dtype))
         .Add("kv_cache_dtype", NameOf(plan.layout.dtype))
         .Add("parameters", plan.summary.num_parameters)
@@ -275,7 +307,7 @@ class Bench {
   ModelSession& session_;
   const TokenCost cost_;
   Runner runner_;
-  ReadProbe read_probe_;
+  MachineLimits machine_;
   std::vector<Figure> prefill_, decode_;
   std::vector<double> decode_flops_;  // [decode_.size()]
 };

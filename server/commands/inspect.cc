@@ -115,6 +115,7 @@ double TotalBytes(const Options& options, const SessionPlan& plan) {
 void PrintText(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
+  std::printf("device               %s\n", plan.device_name.c_str());
   std::printf("family               %s\n", c.family.c_str());
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
   std::printf("dtype                %s (checkpoint %s), KV pages %s\n", NameOf(plan.summary.dtype).data(),
@@ -173,7 +174,8 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
       .Add("step_bytes", StepBytes(options, plan))
       .Add("total_bytes", TotalBytes(options, plan))
       .Add("free_bytes", plan.free_bytes);
-  object.Add("family", c.family)
+  object.Add("device", plan.device_name)
+      .Add("family", c.family)
       .Add("parameters", plan.summary.num_parameters)
       .Add("dtype", NameOf(plan.summary.dtype))
       .Add("kv_cache_dtype", NameOf(plan.layout.dtype))

@@ -1,5 +1,5 @@
-// Random shapes of every attention kernel against the double-precision reference, for DIFFSERVE_FUZZ_SECONDS: by default 2 on a GPU, and
-// six fixed seeds on the shim. A failure prints its seed; DIFFSERVE_FUZZ_SEED=N begins there.
+// Random shapes of every attention kernel against the double-precision reference, for DIFFSERVE_FUZZ_SECONDS: by default 2 on a
+// GPU, and six fixed seeds on the shim. A failure prints its seed; DIFFSERVE_FUZZ_SEED=N begins there.
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -77,7 +77,8 @@ class AttentionFuzzTest : public testing::OnDeviceTest {};
 TEST_F(AttentionFuzzTest, RandomShapesMatchTheReference) {
   const char* seconds = std::getenv("DIFFSERVE_FUZZ_SECONDS");
   const char* first = std::getenv("DIFFSERVE_FUZZ_SEED");
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds == nullptr ? 2.0 : std::atof(seconds));
+  const std::chrono::duration<double> time(seconds == nullptr ? 2.0 : std::atof(seconds));
+  const auto end = std::chrono::steady_clock::now() + time;
   const uint32_t begin = first == nullptr ? 1 : static_cast<uint32_t>(std::atol(first));
   uint32_t seed = begin;
   do {
@@ -86,7 +87,9 @@ TEST_F(AttentionFuzzTest, RandomShapesMatchTheReference) {
     ImageBatch batch(made.spec, made.shapes, seed, seed);
     batch.lambda = made.lambda;
     batch.out_scale = made.out_scale;
-    testing::ExpectWithinTwiceTheRounding(batch, {batch.Decode(true), batch.Decode(false), batch.Prefill()});
+    // Of thousands of shapes some have few outputs, of which the rounded reference's largest error is small by luck.
+    testing::ExpectWithinTheRounding(batch, 3,
+                                     {batch.Decode(true), batch.Decode(false), batch.Prefill(true), batch.Prefill(false)});
     ++seed;
   } while (!HasFailure() && (kHasGpu || seconds != nullptr ? std::chrono::steady_clock::now() < end : seed < begin + 6));
   RecordProperty("shapes", static_cast<int>(seed - begin));

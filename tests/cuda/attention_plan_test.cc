@@ -97,7 +97,8 @@ TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
     const std::vector<DeviceSequence> sequences = RandomSequences(count, static_cast<uint32_t>(count));
     const Planned expected = PlanOnHost(sequences, tiling);
     const testing::DeviceArray<DeviceSequence> on_device(sequences, *stream_);
-    const testing::DeviceArray<AttentionItem> items(std::vector<AttentionItem>(static_cast<size_t>(expected.num_items)), *stream_);
+    const std::vector<AttentionItem> no_items(static_cast<size_t>(expected.num_items));
+    const testing::DeviceArray<AttentionItem> items(no_items, *stream_);
     const testing::DeviceArray<int32_t> first_item(std::vector<int32_t>(count + 1, -1), *stream_);
     const testing::DeviceArray<int32_t> num_items(std::vector<int32_t>{-1}, *stream_);
     const AttentionPlan plan = {num_items.data(), items.data(), first_item.data(), expected.num_items};

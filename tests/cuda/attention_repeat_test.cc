@@ -24,7 +24,7 @@ constexpr int kRepeats = kHasGpu ? 1000 : 2;
 
 class AttentionRepeatTest : public testing::OnDeviceTest {
  protected:
-  // Many items of several splits with partial pages: the decode's merge writes into the ring that the next item's bulk copies fill.
+  // Many items of several splits with partial pages: decode's merge writes into the ring that the next item's bulk copies fill.
   static std::vector<ImageShape> DecodeShapes() {
     std::vector<ImageShape> shapes = {{1100, 1}, {530, 1}, {70, 1}, {0, 1}, {61, 2}};
     std::mt19937 generator(7);
@@ -56,13 +56,15 @@ TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
   const std::vector<ImageShape> shapes = {{0, 300}, {130, 77}, {64, 1}, {0, 0}, {1000, 65}, {3, 128}};
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, kHasGpu ? shapes : small);
-    AttentionRun run(batch, cuda::DiffPrefillTiling(spec), *stream_);
-    run.Queue(cuda::DiffPrefill);
-    const std::vector<uint16_t> expected = run.Out();
-    for (int i = 0; i < kRepeats; ++i) {
-      run.PoisonOut();
-      run.Queue(cuda::DiffPrefill);
-      ASSERT_EQ(run.Out(), expected) << testing::Describe(spec) << ", run " << i;
+    for (bool bulk_copies : {true, false}) {
+      AttentionRun run(batch, cuda::DiffPrefillTiling(spec, bulk_copies), *stream_);
+      run.Queue(cuda::DiffPrefill, bulk_copies);
+      const std::vector<uint16_t> expected = run.Out();
+      for (int i = 0; i < kRepeats; ++i) {
+        run.PoisonOut();
+        run.Queue(cuda::DiffPrefill, bulk_copies);
+        ASSERT_EQ(run.Out(), expected) << testing::Describe(spec) << (bulk_copies ? "" : ", portable") << ", run " << i;
+      }
     }
   }
 }
@@ -117,9 +119,11 @@ TEST_F(FarPagesTest, DecodeAndPrefillReadThemAsTheyReadNearOnes) {
     run.Queue(cuda::DiffDecode, bulk_copies);
     EXPECT_TRUE(testing::SameBits(testing::ToFloats(run.Out()), batch.Decode(bulk_copies)));
   }
-  AttentionRun run(batch, cuda::DiffPrefillTiling(spec), *stream_, pages_before);
-  run.Queue(cuda::DiffPrefill);
-  EXPECT_TRUE(testing::SameBits(testing::ToFloats(run.Out()), batch.Prefill()));
+  for (bool bulk_copies : {true, false}) {
+    AttentionRun run(batch, cuda::DiffPrefillTiling(spec, bulk_copies), *stream_, pages_before);
+    run.Queue(cuda::DiffPrefill, bulk_copies);
+    EXPECT_TRUE(testing::SameBits(testing::ToFloats(run.Out()), batch.Prefill(bulk_copies)));
+  }
 }
 
 TEST_F(FarPagesTest, AppendWritesThemAsItWritesNearOnes) {

@@ -130,7 +130,7 @@ TEST_F(CudaBackendTest, LinearMatchesTheReferenceWithBiasAndAccumulation) {
   const std::vector<float> bias = RandomFloats(kOut, 2);
   const DeviceArray<uint16_t> device_weight(weight.bits, *stream_);
   const DeviceArray<float> device_bias(bias, *stream_);
-  for (int rows : {1, 3, 64, 200}) {
+  for (int rows : testing::kHasGpu ? std::vector<int>{1, 3, 64, 200} : std::vector<int>{1, 5}) {
     for (bool with_bias : {false, true}) {
       for (bool accumulate : {false, true}) {
         const Matrix x = RandomMatrix(static_cast<size_t>(rows) * kIn, 3);

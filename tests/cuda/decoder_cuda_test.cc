@@ -1,4 +1,5 @@
 // The whole step on the device against the golden cases, whose numbers come from the authors' code.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -19,7 +20,8 @@ class CudaDecoderTest : public ::testing::Test {
     ModelOptions options;
     options.model_dir = golden.dir;
     options.device = Device::kCuda;
-    options.limits = {.num_rows = 320, .num_sequences = 8, .max_model_len = 0};
+    options.limits.num_rows = 320;
+    options.limits.num_sequences = 8;
     options.batch_invariant = true;
     return options;
   }
@@ -52,6 +54,67 @@ TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
     EXPECT_LE(GoldenError(golden, run), kGoldenBFloat16Share * golden.bfloat16_error) << golden.name;
   }
   EXPECT_EQ(families.size(), 6u);
+}
+
+// Prompt in one chunk, in small chunks, one by one; after a preemption; after a prefix hit. What counts as generated stays the same.
+TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
+  const GoldenCase golden = ReadGoldenCase("motif_gda_ratio4_bf16").value();
+  const std::unique_ptr<Model> model = Load(golden);
+  ASSERT_NE(model, nullptr);
+  std::vector<int32_t> tokens = golden.AllTokens();
+  tokens.resize(102);
+  GoldenRunner runner(*model, tokens.size(), 64);
+  runner.GenerateFrom(90);
+  const GoldenRun whole = runner.Run(GoldenSchedule::kOneChunk, tokens);
+  for (GoldenSchedule schedule : kGoldenSchedules) {
+    const GoldenRun run = runner.Run(schedule, tokens);
+    const auto same_rows = whole.logits.begin() + static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
+    EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows)) << NameOf(schedule);
+  }
+}
+
+// Generated rows of several sequences, with room for the partial results of one row: every row is a pass of its own.
+TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
+  const GoldenCase golden = ReadGoldenCase("diff_mha_tied").value();
+  const auto logits_and_draws = [&](size_t partial_bytes) {
+    ModelOptions options = OptionsOf(golden);
+    options.limits.attention_partial_bytes_max = partial_bytes;
+    const std::unique_ptr<Model> model = std::move(Model::Load(options, pool_)).value();
+    KvCache kv = model->MakeKvCache(PagedKvLayout::Of(model->config().attention, 64, DType::kBFloat16), 6).value();
+    const int32_t pages[] = {4, 1, 0, 5, 2, 3};
+    Batch batch;
+    for (int s = 0; s < 3; ++s) {
+      batch.sequences.push_back({static_cast<int>(batch.tokens.size()), 70, 0, &pages[2 * s]});
+      for (int i = 0; i < 70; ++i) batch.tokens.push_back((11 * s + 5 * i) % golden.vocab);
+      batch.num_prompt_rows.push_back(20 * s);  // none of the first sequence's
+      batch.logit_rows.insert(batch.logit_rows.end(), {70 * s + 3, 70 * s + 69});
+      batch.sample_rows.resize(batch.logit_rows.size(), {.kind = SampleKind::kDraw, .uniform = uint64_t{0x123456789abcdef} << s});
+    }
+    EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
+    const std::vector<SampledRow> rows = model->Collect().value();
+    const std::span<const float> found = model->Logits(0, 6).value();
+    std::vector<float> all(found.begin(), found.end());
+    for (const SampledRow& row : rows) all.push_back(static_cast<float>(row.token));
+    return all;
+  };
+  EXPECT_EQ(logits_and_draws(1), logits_and_draws(size_t{256} << 20));
+}
+
+TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
+  ModelOptions options = OptionsOf(ReadGoldenCase("diff_head_dim_linear").value());
+  EXPECT_THAT(InspectModel(options).status().message(), ::testing::HasSubstr("intermediate_size is 51, allowed: a multiple of 8"));
+  options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
+  EXPECT_THAT(InspectModel(options).status().message(), ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
+  options.dtype = DType::kFloat32;
+  EXPECT_EQ(InspectModel(options).status().message(), "--dtype is float32, allowed with --device cuda: auto, bfloat16");
+}
+
+TEST_F(CudaDecoderTest, PagesThatDoNotFitAreRefusedWithTheNumbers) {
+  const std::unique_ptr<Model> model = Load(ReadGoldenCase("llama_mha_tied_bf16").value());
+  const auto kv = model->MakeKvCache(PagedKvLayout::Of(model->config().attention, 64, DType::kBFloat16), 1 << 26);
+  ASSERT_FALSE(kv.ok());
+  EXPECT_EQ(kv.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(kv.status().message(), ::testing::HasSubstr("free on the device"));
 }
 
 }  // namespace

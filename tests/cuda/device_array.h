@@ -1,5 +1,5 @@
-// Vectors on the device, for tests that run on a GPU or, where the backend's source is compiled for the CPU, on the shim; and what
-// only the simulated device of the shim can do, in one place.
+// Vectors on the device, for tests that run on a GPU or, where the backend's source is compiled for the CPU, on the shim; and
+// what only the simulated device of the shim can do, in one place.
 #pragma once
 
 #include <gtest/gtest.h>

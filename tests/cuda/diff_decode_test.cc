@@ -19,8 +19,7 @@ using testing::SameBits;
 using testing::V2Spec;
 
 void ExpectLikeReference(ImageBatch& batch) {
-  ExpectWithinTwiceTheRounding(batch, batch.Decode(true));
-  ExpectWithinTwiceTheRounding(batch, batch.Decode(false));
+  testing::ExpectWithinTheRounding(batch, 2, {batch.Decode(true), batch.Decode(false)});
 }
 
 void ExpectLikeReference(const DiffSpec& spec, const std::vector<ImageShape>& shapes) {
@@ -37,6 +36,14 @@ TEST_F(DiffDecodeTest, EveryFamilyMatchesTheReference) {
   ExpectLikeReference(V2Spec(4, 2, 64), kMixedBatch);
   ExpectLikeReference(PlainSpec(4, 2, 64), kMixedBatch);
   ExpectLikeReference(GroupedSpec(2, 64), kMixedBatch);
+}
+
+// compute-sanitizer's racecheck takes this one: bulk copies give it false alarms.
+TEST_F(DiffDecodeTest, WithoutBulkCopiesAMixedBatchMatchesTheReference) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), PlainSpec(4, 2, 64)}) {
+    ImageBatch batch(spec, kMixedBatch);
+    ExpectWithinTwiceTheRounding(batch, batch.Decode(false));
+  }
 }
 
 TEST_F(DiffDecodeTest, EveryShapeWithAKernelMatchesTheReference) {

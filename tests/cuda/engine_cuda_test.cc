@@ -44,7 +44,7 @@ class CudaEngineTest : public ::testing::Test {
     ModelOptions model_options;
     model_options.model_dir = GoldenCasesDir() + "/unilm_v2_gqa2_bf16";  // lambda of each token, both maps on one K
     model_options.device = Device::kCuda;
-    model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs, options_.max_model_len};
+    model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs, options_.max_model_len, size_t{1} << 20};
     model_options.batch_invariant = true;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     vocab_ = model->config().vocab_size;

@@ -191,8 +191,8 @@ class ImageBatch {
   std::vector<int32_t> row_sequences_;
 };
 
-// The batch's pages and tables on the device. With `pages_before`, as many pages of arbitrary content lie before those of the batch,
-// which have higher ids then.
+// The batch's pages and tables on the device. With `pages_before`, as many pages of arbitrary content lie before those of the
+// batch, which have higher ids then.
 class DeviceBatch {
  public:
   DeviceBatch(const ImageBatch& batch, const cuda::Stream& stream, int32_t pages_before = 0)
@@ -229,13 +229,15 @@ class DeviceBatch {
 // Everything that one attention call needs on the device, planned; the kernels may then be queued any number of times.
 class AttentionRun {
  public:
-  AttentionRun(const ImageBatch& batch, const cuda::AttentionTiling& tiling, const cuda::Stream& stream, int32_t pages_before = 0)
+  AttentionRun(const ImageBatch& batch, const cuda::AttentionTiling& tiling, const cuda::Stream& stream,
+               int32_t pages_before = 0)
       : stream_(stream),
         batch_(batch, stream, pages_before),
         q_(ToBFloat16(batch.q), stream),
         lambda_rows_(batch.lambda_rows, stream),
         weight_(batch.weight, stream),
-        out_(std::vector<uint16_t>(static_cast<size_t>(batch.num_rows()) * static_cast<size_t>(batch.spec.out_width()), 0x4e4e), stream),
+        out_(std::vector<uint16_t>(static_cast<size_t>(batch.num_rows()) * static_cast<size_t>(batch.spec.out_width()), 0x4e4e),
+             stream),
         items_(std::vector<cuda::AttentionItem>(static_cast<size_t>(ItemsMax(batch, tiling))), stream),
         first_item_(std::vector<int32_t>(batch.sequences.size() + 1), stream),
         num_items_(std::vector<int32_t>(1), stream) {

@@ -58,15 +58,17 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
   uint32_t* shared = reinterpret_cast<uint32_t*>(DynamicShared());
   const int thread = static_cast<int>(threadIdx.x);
   const uint32_t base = SharedAddress(shared);
-  const uint32_t barrier = base + kBulkBytes;
+  const uint32_t barrier = base + kBulkBytes, read_by_all = barrier + 8;
   if (thread == 0) {
     BarrierInit(barrier, 1);
+    BarrierInit(read_by_all, 64);
     BarrierInitFence();
   }
   __syncthreads();
   for (uint32_t phase = 0; phase < 2; ++phase) {
     if (thread == 0) {
       const uint32_t* source = from + phase * kBulkBytes / 4;
+      if (phase > 0) BarrierWait(read_by_all, 0);
       BarrierArriveExpect(barrier, kBulkBytes);
       BulkCopy(base + 1024, source + 256, kBulkBytes - 1024, barrier);
       BulkCopy(base, source, 1024, barrier);
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(64) BulkCopyKernel(const uint32_t* from, uint3
       shared[i] = 0;  // what the next copies must overwrite
     }
     ProxyFence();
-    __syncthreads();
+    BarrierArrive(read_by_all);
   }
 }
 
@@ -93,6 +95,11 @@ __global__ void __launch_bounds__(64) ScalarsKernel(const float* x, float* expon
   const unsigned i = blockIdx.x * 64 + threadIdx.x;
   exponentials[i] = Exp2(x[i]);
   pairs[i] = PackBFloat16(x[i], x[i ^ 1]);
+}
+
+__global__ void __launch_bounds__(64) MulRoundedKernel(const float* x, const float* y, const float* z, float* sums) {
+  const unsigned i = blockIdx.x * 64 + threadIdx.x;
+  sums[i] = MulRounded(x[i], y[i]) + z[i];
 }
 
 template <typename Kernel, typename... Arguments>
@@ -113,13 +120,20 @@ int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments, 
 int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream) {
   return RunOnce(MmaKernel, 1, 32, stream, a, b, c);
 }
-int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) { return RunOnce(CpAsyncKernel, 1, 32, stream, from, to); }
-int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) { return RunOnce(BulkCopyKernel, 1, 64, stream, from, to); }
+int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
+  return RunOnce(CpAsyncKernel, 1, 32, stream, from, to);
+}
+int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
+  return RunOnce(BulkCopyKernel, 1, 64, stream, from, to);
+}
 int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(NamedBarrierKernel, 1, 96, stream, from, to);
 }
 int RunScalars(const float* x, float* exponentials, uint32_t* pairs, int count, CUstream_st* stream) {
   return RunOnce(ScalarsKernel, count / 64, 64, stream, x, exponentials, pairs);
+}
+int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count, CUstream_st* stream) {
+  return RunOnce(MulRoundedKernel, count / 64, 64, stream, x, y, z, sums);
 }
 
 }  // namespace diffserve::testing

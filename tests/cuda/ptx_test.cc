@@ -54,8 +54,8 @@ TEST_F(PtxTest, LdMatrixGivesEachLaneTwoNeighboursOfARowOrOfAColumn) {
 
 uint32_t Pair(float low, float high) { return uint32_t{FloatToBFloat16(low)} | uint32_t{FloatToBFloat16(high)} << 16; }
 
-// Integers of which every partial sum is exact. The fragments are those of m16n8k16: a register 2 h + i holds A[g + 8 i][8 h + 2 t] and
-// its right neighbour, b register h B[8 h + 2 t][g] and its lower one, c register 2 i + e C[g + 8 i][2 t + e].
+// Integers of which every partial sum is exact. The fragments are those of m16n8k16: a register 2 h + i holds A[g + 8 i][8 h + 2 t]
+// and its right neighbour, b register h B[8 h + 2 t][g] and its lower one, c register 2 i + e C[g + 8 i][2 t + e].
 TEST_F(PtxTest, MmaMultipliesItsFragments) {
   const auto a_of = [](int row, int k) { return static_cast<float>((row * 5 + k * 3) % 7 - 3); };
   const auto b_of = [](int k, int column) { return static_cast<float>((k * 2 + column * 9) % 11 - 5); };
@@ -105,12 +105,14 @@ TEST_F(PtxTest, ANamedBarrierIsMetByTheWarpsThatNameIt) {
 
 TEST_F(PtxTest, Exp2AndPackBFloat16AreAsTheManualSays) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> x = {0, -0.0f, 1, -1, infinity, -infinity, nan, -126, 127, 128, -150, -1e30f, 1e30f, 1e-30f, 1.00390625f, 1.01171875f};
+  std::vector<float> x = {0,   -0.0f, 1,    -1,      infinity, -infinity, nan,         -126,
+                          127, 128,   -150, -1e30f,  1e30f,    1e-30f,    1.00390625f, 1.01171875f};
   const std::vector<float> random = testing::RandomFloats(1024 - x.size(), 1, -100, 100);
   x.insert(x.end(), random.begin(), random.end());
   const DeviceArray<float> from(x, *stream_), exponentials(std::vector<float>(x.size()), *stream_);
   const DeviceArray<uint32_t> pairs(std::vector<uint32_t>(x.size()), *stream_);
-  ASSERT_TRUE(IsOk(testing::RunScalars(from.data(), exponentials.data(), pairs.data(), static_cast<int>(x.size()), stream_->handle())));
+  ASSERT_TRUE(IsOk(testing::RunScalars(from.data(), exponentials.data(), pairs.data(), static_cast<int>(x.size()),
+                                       stream_->handle())));
   const std::vector<float> values = exponentials.Read(*stream_);
   const std::vector<uint32_t> packed = pairs.Read(*stream_);
   for (size_t i = 0; i < x.size(); ++i) {
@@ -135,6 +137,17 @@ TEST_F(PtxTest, Exp2AndPackBFloat16AreAsTheManualSays) {
       }
     }
   }
+}
+
+// Fused, the sum would be the product's rounding error.
+TEST_F(PtxTest, MulRoundedIsNotFusedWithTheAdditionBehindIt) {
+  const std::vector<float> x = testing::RandomFloats(256, 2), y = testing::RandomFloats(256, 3);
+  std::vector<float> z(256);
+  for (size_t i = 0; i < 256; ++i) z[i] = -static_cast<float>(double{x[i]} * double{y[i]});
+  const DeviceArray<float> device_x(x, *stream_), device_y(y, *stream_), device_z(z, *stream_);
+  const DeviceArray<float> sums(std::vector<float>(256, 77.0f), *stream_);
+  ASSERT_TRUE(IsOk(testing::RunMulRounded(device_x.data(), device_y.data(), device_z.data(), sums.data(), 256, stream_->handle())));
+  EXPECT_EQ(sums.Read(*stream_), std::vector<float>(256, 0.0f));
 }
 
 }  // namespace

@@ -36,10 +36,10 @@ bool NextToEachOther(uint16_t a, float expected) {
 }
 
 // Appends to the batch's pages on the device, reads them back, and returns q.
-std::vector<uint16_t> Append(ImageBatch& batch, const RopeTable& table, int num_positions, RopeStyle style, const std::vector<float>& qkv) {
+std::vector<uint16_t> Append(ImageBatch& batch, const RopeTable& table, RopeStyle style, const std::vector<float>& qkv) {
   const cuda::Stream stream = cuda::Stream::Create().value();
   const DeviceBatch on_device(batch, stream);
-  const size_t angles = static_cast<size_t>(num_positions) * static_cast<size_t>(table.half_dim());
+  const size_t angles = 4096 * static_cast<size_t>(table.half_dim());
   const DeviceArray<float> cos(std::vector<float>(table.Cos(0), table.Cos(0) + angles), stream);
   const DeviceArray<float> sin(std::vector<float>(table.Sin(0), table.Sin(0) + angles), stream);
   const DeviceArray<uint16_t> qkv_bits(testing::ToBFloat16(qkv), stream);
@@ -64,7 +64,7 @@ void ExpectLikeReference(const DiffSpec& spec, RopeStyle style, const std::vecto
   const RopeTable table = TableOf(spec.head_dim);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   const std::vector<float> qkv = BFloat16Floats(static_cast<size_t>(batch.num_rows()) * width, 5, -2.0f, 2.0f);
-  const std::vector<uint16_t> q = Append(batch, table, 4096, style, qkv);
+  const std::vector<uint16_t> q = Append(batch, table, style, qkv);
 
   std::vector<float> expected_q(q.size());
   const std::vector<SequenceRows> rows = batch.ReferenceSequences();
@@ -132,7 +132,7 @@ TEST_F(RopeAppendCudaTest, AppendedPagesAreReadByDecodeAsTheReferenceReadsItsOwn
   const RopeTable table = TableOf(64);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   const std::vector<float> qkv = BFloat16Floats(70 * width, 8);
-  const std::vector<uint16_t> q = Append(batch, table, 4096, RopeStyle::kHalfSplit, qkv);
+  const std::vector<uint16_t> q = Append(batch, table, RopeStyle::kHalfSplit, qkv);
   const std::vector<SequenceRows> rows = batch.ReferenceSequences();
   RopeAppendRef(
       {.spec = spec, .sequences = rows, .kv = batch.ReferenceLayer(), .rope = &table, .qkv = qkv.data(), .q = batch.q.data()});

@@ -217,6 +217,27 @@ TEST_F(RowwiseCudaTest, EmbeddingLookupCopiesRowsExactly) {
   }
 }
 
+// x passes 2^32 elements, out 2^31; only the last row is not zero.
+TEST_F(RowwiseCudaTest, RowsBeyond2To32ElementsAreReached) {
+  if (!testing::kHasGpu) GTEST_SKIP() << "needs a GPU: 16 GiB of device memory";
+  const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
+  ASSERT_TRUE(memory.ok());
+  if (memory->free_bytes < size_t{16} << 30) GTEST_SKIP() << "needs 16 GiB of free device memory, has " << memory->free_bytes;
+  constexpr size_t kRows = 65537, kWidth = 32768;
+  const std::vector<float> last = RandomBFloat16(2 * kWidth, 14, -3, 3);
+  auto x = cuda::DeviceBuffer::Allocate(kRows * 2 * kWidth * 2), out = cuda::DeviceBuffer::Allocate(kRows * kWidth * 2);
+  ASSERT_TRUE(x.ok() && out.ok());
+  ASSERT_TRUE(IsOk(cuda::FillBytes(*x, std::byte{0}, *stream_)));
+  const std::vector<uint16_t> bits = ToBFloat16(last);
+  ASSERT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(bits)), *x, (kRows - 1) * 2 * kWidth * 2, *stream_)));
+  ASSERT_TRUE(IsOk(cuda::SiluMul({x->as<uint16_t>(), out->as<uint16_t>(), kRows, kWidth}, *stream_)));
+  std::vector<uint16_t> result(kWidth);
+  ASSERT_TRUE(
+      IsOk(cuda::CopyToHost(*out, (kRows - 1) * kWidth * 2, std::as_writable_bytes(std::span(result)), *stream_)));
+  ASSERT_TRUE(IsOk(stream_->Synchronize()));
+  EXPECT_TRUE(SameBits(ToFloat(result), SiluMul(last, 1)));
+}
+
 TEST_F(RowwiseCudaTest, NoRowsQueueNothing) {
   EXPECT_TRUE(IsOk(cuda::RmsNorm({.rows = 0, .width = 8}, *stream_)));
   EXPECT_TRUE(IsOk(cuda::SiluMul({.rows = 0, .width = 8}, *stream_)));

@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t StageB(const uint16_t* b, int elements) {
 template <int kWidth, bool kBIsMnMajor>
 __global__ void __launch_bounds__(kWarpgroup) WgmmaKernel(const uint32_t* a, const uint16_t* b, float* d) {
   const uint32_t base = StageB(b, kDepth * kWidth);
-  const uint64_t operand = kBIsMnMajor ? WgmmaOperand(base, kDepth * kRowBytes, 8 * kRowBytes) : WgmmaOperand(base, 0, 8 * kRowBytes);
+  const uint64_t operand = WgmmaOperand(base, kBIsMnMajor ? kDepth * kRowBytes : 0, 8 * kRowBytes);
   float sums[kWidth / 2];
 #pragma unroll
   for (int i = 0; i < kWidth / 2; ++i) sums[i] = 12345.0f;  // the first product does not add to it
@@ -94,7 +94,8 @@ int RunWarpgroup(Kernel* kernel, int shared_bytes, CUstream_st* stream, Argument
 
 template <int kWidth>
 int RunOfWidth(bool b_is_mn_major, const uint32_t* a, const uint16_t* b, float* d, CUstream_st* stream) {
-  return RunWarpgroup(b_is_mn_major ? WgmmaKernel<kWidth, true> : WgmmaKernel<kWidth, false>, 2 * kDepth * kWidth, stream, a, b, d);
+  const auto kernel = b_is_mn_major ? WgmmaKernel<kWidth, true> : WgmmaKernel<kWidth, false>;
+  return RunWarpgroup(kernel, 2 * kDepth * kWidth, stream, a, b, d);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// wgmma.cuh against naive products of integers, of which every sum is exact, and the compiler's treatment of registers that a wgmma
-// in flight still reads. On a GPU the instruction, on the shim its replacement.
+// wgmma.cuh against naive products of integers, of which every sum is exact, and the compiler's treatment of registers that a
+// wgmma in flight still reads. On a GPU the instruction, on the shim its replacement.
 #include <algorithm>
 
 #include "kernels/attention/kv_image.h"
@@ -118,7 +118,8 @@ TEST_F(WgmmaTest, ProductsWithBothMajorsAndAllWidthsAreExact) {
 
 TEST_F(WgmmaTest, RegistersOfAThatAreHeldUntilTheEndAreReadRight) { EXPECT_EQ(Reuse(true), ReuseExpected()); }
 
-// ptxas before 13.3 is said to give A's registers to others too early. The attention kernels hold theirs; this says whether they must.
+// ptxas before 13.3 is said to give A's registers to others too early. The attention kernels hold theirs; this says whether they
+// must.
 TEST_F(WgmmaTest, WhetherTheCompilerReusesRegistersThatAreNotHeldIsSaid) {
   if (!testing::kHasGpu) GTEST_SKIP() << "needs a GPU: it asks about ptxas";
   const std::vector<float> expected = ReuseExpected();

@@ -47,15 +47,17 @@ class Response:
 class ServerProcess:
     """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
 
-    def __init__(self, *flags, model: Path | None = None):
+    def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY, environment: dict | None = None):
         self.model = model or tiny_model.directory()
         self.flags = [str(flag) for flag in flags]
+        self.binary, self.environment = binary, {**os.environ, **(environment or {})}
         self.code = None
 
     def __enter__(self):
         self._stderr = tempfile.TemporaryFile()
-        command = [BINARY, "serve", self.model, "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *self.flags]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._stderr)
+        command = [self.binary, "serve", self.model, "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *self.flags]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._stderr,
+                                        env=self.environment)
         line = self._first_line()
         match = re.fullmatch(r"ready http=127\.0\.0\.1:(\d+) grpc=127\.0\.0\.1:(\d+) model=(\S+)\n", line)
         if not match:

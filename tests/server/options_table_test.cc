@@ -144,7 +144,9 @@ TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
   EXPECT_EQ(refused, cuda::IsCompiledIn() ? 7 : 8);
   const Result<Options> cuda = Parse({"serve", "DIR"}, {"--device", "cuda"});
   EXPECT_EQ(cuda.ok(), cuda::IsCompiledIn());
-  if (!cuda.ok()) EXPECT_EQ(cuda.status().message(), "--device cuda: this build has no CUDA backend; allowed: auto, cpu");
+  if (!cuda.ok()) {
+    EXPECT_EQ(cuda.status().message(), "--device cuda: this build has no CUDA backend; allowed: auto, cpu");
+  }
 }
 
 TEST(OptionTableTest, HelpShowsEveryFlagWithItsDefault) {

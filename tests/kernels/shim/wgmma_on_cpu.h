@@ -85,15 +85,17 @@ struct WgmmaTask {
     std::vector<float> sums(n);
     for (size_t row = 0; row < 16; ++row) {
       std::fill(sums.begin(), sums.end(), 0.0f);
-      for (size_t k = 0; k < 16; ++k) {
-        for (size_t column = 0; column < n; ++column) sums[column] += a_rows[row][k] * b_rows[k * n + column];
-      }
+      for (size_t k = 0; k < 16; ++k) AddMultiple(a_rows[row][k], b_rows.data() + k * n, n, sums.data());
       for (size_t column = 0; column < n; ++column) {
         const size_t lane = row % 8 * 4 + column / 2 % 4;
         float& value = d->values[lane * d->count + column / 8 * 4 + row / 8 * 2 + column % 2];
         value = (accumulate ? value : 0.0f) + sums[column];
       }
     }
+  }
+
+  static void AddMultiple(float factor, const float* values, size_t count, float* sums) {
+    for (size_t i = 0; i < count; ++i) sums[i] += factor * values[i];
   }
 
   void Publish() const {

@@ -48,6 +48,8 @@ TEST_P(DiffPrefillTest, EveryFamilyMatchesTheReference) {
   ExpectLikeReference(V2Spec(4, 2, 64), shapes);
   ExpectLikeReference(PlainSpec(4, 2, 64), shapes);
   ExpectLikeReference(GroupedSpec(1, 64), shapes);
+  ExpectLikeReference(GroupedSpec(1, 128), {{60, 20}, {0, 3}});
+  ExpectLikeReference(V2Spec(4, 2, 128), {{60, 20}, {0, 3}});
 }
 
 TEST_P(DiffPrefillTest, EveryShapeWithAKernelMatchesTheReference) {

@@ -1,0 +1,20 @@
+// What a build without the CUDA backend answers.
+#include "kernels/ops/device_probe.h"
+
+namespace diffserve::cuda {
+
+class DeviceProbe::State {};
+DeviceProbe::DeviceProbe(std::unique_ptr<State> state) : state_(std::move(state)) {}
+DeviceProbe::~DeviceProbe() = default;
+
+namespace {
+
+Status NotCompiledIn() { return Status(StatusCode::kUnimplemented, "this build has no CUDA backend"); }
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceProbe>> DeviceProbe::Open() { return NotCompiledIn(); }
+Result<double> DeviceProbe::MeasureReadBytesPerSecond() { return NotCompiledIn(); }
+Result<double> DeviceProbe::MeasureMatrixFlopsPerSecond() { return NotCompiledIn(); }
+
+}  // namespace diffserve::cuda

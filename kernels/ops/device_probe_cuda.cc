@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "kernels/base/cuda/device.h"
+#include "kernels/base/cuda/memory.h"
+#include "kernels/ops/device_probe.h"
+#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/read_stream_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+constexpr size_t kReadBytesMax = size_t{2} << 30;
+constexpr int kWidth = 8192;  // of the matrices
+constexpr int kReads = 8, kProducts = 4;
+constexpr int kThreadBlocksPerSm = 8;
+
+}  // namespace
+
+class DeviceProbe::State {
+ public:
+  Status Open() {
+    const Result<DeviceInfo> device = OpenDevice(0);
+    if (!device.ok()) return device.status();
+    num_thread_blocks_ = kThreadBlocksPerSm * device->num_sms;
+    const Result<DeviceMemory> memory = MemoryOfDevice();
+    if (!memory.ok()) return memory.status();
+    const size_t matrix_bytes = size_t{2} * kWidth * kWidth;
+    read_bytes_ = std::min(kReadBytesMax, memory->free_bytes / 2) / 16 * 16;
+    DS_RETURN_IF_ERROR(Take(&data_, std::max(read_bytes_, 3 * matrix_bytes)));
+    DS_RETURN_IF_ERROR(Take(&sink_, sizeof(uint32_t)));
+    Result<Stream> stream = Stream::Create();
+    if (!stream.ok()) return stream.status();
+    stream_ = std::make_unique<Stream>(std::move(*stream));
+    for (std::unique_ptr<Event>& event : events_) {
+      Result<Event> made = Event::Create(/*timed=*/true);
+      if (!made.ok()) return made.status();
+      event = std::make_unique<Event>(std::move(*made));
+    }
+    Result<std::unique_ptr<MatrixLibrary>> library = MatrixLibrary::Open();
+    if (!library.ok()) return library.status();
+    library_ = std::move(*library);
+    // 0x3f3f is 0.746 in bfloat16: finite products.
+    return FillBytes(data_, std::byte{0x3f}, *stream_);
+  }
+
+  Result<double> ReadBytesPerSecond() {
+    const Result<double> seconds = SecondsOf(kReads, [&] {
+      return StatusOfCudaError(ReadStream(data_.data(), read_bytes_, num_thread_blocks_, sink_.as<uint32_t>(), stream_->handle()),
+                               "reading device memory");
+    });
+    if (!seconds.ok()) return seconds.status();
+    return static_cast<double>(read_bytes_) / *seconds;
+  }
+
+  Result<double> MatrixFlopsPerSecond() {
+    constexpr size_t kElements = size_t{kWidth} * kWidth;
+    LinearArgs args;
+    args.weight = data_.as<uint16_t>();
+    args.x = data_.as<uint16_t>() + kElements;
+    args.y = data_.as<uint16_t>() + 2 * kElements;
+    args.in_features = args.out_features = args.rows = kWidth;
+    const Result<double> seconds = SecondsOf(kProducts, [&] { return library_->Linear(args, *stream_); });
+    if (!seconds.ok()) return seconds.status();
+    return 2.0 * std::pow(kWidth, 3) / *seconds;
+  }
+
+ private:
+  static Status Take(DeviceBuffer* buffer, size_t size_bytes) {
+    Result<DeviceBuffer> taken = DeviceBuffer::Allocate(size_bytes);
+    if (taken.ok()) *buffer = std::move(*taken);
+    return taken.status();
+  }
+
+  // Of one of `runs`, after one that is not counted.
+  Result<double> SecondsOf(int runs, const std::function<Status()>& queue) {
+    DS_RETURN_IF_ERROR(queue());
+    DS_RETURN_IF_ERROR(stream_->Record(*events_[0]));
+    for (int run = 0; run < runs; ++run) DS_RETURN_IF_ERROR(queue());
+    DS_RETURN_IF_ERROR(stream_->Record(*events_[1]));
+    DS_RETURN_IF_ERROR(stream_->Synchronize());
+    const Result<float> milliseconds = MillisecondsBetween(*events_[0], *events_[1]);
+    if (!milliseconds.ok()) return milliseconds.status();
+    return static_cast<double>(*milliseconds) * 1e-3 / runs;
+  }
+
+  size_t read_bytes_ = 0;
+  int num_thread_blocks_ = 0;
+  DeviceBuffer data_, sink_;
+  std::unique_ptr<Stream> stream_;
+  std::array<std::unique_ptr<Event>, 2> events_;
+  std::unique_ptr<MatrixLibrary> library_;
+};
+
+DeviceProbe::DeviceProbe(std::unique_ptr<State> state) : state_(std::move(state)) {}
+DeviceProbe::~DeviceProbe() = default;
+
+Result<std::unique_ptr<DeviceProbe>> DeviceProbe::Open() {
+  auto state = std::make_unique<State>();
+  DS_RETURN_IF_ERROR(state->Open());
+  return std::unique_ptr<DeviceProbe>(new DeviceProbe(std::move(state)));
+}
+Result<double> DeviceProbe::MeasureReadBytesPerSecond() { return state_->ReadBytesPerSecond(); }
+Result<double> DeviceProbe::MeasureMatrixFlopsPerSecond() { return state_->MatrixFlopsPerSecond(); }
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,33 @@
+// The benchmark's own kernels. All pointers are device memory; launchers return a cudaError_t.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/kv_image.h"
+
+struct CUstream_st;
+
+namespace diffserve::bench {
+
+// Does nothing, in one thread block.
+int LaunchNothing(CUstream_st* stream);
+
+// Reads all bytes once, 16 a thread at a time, by `num_thread_blocks` of 512 threads; `sink` is practically never written. bytes:
+// a multiple of 16.
+int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink, CUstream_st* stream);
+
+// bf16 in [-1, 1): the columns [first_column, + width) of a random matrix of unbounded width.
+int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column, CUstream_st* stream);
+
+// Fills whole pages: K of map m gets the numbers of K map (first_map + m), V the numbers from column first_v_column on of a V that
+// is wider, so that pages of other layouts can hold the same K and V.
+struct PageContent {
+  KvImageLayer layer;
+  int64_t num_pages = 0;  // times groups
+  int first_map = 0;
+  int first_v_column = 0;
+};
+int FillPages(const PageContent& content, CUstream_st* stream);
+
+}  // namespace diffserve::bench

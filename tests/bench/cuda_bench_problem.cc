@@ -1,0 +1,112 @@
+#include "tests/bench/cuda_bench_problem.h"
+
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <span>
+
+#include "tests/bench/cuda_bench_kernels.h"
+
+namespace diffserve::bench {
+namespace {
+
+int64_t PagesOfSequence(int length) { return (length + cuda::kImagePageSize - 1) / cuda::kImagePageSize; }
+
+KvImage ImageOf(const DiffSpec& spec) {
+  return {cuda::kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim};
+}
+
+}  // namespace
+
+double Problem::BytesOfOneCopy(const DiffSpec& spec, const ProblemShape& shape) {
+  return static_cast<double>(shape.batch * PagesOfSequence(shape.position + shape.rows) * spec.num_kv_groups *
+                             ImageOf(spec).PageBytes());
+}
+
+template <typename T>
+cuda::DeviceBuffer Problem::Upload(const std::vector<T>& values) const {
+  cuda::DeviceBuffer buffer = Must(cuda::DeviceBuffer::Allocate(values.size() * sizeof(T)));
+  Must(cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer, 0, stream_));
+  return buffer;
+}
+
+Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::Stream& stream)
+    : spec_(spec), shape_(shape), stream_(stream) {
+  const char* reason = cuda::DiffAttentionUnsupported(spec, cuda::kImagePageSize);
+  if (reason != nullptr) Must(Status(StatusCode::kInternal, reason));
+  const int64_t pages_of_sequence = PagesOfSequence(length());
+  std::vector<int32_t> table(static_cast<size_t>(shape.batch * pages_of_sequence));
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937(1));
+  std::vector<cuda::DeviceSequence> sequences;
+  std::vector<int32_t> row_sequences;
+  for (int i = 0; i < shape.batch; ++i) {
+    sequences.push_back({i * shape.rows, shape.rows, shape.position, static_cast<int32_t>(i * pages_of_sequence)});
+    row_sequences.insert(row_sequences.end(), static_cast<size_t>(shape.rows), i);
+  }
+  sequences_ = Upload(sequences);
+  row_sequences_ = Upload(row_sequences);
+  page_table_ = Upload(table);
+  const size_t num_rows = row_sequences.size();
+  q_ = Must(cuda::DeviceBuffer::Allocate(2 * num_rows * static_cast<size_t>(spec.q_width())));
+  out_ = Must(cuda::DeviceBuffer::Allocate(2 * num_rows * static_cast<size_t>(spec.out_width())));
+  Must(FillRandom(q_.as<uint16_t>(), num_rows, spec.q_width(), shape.first_q_column, stream.handle()));
+  lambda_rows_ = Upload(std::vector<float>(num_rows * static_cast<size_t>(spec.num_q1_heads), 0.5f));
+  for (int copy = 0; copy < shape.copies; ++copy) {
+    pages_of_copies_.push_back(Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec, shape)))));
+    Must(FillPages({{pages_of_copies_.back().as<std::byte>(), ImageOf(spec)},
+                    static_cast<int64_t>(table.size()) * spec.num_kv_groups, shape.first_map, shape.first_v_column},
+                   stream.handle()));
+  }
+
+  const cuda::AttentionTiling tiling = shape.is_decode ? cuda::DiffDecodeTiling(spec, shape.rows) : cuda::DiffPrefillTiling(spec);
+  const int64_t items_max = cuda::AttentionItemsMax(tiling, shape.rows, shape.batch, int64_t{shape.batch} * length());
+  items_ = Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(items_max) * sizeof(cuda::AttentionItem)));
+  first_item_ = Must(cuda::DeviceBuffer::Allocate((sequences.size() + 1) * sizeof(int32_t)));
+  num_items_ = Must(cuda::DeviceBuffer::Allocate(sizeof(int32_t)));
+  if (shape.is_decode) {
+    partials_ = Must(cuda::DeviceBuffer::Allocate(cuda::DiffDecodePartialFloats(spec, tiling, items_max) * sizeof(float)));
+  }
+  args_.spec = spec;
+  args_.batch.num_sequences = shape.batch;
+  args_.batch.num_rows = static_cast<int>(num_rows);
+  args_.batch.sequences = sequences_.as<cuda::DeviceSequence>();
+  args_.batch.row_sequences = row_sequences_.as<int32_t>();
+  args_.batch.pages = page_table_.as<int32_t>();
+  args_.q = q_.as<uint16_t>();
+  args_.out = out_.as<uint16_t>();
+  args_.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  args_.lambda = 0.5f;
+  args_.lambda_rows = lambda_rows_.as<float>();
+  args_.tiling = tiling;
+  args_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(), first_item_.as<int32_t>(),
+                static_cast<int>(items_max)};
+  args_.partials = partials_.as<float>();
+  Must(cuda::PlanDiffAttention(tiling, args_.batch, args_.plan, stream.handle()));
+  Must(stream.Synchronize());
+}
+
+void Problem::Queue(int run) const {
+  cuda::DiffAttentionArgs args = args_;
+  const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
+  args.kv = {pages_of_copies_[copy].as<std::byte>(), ImageOf(spec_)};
+  Must((shape_.is_decode ? cuda::DiffDecode : cuda::DiffPrefill)(args, stream_.handle()));
+}
+
+std::vector<uint16_t> Problem::Out() const {
+  std::vector<uint16_t> values(out_.size_bytes() / 2);
+  Must(cuda::CopyToHost(out_, 0, std::as_writable_bytes(std::span(values)), stream_));
+  Must(stream_.Synchronize());
+  return values;
+}
+
+double Problem::KvBytes() const {
+  return 2.0 * shape_.batch * length() * (spec_.k_width() + spec_.v_width());
+}
+
+double Problem::Pairs() const {
+  const double rows = shape_.rows;
+  return shape_.batch * spec_.num_q1_heads * (rows * shape_.position + rows * (rows + 1) / 2);
+}
+
+}  // namespace diffserve::bench
