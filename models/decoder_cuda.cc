@@ -24,22 +24,6 @@ namespace {
 
 constexpr int kStepsInFlightMax = 2;
 constexpr size_t kStepBytes = size_t{1} << 20;  // of a packed step, to begin with
-constexpr int kGraphRowsMax = 512;
-
-// Decodes of up to so many rows share a graph: their rows are filled up to this.
-int GraphRows(int num_rows) {
-  if (num_rows <= 4) return num_rows == 3 ? 4 : num_rows;
-  const int step = num_rows <= 64 ? 8 : 32;
-  return (num_rows + step - 1) / step * step;
-}
-
-// One generated row of each sequence, each with a draw.
-bool IsDecode(const Batch& batch) {
-  const size_t rows = batch.tokens.size();
-  const bool draws = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows && batch.sequences.size() == rows;
-  return draws && !batch.num_prompt_rows.empty() &&
-         std::all_of(batch.num_prompt_rows.begin(), batch.num_prompt_rows.end(), [](int32_t count) { return count == 0; });
-}
 
 class Decoder : public Model {
  public:
@@ -205,13 +189,12 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   DS_CHECK(num_samples == 0 || launched_.size() < kStepsInFlightMax, "too many steps in flight");
   const AttentionTiling tiling = DiffDecodeTiling(options_.config.attention, std::max(1, GeneratedRowsMax(batch)));
   const std::vector<StepPass> passes = CutIntoPasses(batch, tiling, work_.GeneratedItemsMax(options_.config.attention, tiling));
-  const int num_rows = static_cast<int>(batch.tokens.size());
-  const bool in_graph = passes.size() == 1 && num_rows <= std::min(kGraphRowsMax, options_.limits.num_sequences) && IsDecode(batch);
+  const int graph_rows = passes.size() == 1 && IsDecode(batch) ? GraphRows(batch.tokens.size(), options_.limits.num_sequences) : 0;
+  const bool in_graph = graph_rows > 0;
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
     const bool is_last = &pass == &passes.back();
-    const int num_padded = in_graph ? std::min(GraphRows(num_rows), options_.limits.num_sequences) : 0;
-    PackStep(batch, pass, kImagePageSize, /*samples=*/is_last, num_padded, &packed_);
+    PackStep(batch, pass, kImagePageSize, /*samples=*/is_last, graph_rows, &packed_);
     DS_RETURN_IF_ERROR(Upload(packed_));
     if (in_graph) {
       DS_RETURN_IF_ERROR(RunDecode(packed_, kv, tiling));

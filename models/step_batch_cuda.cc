@@ -9,6 +9,7 @@ namespace diffserve::cuda {
 namespace {
 
 constexpr size_t kAlignment = 16;
+constexpr size_t kGraphRowsMax = 512;
 
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -84,6 +85,19 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
     }
   }
   return passes;
+}
+
+bool IsDecode(const Batch& batch) {
+  const size_t rows = batch.tokens.size();
+  const bool draws = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows && batch.sequences.size() == rows;
+  return draws && !batch.num_prompt_rows.empty() &&
+         std::all_of(batch.num_prompt_rows.begin(), batch.num_prompt_rows.end(), [](int32_t count) { return count == 0; });
+}
+
+int GraphRows(size_t num_rows, int rows_max) {
+  if (num_rows > kGraphRowsMax || num_rows > static_cast<size_t>(rows_max)) return 0;
+  const size_t step = num_rows <= 2 ? 1 : num_rows <= 4 ? 4 : num_rows <= 64 ? 8 : 32;
+  return static_cast<int>(std::min(RoundedUp(num_rows, step), static_cast<size_t>(rows_max)));
 }
 
 StepOffsets::StepOffsets(const StepShape& shape) {

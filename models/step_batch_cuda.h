@@ -30,6 +30,12 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
 // The most generated rows that a sequence brings; 0 without any.
 int GeneratedRowsMax(const Batch& batch);
 
+// One generated row of each sequence, each with a draw.
+bool IsDecode(const Batch& batch);
+// Decodes of several sizes share a graph: the number of rows that one of `num_rows` is filled up to, at most `rows_max`; 0 if it is too
+// large for a graph.
+int GraphRows(size_t num_rows, int rows_max);
+
 // Sizes that decide where the arrays of a packed step lie.
 struct StepShape {
   int num_rows = 0;

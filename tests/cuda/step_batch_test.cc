@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <set>
 
 namespace diffserve::cuda {
 namespace {
@@ -131,6 +132,41 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);
     EXPECT_EQ(entries[i].first_row, static_cast<int>(i));
   }
+}
+
+TEST(StepBatchTest, FewGraphsServeAllSizesOfDecodeWithLittlePadding) {
+  for (int rows_max : {1, 3, 6, 256, 4096}) {
+    std::set<int> sizes;
+    for (int rows = 1; rows <= rows_max; ++rows) {
+      const int filled = GraphRows(static_cast<size_t>(rows), rows_max);
+      if (rows > 512) {
+        EXPECT_EQ(filled, 0);
+        continue;
+      }
+      EXPECT_GE(filled, rows);
+      EXPECT_LE(filled, std::min(rows_max, rows + std::max(7, rows / 2)));
+      EXPECT_EQ(GraphRows(static_cast<size_t>(filled), rows_max), filled);
+      sizes.insert(filled);
+    }
+    EXPECT_LE(sizes.size(), 25u);
+  }
+}
+
+TEST(StepBatchTest, OnlyAStepOfSingleGeneratedRowsThatAllDrawIsADecode) {
+  OwnedBatch owned;
+  for (int s = 0; s < 3; ++s) owned.Add(9 + s, 1, 0);
+  EXPECT_TRUE(IsDecode(owned.batch));
+  Batch changed = owned.batch;
+  changed.num_prompt_rows[1] = 1;
+  EXPECT_FALSE(IsDecode(changed));
+  changed = owned.batch;
+  changed.sample_rows.clear();
+  EXPECT_FALSE(IsDecode(changed));
+  changed = owned.batch;
+  changed.num_prompt_rows.clear();  // all rows are a prompt's
+  EXPECT_FALSE(IsDecode(changed));
+  owned.Add(5, 2, 0);
+  EXPECT_FALSE(IsDecode(owned.batch));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tiny_model
-from server_process import DEMO_MODEL, REPOSITORY, ServerProcess
+from server_process import DEMO_MODEL, DEVICE, REPOSITORY, ServerProcess
 
 ON_SHIM = Path(os.environ.get("DIFFSERVE_ON_SHIM", REPOSITORY / "build" / "release" / "tests" / "diffserve_on_shim"))
 FLAGS = ("--device", "cuda", "--batch-invariant", "--kv-cache-memory", "8MiB", "--max-num-seqs", 4, "--max-num-batched-tokens", 64)
@@ -22,6 +22,7 @@ def ask(server, prompt: str, **fields):
     return choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
 
 
+@unittest.skipIf(DEVICE == "cuda", "the backend runs on a GPU here")
 class CudaOnCpuTest(unittest.TestCase):
     def test_answers_equal_the_cpus_and_do_not_depend_on_company(self):
         prompts = ["The magic number of Lisbon is 48213. The magic number of Lisbon is", "Who are you?", "Oslo", "One two three"]
@@ -71,6 +72,11 @@ class CudaOnCpuTest(unittest.TestCase):
                 self.assertEqual(done.returncode, code)
                 self.assertIn(words, done.stderr)
                 self.assertEqual(len(done.stderr.splitlines()), 1)
+        too_large = REPOSITORY / "tests" / "bench" / "models" / "diff_3b"
+        command = [ON_SHIM, "bench", too_large, "--load-format", "dummy", "--device", "cuda"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"diff_3b: the weights need \d+\.\d MiB, free: 1024\.0 MiB\n$")
 
 
 if __name__ == "__main__":
