@@ -15,7 +15,8 @@ root=$PWD
 logs=${GPU_CHECK_LOGS:-$root/build/gpu_check}
 seconds_max=540
 size_mib_max=60
-programs="build/cuda-release/tests/cuda_test build/cuda-release/tests/cuda_bench build/cuda-release/server/diffserve"
+build=${GPU_CHECK_BUILD:-$root/build/cuda-release}
+programs="$build/tests/cuda_test $build/tests/cuda_bench $build/server/diffserve"
 
 usage() {
   sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//' >&2
@@ -37,6 +38,8 @@ collect() {  # collect DIR
     esac
   done
   echo "$root" >"$1/source_dir"  # where the programs look for test data
+  tar -C "$1" -czf "$1/programs.tar.gz" bin lib source_dir || exit 1
+  rm -rf "$1/bin" "$1/lib" "$1/source_dir"
   local size
   size=$(du -sm "$1" | cut -f 1)
   echo "$1: $size MiB, at most $size_mib_max"
@@ -103,7 +106,7 @@ if has_part build; then
   if [ -n "$prebuilt" ]; then
     echo "== build: not done, --prebuilt"
   elif bounded 420 build bash -c \
-    "cmake --preset cuda-release && cmake --build build/cuda-release --target diffserve cuda_test cuda_bench"; then
+    'cmake --preset cuda-release -B "$0" && cmake --build "$0" --target diffserve cuda_test cuda_bench' "$build"; then
     result build 1 0 "$((SECONDS - at)) s"
   else
     tail -n 30 "$logs/build.log"
@@ -113,6 +116,10 @@ fi
 
 # ---- Where the programs and the libraries are. cuBLASLt (500 MB) is always the machine's own.
 if [ -n "$prebuilt" ]; then
+  if [ -f "$prebuilt/programs.tar.gz" ]; then
+    mkdir -p "$logs/prebuilt" && tar -C "$logs/prebuilt" -xzf "$prebuilt/programs.tar.gz" || exit 1
+    prebuilt=$logs/prebuilt
+  fi
   bin=$prebuilt/bin
   export LD_LIBRARY_PATH=$prebuilt/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   source_dir=$(cat "$prebuilt/source_dir")
@@ -121,7 +128,7 @@ if [ -n "$prebuilt" ]; then
 else
   bin=$root/build/gpu_check/bin
   mkdir -p "$bin"
-  for program in $programs; do ln -sf "$root/$program" "$bin/"; done
+  for program in $programs; do ln -sf "$program" "$bin/"; done
 fi
 for folder in $(python3 -c 'import nvidia; print(*(path + "/cu13/lib" for path in nvidia.__path__))' 2>/dev/null) \
   "$root"/.cuda/lib/python3*/site-packages/nvidia/cu13/lib /usr/local/cuda*/lib64 /usr/lib/x86_64-linux-gnu; do

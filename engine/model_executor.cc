@@ -7,7 +7,7 @@
 
 namespace diffserve {
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv) : model_(std::move(model)), kv_(std::move(kv)) {}
+ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv) : kv_(std::move(kv)), model_(std::move(model)) {}
 
 void ModelExecutor::Begin(const Request& request) { requests_.emplace(request.id, request); }
 
@@ -15,6 +15,7 @@ void ModelExecutor::End(RequestId request) { requests_.erase(request); }
 
 void ModelExecutor::Launch(const StepPlan& plan) {
   Batch batch;
+  batch.is_collected = true;
   LaunchedStep step;
   std::unordered_map<RequestId, int32_t> drawn;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
@@ -60,19 +61,15 @@ StepResult ModelExecutor::Collect() {
   DS_CHECK(!launched_.empty(), "a step is launched before it is collected");
   const LaunchedStep step = std::move(launched_.front());
   launched_.pop_front();
-  std::vector<SampledRow> sampled;
-  if (!step.uses.empty()) {
-    Result<std::vector<SampledRow>> collected = model_->Collect();
-    if (!collected.ok()) throw DeviceError(collected.status());
-    sampled = std::move(collected).value();
-  }
+  const Result<std::vector<SampledRow>> sampled = model_->Collect();
+  if (!sampled.ok()) throw DeviceError(sampled.status());
   StepResult result;
   result.sequences.resize(step.requests.size());
   for (size_t i = 0; i < step.requests.size(); ++i) result.sequences[i].request = step.requests[i];
   for (size_t i = 0; i < step.uses.size(); ++i) {
     const LogitUse& use = step.uses[i];
     SequenceResult& of_sequence = result.sequences[use.sequence];
-    SampleResult answer = ToSampleResult(use.row, sampled[i]);
+    SampleResult answer = ToSampleResult(use.row, (*sampled)[i]);
     const int vocab = model_->config().vocab_size;
     DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab), "a drawn token is in the vocabulary");
     if (use.scores) {

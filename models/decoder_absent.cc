@@ -9,7 +9,7 @@ Status NotCompiledIn() { return Status(StatusCode::kUnimplemented, "this build h
 }  // namespace
 
 Status CheckModel(const std::string&, const ModelConfig&, DType) { return NotCompiledIn(); }
-size_t ActivationBytesPerRow(const ModelConfig&) { return 0; }
+size_t StepBytes(const ModelConfig&, StepLimits) { return 0; }
 Result<std::unique_ptr<Model>> LoadDecoder(DecoderOptions, Checkpoint&) { return NotCompiledIn(); }
 
 }  // namespace diffserve::cuda

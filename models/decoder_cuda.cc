@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/graph.h"
+#include "kernels/base/log.h"
 #include "kernels/ops/linear_cuda.h"
 #include "kernels/ops/rope_append_cuda.h"
 #include "kernels/ops/rowwise_cuda.h"
@@ -23,7 +24,14 @@ namespace diffserve::cuda {
 namespace {
 
 constexpr int kStepsInFlightMax = 2;
+constexpr int kWarmUpSequences = 2;
 constexpr size_t kStepBytes = size_t{1} << 20;  // of a packed step, to begin with
+
+void Complete(const ModelConfig& config, StepLimits* limits) {
+  limits->num_sequences = std::max(limits->num_sequences, kWarmUpSequences);
+  limits->num_rows = std::max(limits->num_rows, limits->num_sequences);
+  if (limits->max_model_len == 0) limits->max_model_len = config.max_positions;
+}
 
 class Decoder : public Model {
  public:
@@ -52,6 +60,10 @@ class Decoder : public Model {
   struct Pinned {
     PinnedBuffer buffer;
     std::unique_ptr<Event> done;
+  };
+  struct DecodeGraph {
+    std::unique_ptr<Graph> graph;
+    int attempts_left = 2;  // to record it
   };
   struct Launched {
     size_t slot;  // of results_
@@ -84,8 +96,8 @@ class Decoder : public Model {
   size_t next_upload_ = 0, next_result_ = 0;
   std::deque<Launched> launched_;
   PackedStep packed_;
-  std::map<int, std::unique_ptr<Graph>> graphs_;  // by rows; nullptr: has run once, outside a graph
-  const std::byte* graphs_kv_ = nullptr;          // the pages that the graphs use
+  std::map<int, DecodeGraph> graphs_;             // by rows; an entry has run once outside a graph
+  std::pair<const std::byte*, int> graphs_kv_;    // the pages that the graphs use
   int num_logit_rows_ = 0;                        // of the last Forward
   std::vector<float> host_logits_;
 };
@@ -186,7 +198,7 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   DS_CHECK(batch.tokens.size() <= static_cast<size_t>(options_.limits.num_rows), "a step within the limit of rows");
   DS_CHECK(batch.sequences.size() <= static_cast<size_t>(options_.limits.num_sequences), "a step within the limit of sequences");
   DS_CHECK(num_samples == 0 || num_samples == batch.logit_rows.size(), "one sample row for each row of logits");
-  DS_CHECK(num_samples == 0 || launched_.size() < kStepsInFlightMax, "too many steps in flight");
+  DS_CHECK(launched_.size() < kStepsInFlightMax, "too many steps in flight");
   const AttentionTiling tiling = DiffDecodeTiling(options_.config.attention, std::max(1, GeneratedRowsMax(batch)));
   const std::vector<StepPass> passes = CutIntoPasses(batch, tiling, work_.GeneratedItemsMax(options_.config.attention, tiling));
   const int graph_rows = passes.size() == 1 && IsDecode(batch) ? GraphRows(batch.tokens.size(), options_.limits.num_sequences) : 0;
@@ -204,25 +216,26 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
     num_logit_rows_ += packed_.shape.num_logit_rows;
   }
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
-  if (num_samples == 0) return Status();
-  if (!in_graph) DS_RETURN_IF_ERROR(SampleAll(packed_.shape, static_cast<int>(num_samples)));
+  if (num_samples == 0 && !batch.is_collected) return Status();
+  if (!in_graph && num_samples > 0) DS_RETURN_IF_ERROR(SampleAll(packed_.shape, static_cast<int>(num_samples)));
   return QueueResults(num_samples);
 }
 
-// Steps grow rarely: to the largest seen, by page tables and adjustments.
+// Memory grows rarely: to the largest step seen, by page tables and adjustments.
 Status Decoder::Upload(const PackedStep& step) {
   const size_t bytes = step.bytes.size();
   Pinned& staging = uploads_[next_upload_++ % uploads_.size()];
   if (next_upload_ > uploads_.size()) DS_RETURN_IF_ERROR(staging.done->Wait());
   if (staging.buffer.size_bytes() < bytes) {
-    Result<PinnedBuffer> larger = PinnedBuffer::Allocate(std::max(2 * bytes, kStepBytes));
+    Result<PinnedBuffer> larger = PinnedBuffer::Allocate(std::max(bytes + bytes / 4, kStepBytes));
     if (!larger.ok()) return larger.status();
     staging.buffer = std::move(*larger);
   }
   if (step_memory_.size_bytes() < bytes) {
     DS_RETURN_IF_ERROR(stream_->Synchronize());
     graphs_.clear();
-    Result<DeviceBuffer> larger = DeviceBuffer::Allocate(std::max(2 * bytes, kStepBytes));
+    step_memory_ = DeviceBuffer();
+    Result<DeviceBuffer> larger = DeviceBuffer::Allocate(std::max(bytes + bytes / 4, kStepBytes));
     if (!larger.ok()) return larger.status();
     step_memory_ = std::move(*larger);
   }
@@ -231,18 +244,25 @@ Status Decoder::Upload(const PackedStep& step) {
   return stream_->Record(*staging.done);
 }
 
-// A size of decode runs once as it is, which loads its kernels and chooses its products, and from then on as a graph.
+// A size of decode runs once as it is, which loads its kernels and chooses its products, and from then on as a graph. Where it cannot be
+// recorded now (cuBLASLt must choose a product's kernel again and does not do so then, no memory for the graph) it runs as it is.
 Status Decoder::RunDecode(const PackedStep& step, KvCache& kv, const AttentionTiling& tiling) {
-  if (graphs_kv_ != kv.Layer(0).base) graphs_.clear();
-  graphs_kv_ = kv.Layer(0).base;
+  const std::pair<const std::byte*, int> pages = {kv.Layer(0).base, kv.num_pages()};
+  if (graphs_kv_ != pages) graphs_.clear();
+  graphs_kv_ = pages;
   const auto queue = [&] {
     DS_RETURN_IF_ERROR(RunPass(step.shape, kv, tiling, 0));
     return SampleAll(step.shape, step.shape.num_sample_rows);
   };
-  const auto [found, is_new] = graphs_.try_emplace(step.shape.num_rows, nullptr);
-  if (is_new) return queue();
-  if (found->second == nullptr) DS_RETURN_IF_ERROR(Make(&found->second, Graph::Capture(*stream_, queue)));
-  return found->second->Launch(*stream_);
+  const auto [found, is_new] = graphs_.try_emplace(step.shape.num_rows);
+  DecodeGraph& decode = found->second;
+  if (!is_new && decode.graph == nullptr && decode.attempts_left > 0) {
+    if (const Status made = Make(&decode.graph, Graph::Capture(*stream_, queue)); !made.ok()) {
+      --decode.attempts_left;
+      Log(LogLevel::kWarning, "graph_not_recorded", {{"rows", std::to_string(step.shape.num_rows)}, {"reason", made.message()}});
+    }
+  }
+  return decode.graph == nullptr ? queue() : decode.graph->Launch(*stream_);
 }
 
 Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTiling& tiling, int first_logit) {
@@ -464,12 +484,13 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType
                          "; allowed head_dim: 16, 48, 64, 96, 128");
 }
 
-size_t ActivationBytesPerRow(const ModelConfig& config) { return Workspace::BytesPerRow(config); }
+size_t StepBytes(const ModelConfig& config, StepLimits limits) {
+  Complete(config, &limits);
+  return Workspace::Bytes(config, limits) + MatrixLibraryOptions().workspace_bytes + kStepBytes;
+}
 
 Result<std::unique_ptr<Model>> LoadDecoder(DecoderOptions options, Checkpoint& checkpoint) {
-  StepLimits& limits = options.limits;
-  limits.num_rows = std::max(limits.num_rows, limits.num_sequences);
-  if (limits.max_model_len == 0) limits.max_model_len = options.config.max_positions;
+  Complete(options.config, &options.limits);
   auto decoder = std::make_unique<Decoder>(std::move(options));
   DS_RETURN_IF_ERROR(decoder->Load(checkpoint));
   return std::unique_ptr<Model>(std::move(decoder));

@@ -17,8 +17,8 @@ namespace diffserve::cuda {
 // found and what is allowed.
 Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType dtype);
 
-// Of the device's memory that a row of a step takes, its logits not counted.
-size_t ActivationBytesPerRow(const ModelConfig& config);
+// Of the device's memory that steps within the limits take.
+size_t StepBytes(const ModelConfig& config, StepLimits limits);
 
 struct DecoderOptions {
   ModelConfig config;

@@ -78,8 +78,8 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   ModelSummary summary = {model->config, model->dtype, model->sizes.num_parameters, model->sizes.step_bytes, model->sizes.memory_bytes,
-                          Decoder::ActivationBytesPerRow(model->config)};
-  if (options.device == Device::kCuda) summary.activation_bytes_per_row = cuda::ActivationBytesPerRow(model->config);
+                          Decoder::ActivationBytesPerRow(model->config), 0};
+  if (options.device == Device::kCuda) summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
   return summary;
 }
 

@@ -48,7 +48,8 @@ struct ModelSummary {
   int64_t num_parameters = 0;
   size_t weight_bytes = 0;  // read by a decode step
   size_t memory_bytes = 0;  // kept in memory: weights, embedding table, rope table
-  size_t activation_bytes_per_row = 0;  // of a step's batch, logits not counted
+  size_t activation_bytes_per_row = 0;  // of a step's batch on the CPU, logits not counted
+  size_t device_step_bytes = 0;         // taken on a CUDA device for steps within the StepLimits
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
@@ -67,6 +68,7 @@ struct Batch {
   // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
   std::vector<SampleRow> sample_rows = {};
   std::vector<LogitAdjustment> adjustments = {};  // of sample_rows
+  bool is_collected = false;  // Collect is called for this step though it has no sample_rows
 };
 
 class Model {
@@ -86,7 +88,7 @@ class Model {
   // draws or scores where sample_rows says so. Errors are the device's; one with kUnavailable is the end of it.
   // REQUIRES: tokens in [0, vocab_size), or drawn by the step before; positions below max_positions; within the StepLimits.
   virtual Status Forward(const Batch& batch, KvCache& kv) = 0;
-  // Waits for the oldest launched step that has sample_rows: what they came to.
+  // Waits for the oldest launched step that has sample_rows or is_collected: what its rows came to.
   virtual Result<std::vector<SampledRow>> Collect() = 0;
   // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until the next call of either.
   virtual Result<std::span<const float>> Logits(int first, int count) = 0;

@@ -75,7 +75,7 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
       int num_rows = rows.num_rows - first;
       while (num_rows > 1 && items_of(num_rows) > items_max) num_rows = (num_rows + 1) / 2;
       DS_CHECK(items_of(num_rows) <= items_max, "the attention of one row fits a pass");
-      if (items + items_of(num_rows) > items_max) {
+      if (first > num_prompt_rows || items + items_of(num_rows) > items_max) {  // one generated entry of a sequence a pass
         passes.emplace_back();
         items = 0;
       }

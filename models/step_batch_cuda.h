@@ -23,7 +23,8 @@ struct StepPiece {
 };
 using StepPass = std::vector<StepPiece>;
 
-// `tiling` is that of the batch's generated rows; `items_max` is how many attention items a pass may have of them.
+// `tiling` is that of the batch's generated rows; `items_max` is how many attention items a pass may have of them. A pass has at most
+// one piece of each kind of a sequence.
 // REQUIRES: any single row needs no more; the batch's sequences are in the order of their rows.
 std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling, int64_t items_max);
 

@@ -53,12 +53,29 @@ size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   return std::max(one_row, std::min(all, limits.attention_partial_bytes_max / sizeof(float)));
 }
 
+// What the partials hold of the narrowest items.
+int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
+  return static_cast<int64_t>(PartialFloats(spec, limits) / DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
+}
+
+int64_t PromptItems(const DiffSpec& spec, const StepLimits& limits) {
+  return int64_t{DiffPrefillTiling(spec).NumTiles(limits.num_rows)} + limits.num_sequences;
+}
+
+int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
+  const int64_t slice = std::max<int64_t>(limits.num_sequences, kMaxLogitElements / config.vocab_size);
+  return static_cast<int>(std::min<int64_t>(slice, limits.num_rows));
+}
+
 }  // namespace
 
-size_t Workspace::BytesPerRow(const ModelConfig& config) {
+size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits) {
   size_t bytes = 0;
-  for (const PerRow& row : RowBuffers(config)) bytes += row.bytes;
-  return bytes;
+  for (const PerRow& row : RowBuffers(config)) bytes += row.bytes * static_cast<size_t>(limits.num_rows);
+  bytes += static_cast<size_t>(LogitsRows(config, limits)) * static_cast<size_t>(config.vocab_size) * sizeof(float);
+  const DiffSpec& spec = config.attention;
+  const int64_t items = GeneratedItems(spec, limits) + PromptItems(spec, limits);
+  return bytes + PartialFloats(spec, limits) * sizeof(float) + static_cast<size_t>(items) * sizeof(AttentionItem);
 }
 
 int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const {
@@ -70,19 +87,15 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
   Workspace work;
   const auto rows = static_cast<size_t>(limits.num_rows);
   for (const PerRow& row : RowBuffers(config)) DS_RETURN_IF_ERROR(Take(&(work.*row.buffer), rows * row.bytes));
-  const int64_t slice = std::max<int64_t>(limits.num_sequences, kMaxLogitElements / config.vocab_size);
-  work.logits_rows = static_cast<int>(std::min<int64_t>(slice, limits.num_rows));
+  work.logits_rows = LogitsRows(config, limits);
   const size_t logits = static_cast<size_t>(work.logits_rows) * static_cast<size_t>(config.vocab_size);
   DS_RETURN_IF_ERROR(Take(&work.logits, logits * sizeof(float)));
 
   const DiffSpec& spec = config.attention;
-  const size_t floats = PartialFloats(spec, limits);
-  DS_RETURN_IF_ERROR(Take(&work.partials, floats * sizeof(float)));
+  DS_RETURN_IF_ERROR(Take(&work.partials, PartialFloats(spec, limits) * sizeof(float)));
   // A sequence with rows of both kinds has an entry in each plan.
-  const auto generated_items = static_cast<int64_t>(floats / DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
-  DS_RETURN_IF_ERROR(TakePlan(&work.generated_plan, generated_items, limits.num_sequences));
-  DS_RETURN_IF_ERROR(TakePlan(&work.prompt_plan, DiffPrefillTiling(spec).NumTiles(limits.num_rows) + limits.num_sequences,
-                              limits.num_sequences));
+  DS_RETURN_IF_ERROR(TakePlan(&work.generated_plan, GeneratedItems(spec, limits), limits.num_sequences));
+  DS_RETURN_IF_ERROR(TakePlan(&work.prompt_plan, PromptItems(spec, limits), limits.num_sequences));
   return work;
 }
 

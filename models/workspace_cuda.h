@@ -33,7 +33,7 @@ struct Workspace {
   int logits_rows = 0;
 
   static Result<Workspace> Allocate(const ModelConfig& config, const StepLimits& limits);
-  static size_t BytesPerRow(const ModelConfig& config);
+  static size_t Bytes(const ModelConfig& config, const StepLimits& limits);
 
   // Items of generated rows that the partials have room for.
   int64_t GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const;

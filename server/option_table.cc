@@ -46,7 +46,7 @@ std::vector<FlagSpec> ModelFlags() {
   constexpr std::string_view group = "Model and device";
   return {
       DeviceFlag(group),
-      {group, "--dtype", "TYPE", kAllCommands | kConvert, &SetDType, "activations and weights; auto: as the checkpoint", 0, 0,
+      {group, "--dtype", "TYPE", kAllCommands | kConvert, &SetDType, "weights; auto: as the checkpoint, on a GPU bfloat16", 0, 0,
        {"auto", "float32", "bfloat16"}, {}, {}, "auto"},
       {group, "--quantization", "KIND", kAllCommands, &Options::quantization, "weights, made at load", 0, 0, {"none"},
        {"int8", "int4"}, "this build does not quantise weights"},
@@ -74,7 +74,7 @@ std::vector<FlagSpec> EngineFlags() {
       {group, "--max-num-batched-tokens", "N", kAllCommands, &Options::max_num_batched_tokens, "rows a step", 16, 1 << 20},
       {group, "--kv-cache-memory", "SIZE", kAllCommands, &Options::kv_cache_memory,
        "KV pages: bytes with suffix (2G, 512MiB) or a share of what is free (0.3)", 0, 0, {}, {}, {},
-       "what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is free"},
+       "what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is free; on a GPU 0.9 of it"},
       {group, "--page-size", "N", kAllCommands, &Options::page_size, "slots a page; 0: 16 on the CPU, 64 on a GPU", 0, 256, {}, {}, {},
        {}, 16},
       {group, "--batch-invariant", "", kAllCommands, &Options::batch_invariant,

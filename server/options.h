@@ -20,7 +20,7 @@ struct Options {
 
   // Model and device.
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has kernels for the model
-  std::optional<DType> dtype;           // nullopt: as the checkpoint
+  std::optional<DType> dtype;           // nullopt: as the checkpoint, on a GPU bfloat16
   std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
   std::string quantization = "none";
   std::string attention_logit_bits = "16";

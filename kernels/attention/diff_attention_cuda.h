@@ -2,7 +2,9 @@
 // between is float32. Decode is for few query rows a sequence (correct for any number), prefill for chunks of a prompt. Each is,
 // for a row, one fixed chain of operations that follows absolute positions: its bits depend neither on who shares the batch nor
 // on how the prompt was cut. The chains of decode and prefill differ, so a row's bits are the same again only if the same one
-// computes it. Nothing here allocates or waits, and a launch depends only on the sizes of a batch, so it can be part of a graph.
+// computes it. An infinity or a NaN in K or V, which only a model that overflows bf16 makes, may reach rows of the same chunk that
+// do not attend to it. Nothing here allocates or waits, and a launch depends only on the sizes of a batch, so it can be part of a
+// graph.
 #pragma once
 
 #include <cstddef>

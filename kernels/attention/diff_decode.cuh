@@ -159,8 +159,8 @@ struct StripRing {
       parities ^= 1u << stage;
     } else {
       WaitForOldestStage(num_stages);
-      __syncwarp();
     }
+    __syncwarp();
   }
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
 
 namespace diffserve::cuda {
@@ -137,8 +138,9 @@ class MatrixLibrary::State {
 
   Status ToStatus(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return Status();
-    // The device's own failure, also one of an earlier kernel.
-    const bool lost = status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_MAPPING_ERROR;
+    // The status does not tell whether the context lives; CUDA does.
+    const Result<DeviceMemory> memory = MemoryOfDevice();
+    const bool lost = !memory.ok() && IsContextLost(memory.status());
     return Status(lost ? StatusCode::kUnavailable : StatusCode::kInternal, std::string(call) + ": " + f_.status_string(status));
   }
 

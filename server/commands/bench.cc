@@ -200,10 +200,12 @@ class Bench {
   Status Run() {
     const ModelConfig& config = session_.plan().summary.config;
     if (!options_.json) {
+      const bool on_gpu = session_.plan().device == Device::kCuda;
       std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
                   std::string(NameOf(session_.plan().summary.dtype)).c_str(),
                   static_cast<long long>(session_.plan().summary.num_parameters),
-                  std::string(NameOf(session_.plan().isa)).c_str(), session_.pool().num_threads());
+                  on_gpu ? session_.plan().device_name.c_str() : std::string(NameOf(session_.plan().isa)).c_str(),
+                  session_.pool().num_threads());
     }
     for (const int prompt : options_.bench_prompt) RunPrefill(prompt);
     for (const int depth : options_.bench_depth) {

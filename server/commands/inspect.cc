@@ -102,6 +102,7 @@ double FullKvBytes(const Options& options, const SessionPlan& plan) {
 
 // Activations of the largest step, and the logits of the rows that sample in it.
 double StepBytes(const Options& options, const SessionPlan& plan) {
+  if (plan.device == Device::kCuda) return static_cast<double>(plan.summary.device_step_bytes);
   const double rows = std::min<double>(options.max_num_batched_tokens, double{1.0} * options.max_num_seqs * plan.max_model_len);
   const double vocab = plan.summary.config.vocab_size;
   const double logits = std::max(vocab, std::min<double>(kMaxLogitElements, std::min<double>(options.max_num_seqs, rows) * vocab));
@@ -200,7 +201,7 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
 Status RunInspect(const Options& options) {
   Result<SessionPlan> plan = PlanSession(options, &ServeDemand);
   if (!plan.ok()) return plan.status();
-  const SessionPlan shown = *plan;
+  SessionPlan shown = *plan;
   std::vector<float> lambdas;
   bool has_chat_template = false;
   // With dummy weights there is nothing further to read.
@@ -212,6 +213,7 @@ Status RunInspect(const Options& options) {
     has_chat_template = *chat_template != nullptr;
     Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
     if (!session.ok()) return session.status();
+    shown = (*session)->plan();
     lambdas = (*session)->model().Lambdas();
   }
   options.json ? PrintJson(options, shown, lambdas, has_chat_template) : PrintText(options, shown, lambdas, has_chat_template);

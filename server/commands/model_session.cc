@@ -31,7 +31,7 @@ ModelOptions ToModelOptions(const Options& options, Device device, CpuIsa isa) {
   model.model_dir = options.model_dir;
   model.device = device;
   model.limits.num_rows = std::max({options.max_num_batched_tokens, options.chunk, options.max_num_seqs});
-  model.limits.num_sequences = options.max_num_seqs;
+  model.limits.num_sequences = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   if (options.command == "bench") {
     model.limits.num_sequences = std::max(model.limits.num_sequences, *std::ranges::max_element(options.bench_batch));
   }
@@ -54,10 +54,13 @@ Result<double> KvBudget(const Options& options, Device device, double free, doub
   }
   Result<MemorySize> size = ParseMemorySize(options.kv_cache_memory);
   if (!size.ok()) return size.status();
-  const double wanted = size->share > 0 ? size->share * free : static_cast<double>(size->bytes);
-  if (size->share == 0 && wanted > free) {
+  // CUDA loads kernels and graphs as they are first used.
+  const double usable = device == Device::kCuda ? free * kLargestKvShare : free;
+  const double wanted = size->share > 0 ? std::min(size->share * free, usable) : static_cast<double>(size->bytes);
+  if (wanted > usable) {
     return InvalidArgument(
-        "--kv-cache-memory is " + MiB(wanted) + ", allowed: at most the " + MiB(free) + " that the weights leave free",
+        "--kv-cache-memory is " + MiB(wanted) + ", allowed: at most " + (device == Device::kCuda ? "0.9 of " : "") + "the " +
+            MiB(free) + " that the weights leave free",
         "--kv-cache-memory");
   }
   return wanted;
@@ -67,8 +70,10 @@ Result<double> KvBudget(const Options& options, Device device, double free, doub
 Result<int> ChoosePages(const Options& options, const SessionPlan& plan, double free) {
   const double page_bytes = static_cast<double>(plan.page_bytes);
   if (free <= 0) {
+    const std::string step = " and the largest step " + MiB(static_cast<double>(plan.summary.device_step_bytes)) +
+                             " (--max-num-batched-tokens, --max-num-seqs)";
     return InvalidArgument(options.model_dir + ": the weights need " + MiB(static_cast<double>(plan.summary.memory_bytes)) +
-                           ", free: " + MiB(static_cast<double>(plan.free_bytes)));
+                           (plan.device == Device::kCuda ? step : "") + ", free: " + MiB(static_cast<double>(plan.free_bytes)));
   }
   const int64_t least = std::max<int64_t>(1, PagesFor(plan.demand.least_tokens, plan.layout.page_size));
   const double least_bytes = static_cast<double>(least) * page_bytes;
@@ -81,41 +86,30 @@ Result<int> ChoosePages(const Options& options, const SessionPlan& plan, double 
                            "--max-model-len");
   }
   const int64_t fitting = static_cast<int64_t>(budget.value() / page_bytes);
-  // An explicit amount is used in full, and so is a GPU.
-  const bool in_full = !options.kv_cache_memory.empty() || plan.device == Device::kCuda;
+  // An explicit amount is used in full, and so is a GPU by a server.
+  const bool is_server = options.command == "serve" || options.command == "inspect";
+  const bool in_full = !options.kv_cache_memory.empty() || (plan.device == Device::kCuda && is_server);
   const int64_t wanted = in_full ? fitting : PagesFor(plan.demand.wanted_tokens, plan.layout.page_size);
   return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)), std::numeric_limits<int>::max() / 2));
-}
-
-// The device's memory that the largest step takes: its activations, the logits of its draws.
-double StepBytes(const ModelOptions& model, const ModelSummary& summary) {
-  const double logits = static_cast<double>(model.limits.num_sequences) * summary.config.vocab_size * sizeof(float);
-  return static_cast<double>(model.limits.num_rows) * static_cast<double>(summary.activation_bytes_per_row) + logits;
-}
-
-// A GPU with its name, or why there is none to be used.
-Result<std::string> OpenGpu() {
-  const Result<cuda::DeviceInfo> device = cuda::OpenDevice(0);
-  if (!device.ok()) return Status(device.status().code(), "--device cuda: " + device.status().message(), "--device");
-  return cuda::Describe(*device);
 }
 
 // Fills plan.device, device_name and summary. `auto` takes a GPU if there is one that has kernels for the model.
 Status ChooseDevice(const Options& options, SessionPlan* plan) {
   const bool asked = options.device == "cuda";
   if (asked || (options.device == "auto" && cuda::IsCompiledIn())) {
-    Result<std::string> gpu = OpenGpu();
-    if (!gpu.ok() && asked) return gpu.status();
+    const Result<cuda::DeviceInfo> gpu = cuda::OpenDevice(0);
+    if (!gpu.ok() && asked) return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
+    if (!gpu.ok()) Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
     if (gpu.ok()) {
       Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCuda, plan->isa));
       if (summary.ok()) {
         plan->device = Device::kCuda;
-        plan->device_name = std::move(*gpu);
+        plan->device_name = cuda::Describe(*gpu);
         plan->summary = std::move(*summary);
         return Status();
       }
       if (asked) return summary.status();
-      Log(LogLevel::kWarning, "gpu_not_used", {{"gpu", *gpu}, {"reason", summary.status().message()}});
+      Log(LogLevel::kWarning, "gpu_not_used", {{"gpu", gpu->name}, {"reason", summary.status().message()}});
     }
   }
   Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCpu, plan->isa));
@@ -130,10 +124,11 @@ Result<Options> WithPages(Options options, const SessionPlan& plan) {
   const bool on_gpu = plan.device == Device::kCuda;
   if (on_gpu && options.page_size != 0 && options.page_size != cuda::kPageSize) {
     return InvalidArgument("--page-size is " + std::to_string(options.page_size) + ", allowed on a GPU: " +
-                               std::to_string(cuda::kPageSize), "--page-size");
+                               std::to_string(cuda::kPageSize) + " (or --device cpu)", "--page-size");
   }
   if (on_gpu && options.kv_cache_dtype.value_or(DType::kBFloat16) != DType::kBFloat16) {
-    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) + ", allowed on a GPU: auto, bfloat16",
+    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) + ", allowed on a GPU: auto, bfloat16 " +
+                               "(or --device cpu)",
                            "--kv-cache-dtype");
   }
   if (options.page_size == 0) options.page_size = on_gpu ? cuda::kPageSize : kCpuPageSize;
@@ -177,7 +172,7 @@ Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& de
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
     plan.free_bytes = static_cast<int64_t>(memory->free_bytes);
-    free -= StepBytes(ToModelOptions(options, plan.device, plan.isa), summary);
+    free -= static_cast<double>(summary.device_step_bytes);
   } else {
     plan.free_bytes = FreeMemoryBytes();
   }

@@ -65,8 +65,8 @@ class ModelSession {
 
   SessionPlan plan_;
   ThreadPool pool_;
-  std::unique_ptr<Model> model_;
   std::optional<KvCache> kv_;
+  std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages
 };
 
 }  // namespace diffserve

@@ -10,6 +10,7 @@
 #include "kernels/base/cuda/graph.h"
 #include "kernels/base/dtype.h"
 #include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/read_stream_cuda.h"
 #include "tests/bench/cuda_bench_kernels.h"
 #include "tests/bench/cuda_bench_problem.h"
 #include "tests/testing/attention_specs.h"
@@ -95,7 +96,7 @@ class Bench {
     Add("cublas_bf16_8192_tflop_per_s", ProductFlops() / timer_.Seconds([&](int) { Product(); }) * 1e-12);
   }
 
-  void Read(int grid) { Must(ReadStream(read_data_.data(), read_bytes_, grid, sink_.as<uint32_t>(), stream_.handle())); }
+  void Read(int grid) { Must(cuda::ReadStream(read_data_.data(), read_bytes_, grid, sink_.as<uint32_t>(), stream_.handle())); }
   double ProductFlops() const { return 2.0 * std::pow(product_width_, 3); }
   void Product() {
     cuda::LinearArgs args;

@@ -13,10 +13,6 @@ namespace diffserve::bench {
 // Does nothing, in one thread block.
 int LaunchNothing(CUstream_st* stream);
 
-// Reads all bytes once, 16 a thread at a time, by `num_thread_blocks` of 512 threads; `sink` is practically never written. bytes:
-// a multiple of 16.
-int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink, CUstream_st* stream);
-
 // bf16 in [-1, 1): the columns [first_column, + width) of a random matrix of unbounded width.
 int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column, CUstream_st* stream);
 

@@ -8,26 +8,9 @@
 namespace diffserve::bench {
 namespace {
 
-constexpr int kReadThreads = 512;
-constexpr int kReadsInFlight = 8;  // of a thread
 constexpr int kFillThreads = 256;
 
 __global__ void NothingKernel() {}
-
-__global__ void __launch_bounds__(kReadThreads) ReadStreamKernel(const uint4* data, int64_t count, uint32_t* sink) {
-  const int64_t stride = int64_t{gridDim.x} * kReadThreads;
-  uint32_t mixed = 0;
-  int64_t i = int64_t{blockIdx.x} * kReadThreads + threadIdx.x;
-  for (; i + (kReadsInFlight - 1) * stride < count; i += kReadsInFlight * stride) {
-    uint4 read[kReadsInFlight];
-#pragma unroll
-    for (int j = 0; j < kReadsInFlight; ++j) read[j] = data[i + j * stride];
-#pragma unroll
-    for (int j = 0; j < kReadsInFlight; ++j) mixed ^= read[j].x ^ read[j].y ^ read[j].z ^ read[j].w;
-  }
-  for (; i < count; i += stride) mixed ^= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
-  if (mixed == 0x9e3779b9u) *sink = mixed;
-}
 
 // A number in [-1, 1) of a multiple of 2^-7, which bf16 holds exactly.
 __device__ __forceinline__ uint16_t HashedBFloat16(uint64_t key) {
@@ -74,11 +57,6 @@ int Launch(void (*kernel)(Parameters...), int64_t num_thread_blocks, int num_thr
 }  // namespace
 
 int LaunchNothing(CUstream_st* stream) { return Launch(NothingKernel, 1, 32, stream); }
-
-int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink, CUstream_st* stream) {
-  return Launch(ReadStreamKernel, num_thread_blocks, kReadThreads, stream, static_cast<const uint4*>(data),
-                static_cast<int64_t>(bytes / 16), sink);
-}
 
 int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column, CUstream_st* stream) {
   const int64_t count = static_cast<int64_t>(num_rows) * width;

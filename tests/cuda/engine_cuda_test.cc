@@ -103,14 +103,33 @@ TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPree
   options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted and computed anew
   options_.enable_prefix_caching = false;
   std::vector<Request> requests;
-  for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 10));
+  for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 8));
   const std::map<RequestId, Answer> together = Serve(requests);
   for (const Request& request : requests) {
     const std::map<RequestId, Answer> alone = Serve({request});
     EXPECT_EQ(alone.at(request.id).finish, FinishReason::kLength);
-    EXPECT_EQ(alone.at(request.id).tokens.size(), 10u);
+    EXPECT_EQ(alone.at(request.id).tokens.size(), 8u);
     EXPECT_TRUE(alone.at(request.id) == together.at(request.id)) << "request " << request.id;
   }
+}
+
+TEST_F(CudaEngineTest, AnExecutorMayEndWithStepsInFlight) {
+  const std::unique_ptr<Executor> executor = MakeExecutor();
+  const Request request = MakeRequest(1, 20, 5);
+  executor->Begin(request);
+  StepPlan plan;
+  plan.sequences.resize(1);
+  PlannedSequence& planned = plan.sequences[0];
+  planned.request = 1;
+  planned.num_planned = 20;
+  planned.samples = true;
+  planned.tokens = request.prompt;
+  planned.pages = {3};
+  executor->Launch(plan);
+  planned.num_computed = 20;
+  planned.num_planned = 1;
+  planned.tokens = {kDrawnByStepBefore};
+  executor->Launch(plan);
 }
 
 #if defined(DIFFSERVE_CUDA_ON_CPU)

@@ -59,9 +59,11 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
     for (const StepPass& pass : CutIntoPasses(owned.batch, tiling, items_max)) {
       int64_t items = 0;
       ASSERT_FALSE(pass.empty());
+      std::set<std::pair<int, bool>> seen;
       for (const StepPiece& piece : pass) {
         const size_t s = static_cast<size_t>(piece.sequence);
         EXPECT_EQ(piece.first, next[s]);
+        EXPECT_TRUE(seen.emplace(piece.sequence, piece.is_prompt).second) << "two entries of one kind";
         EXPECT_EQ(piece.is_prompt, piece.first < owned.batch.num_prompt_rows[s]);
         next[s] = piece.first + piece.num_rows;
         if (piece.is_prompt) {

@@ -60,10 +60,10 @@ class CudaOnCpuTest(unittest.TestCase):
 
     def test_what_does_not_fit_the_device_is_refused_in_one_line(self):
         cases = (
-            (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64"),
+            (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
             (("--dtype", "float32"), 2, "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
             (("--kv-cache-dtype", "float32"), 2, "--kv-cache-dtype is float32, allowed on a GPU: auto, bfloat16"),
-            (("--kv-cache-memory", "4GiB"), 2, "--kv-cache-memory is 4096.0 MiB, allowed: at most the"),
+            (("--kv-cache-memory", "4GiB"), 2, "--kv-cache-memory is 4096.0 MiB, allowed: at most 0.9 of the"),
         )
         for flags, code, words in cases:
             with self.subTest(flags=flags):
@@ -76,7 +76,7 @@ class CudaOnCpuTest(unittest.TestCase):
         command = [ON_SHIM, "bench", too_large, "--load-format", "dummy", "--device", "cuda"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"diff_3b: the weights need \d+\.\d MiB, free: 1024\.0 MiB\n$")
+        self.assertRegex(done.stderr, r"diff_3b: the weights need \d+\.\d MiB and the largest step \d+\.\d MiB .*, free: 1024\.0 MiB\n$")
 
 
 if __name__ == "__main__":

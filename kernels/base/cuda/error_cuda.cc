@@ -21,6 +21,7 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorLaunchFailure:
     case cudaErrorExternalDevice:
     case cudaErrorTensorMemoryLeak:
+    case cudaErrorUnknown:
       return true;
     default:
       return false;

@@ -15,6 +15,29 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+asm(R"(
+.text
+.globl DiffserveShimSwitch
+.type DiffserveShimSwitch, @function
+DiffserveShimSwitch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq (%rsi), %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size DiffserveShimSwitch, . - DiffserveShimSwitch
+)");
+
 namespace diffserve::shim {
 namespace {
 
@@ -153,7 +176,7 @@ class Grid {
 Grid* grid = nullptr;  // the one that runs
 GridOptions grid_options;
 
-// makecontext passes ints only, so the fiber's entry finds its grid here.
+// A fiber's entry has no argument and finds its grid here.
 void FiberEntry() { grid->RunThread(); }
 
 void Grid::RunThread() {
@@ -174,7 +197,7 @@ void Grid::SwitchTo(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&scheduler_fake_stack_, fiber.stack.get(), kStackBytes);
 #endif
-  Switch(scheduler_, fiber.place);
+  DiffserveShimSwitch(&scheduler_, &fiber.place);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
@@ -184,7 +207,7 @@ void Grid::SwitchToScheduler(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(fiber.finished ? nullptr : &fiber.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
 #endif
-  Switch(fiber.place, scheduler_);
+  DiffserveShimSwitch(&fiber.place, &scheduler_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fiber.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
@@ -234,13 +257,7 @@ void Grid::PrepareFibers(Index3 block) {
     fiber.fake_stack = nullptr;
     fiber.open_group.clear();
     fiber.groups.clear();
-    ucontext_t& context = fiber.place.context;
-    getcontext(&context);
-    context.uc_stack.ss_sp = fiber.stack.get();
-    context.uc_stack.ss_size = kStackBytes;
-    context.uc_link = nullptr;
-    makecontext(&context, FiberEntry, 0);
-    fiber.place.has_jump = false;
+    fiber.place = PlaceAtEntry(fiber.stack.get(), kStackBytes, FiberEntry);
     ready_.push_back(&fiber);
   }
 }
