@@ -23,12 +23,21 @@ PAPER = {2048: 46811, 4096: 44521}  # the paper's tokens/s (arXiv 2410.05258)
 
 ABOUT = """## On a GPU
 
-`deploy/gpu_check.sh` is one command for a machine with an NVIDIA GPU (sm_80 or newer): it builds, proves the kernels there, runs
-the end-to-end tests and measures, in at most 9 minutes; `deploy/gpu_check.sh collect DIR` makes what a machine without compiler or
-network needs for it.
+```
+deploy/install_cuda.sh    # CUDA 13.0's compiler and cuBLAS as Python wheels in .cuda (0.9 GB), unless the machine has a toolkit
+cmake --preset cuda-release && cmake --build --preset cuda-release --target diffserve
+build/diffserve serve MODEL_DIR --device cuda
+```
+
+One binary holds both backends and starts without a driver. On the GPU (sm_80 or newer) runs the whole step, in bfloat16 with a float32
+residual stream: every family, heads of 16, 48, 64, 96 or 128 dims (Hopper has a prefill kernel of its own for 64 and 128), draws with the
+same bits as the CPU's from the same logits, CUDA graphs for decodes, and the next step planned while one runs.
+
+`deploy/gpu_check.sh` is the list of what only a GPU can prove or measure, in at most 9 minutes with the build; `deploy/gpu_check.sh
+collect DIR` makes what a machine without compiler or network needs for it.
 """
-NEVER = """This list has never run on a GPU: none could be had so far. All kernels are proved on a CPU simulation of the GPU's threads
-alone.
+NEVER = """This list has never run on a GPU: none could be had so far. The backend, kernels and host code, is proved on a CPU simulation of
+the GPU's threads alone, and no speed of it is known.
 """
 
 
