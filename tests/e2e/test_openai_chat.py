@@ -92,7 +92,7 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(chat(parts).choices[0].message.content, chat(plain).choices[0].message.content)
 
     def test_cached_tokens_of_a_growing_conversation(self):
-        messages = [{"role": "user", "content": "A question of some length, so that it fills several pages."}]
+        messages = [{"role": "user", "content": "A question of some length, so that it fills several pages. " * 2}]
         answer = chat(messages, max_tokens=20).choices[0].message.content
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "Go on."}]
         usage = chat(messages).usage
