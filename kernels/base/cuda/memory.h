@@ -12,47 +12,54 @@
 
 namespace diffserve::cuda {
 
-class DeviceBuffer {
- public:
-  DeviceBuffer() = default;
-  // 256-byte aligned, of arbitrary content; data() is nullptr for 0 bytes. Error: kResourceExhausted, with the bytes asked for
-  // and free.
-  static Result<DeviceBuffer> Allocate(size_t size_bytes);
+struct FreeDeviceMemory {
+  void operator()(void* data) const;
+};
+struct FreePinnedMemory {
+  void operator()(void* data) const;
+};
 
-  void* data() const { return data_.get(); }  // a device address
+// One allocation and its size; data() is nullptr for 0 bytes.
+template <typename Free>
+class OwnedMemory {
+ public:
+  OwnedMemory() = default;
+
+  void* data() const { return data_.get(); }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data_.get());
   }
   size_t size_bytes() const { return size_bytes_; }
 
+ protected:
+  OwnedMemory(void* data, size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
   std::unique_ptr<void, Free> data_;
   size_t size_bytes_ = 0;
 };
 
-class PinnedBuffer {
+class DeviceBuffer : public OwnedMemory<FreeDeviceMemory> {  // data() is a device address
+ public:
+  DeviceBuffer() = default;
+  // 256-byte aligned, of arbitrary content. Error: kResourceExhausted, with the bytes asked for and free.
+  static Result<DeviceBuffer> Allocate(size_t size_bytes);
+
+ private:
+  using OwnedMemory::OwnedMemory;
+};
+
+class PinnedBuffer : public OwnedMemory<FreePinnedMemory> {
  public:
   PinnedBuffer() = default;
   // Of arbitrary content. Error: kResourceExhausted, with the bytes asked for.
   static Result<PinnedBuffer> Allocate(size_t size_bytes);
 
-  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(data_.get()), size_bytes_}; }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_.get());
-  }
-  size_t size_bytes() const { return size_bytes_; }
+  std::span<std::byte> bytes() const { return {as<std::byte>(), size_bytes()}; }
 
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Free> data_;
-  size_t size_bytes_ = 0;
+  using OwnedMemory::OwnedMemory;
 };
 
 // to[offset_bytes, + from.size()) = from. From memory that is not pinned the call returns only when `from` has been read.

@@ -22,29 +22,29 @@ Status WithSizes(Status status, size_t asked_bytes) {
   return Status(status.code(), std::move(message));
 }
 
+// allocate(&data) is CUDA's `call`.
+template <typename Allocation>
+Result<void*> Take(const Allocation& allocate, const char* call, size_t size_bytes) {
+  void* data = nullptr;
+  if (size_bytes > 0) DS_RETURN_IF_ERROR(WithSizes(ToStatus(allocate(&data), call), size_bytes));
+  return data;
+}
+
 }  // namespace
 
-void DeviceBuffer::Free::operator()(void* data) const { static_cast<void>(cudaFree(data)); }
-void PinnedBuffer::Free::operator()(void* data) const { static_cast<void>(cudaFreeHost(data)); }
+void FreeDeviceMemory::operator()(void* data) const { static_cast<void>(cudaFree(data)); }
+void FreePinnedMemory::operator()(void* data) const { static_cast<void>(cudaFreeHost(data)); }
 
 Result<DeviceBuffer> DeviceBuffer::Allocate(size_t size_bytes) {
-  DeviceBuffer buffer;
-  if (size_bytes == 0) return buffer;
-  void* data = nullptr;
-  DS_RETURN_IF_ERROR(WithSizes(ToStatus(cudaMalloc(&data, size_bytes), "cudaMalloc"), size_bytes));
-  buffer.data_.reset(data);
-  buffer.size_bytes_ = size_bytes;
-  return buffer;
+  const Result<void*> data = Take([&](void** to) { return cudaMalloc(to, size_bytes); }, "cudaMalloc", size_bytes);
+  if (!data.ok()) return data.status();
+  return DeviceBuffer(*data, size_bytes);
 }
 
 Result<PinnedBuffer> PinnedBuffer::Allocate(size_t size_bytes) {
-  PinnedBuffer buffer;
-  if (size_bytes == 0) return buffer;
-  void* data = nullptr;
-  DS_RETURN_IF_ERROR(WithSizes(ToStatus(cudaMallocHost(&data, size_bytes), "cudaMallocHost"), size_bytes));
-  buffer.data_.reset(data);
-  buffer.size_bytes_ = size_bytes;
-  return buffer;
+  const Result<void*> data = Take([&](void** to) { return cudaMallocHost(to, size_bytes); }, "cudaMallocHost", size_bytes);
+  if (!data.ok()) return data.status();
+  return PinnedBuffer(*data, size_bytes);
 }
 
 Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes, const Stream& stream) {
