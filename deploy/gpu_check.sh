@@ -16,7 +16,7 @@ logs=${GPU_CHECK_LOGS:-$root/build/gpu_check}
 seconds_max=540
 size_mib_max=60
 build=${GPU_CHECK_BUILD:-$root/build/cuda-release}
-programs="$build/tests/cuda_test $build/tests/cuda_bench $build/server/diffserve"
+programs="$build/tests/cuda_test $build/tests/cuda_bench $build/tests/diffserve_gated $build/server/diffserve"
 
 usage() {
   sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//' >&2
@@ -106,7 +106,7 @@ if has_part build; then
   if [ -n "$prebuilt" ]; then
     echo "== build: not done, --prebuilt"
   elif bounded 420 build bash -c \
-    'cmake --preset cuda-release -B "$0" && cmake --build "$0" --target diffserve cuda_test cuda_bench' "$build"; then
+    'cmake --preset cuda-release -B "$0" && cmake --build "$0" --target diffserve diffserve_gated cuda_test cuda_bench' "$build"; then
     result build 1 0 "$((SECONDS - at)) s"
   else
     tail -n 30 "$logs/build.log"
@@ -186,7 +186,8 @@ print(*(name for name in ("openai", "grpc", "grpc_reflection") if found.find_spe
   if [ -n "$missing" ]; then
     result e2e 0 1 "not run: Python has no $missing (deploy/install_deps.sh --test)"
   else
-    bounded 120 e2e env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$bin/diffserve" $python tests/e2e/run.py
+    bounded 120 e2e env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$bin/diffserve" \
+      DIFFSERVE_GATED_BINARY="$bin/diffserve_gated" $python tests/e2e/run.py
     code=$?
     read -r p f _ <<<"$(grep -oE '^[0-9]+ passed, [0-9]+ failed' "$logs/e2e.log" | tail -n 1 | tr -dc '0-9 ')"
     if [ $code -ne 0 ] && [ "${f:-0}" -eq 0 ]; then f=1; fi

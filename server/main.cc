@@ -1,26 +1,4 @@
 // diffserve: reads the command line and runs one command.
-#include <cstdio>
-#include <string>
-#include <vector>
-
 #include "server/commands/commands.h"
-#include "server/options.h"
 
-int main(int argc, char** argv) {
-  using namespace diffserve;
-  const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
-  if (!parsed.ok()) {
-    std::fprintf(stderr, "diffserve: %s\n", parsed.status().message().c_str());
-    return kExitUsage;
-  }
-  const Options& options = parsed.value();
-  SetLogLevel(options.log_level);
-  if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
-  if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
-  const Status status = RunCommand(options);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "diffserve: %s\n", status.message().c_str());
-  // A flag that only the model could show to be wrong is wrong usage all the same.
-  const bool wrong_usage = status.code() == StatusCode::kInvalidArgument && status.param().starts_with("--");
-  return wrong_usage ? kExitUsage : kExitFailure;
-}
+int main(int argc, char** argv) { return diffserve::RunProgram(argc, argv); }

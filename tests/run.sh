@@ -104,7 +104,8 @@ run fidelity_table python3 tests/golden/report.py --check
 run gpu_table python3 tests/bench/report_cuda.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
 run e2e .venv/bin/python tests/e2e/run.py
-run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$PWD/build/release/tests/diffserve_on_shim" \
+on_shim=$PWD/build/release/tests/diffserve_on_shim
+run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" DIFFSERVE_GATED_BINARY="$on_shim" \
   .venv/bin/python tests/e2e/run.py test_bit_exactness
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"

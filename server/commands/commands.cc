@@ -1,15 +1,37 @@
 #include "server/commands/commands.h"
 
+#include <cstdio>
+#include <string>
+#include <vector>
+
 namespace diffserve {
 
-Status RunCommand(const Options& options) {
-  if (options.command == "serve") return RunServe(options);
+Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
+  if (options.command == "serve") return RunServe(options, wrap);
   if (options.command == "logits") return RunLogits(options);
   if (options.command == "generate") return RunGenerate(options);
   if (options.command == "bench") return RunBench(options);
   if (options.command == "inspect") return RunInspect(options);
   if (options.command == "convert") return RunConvert(options);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
+}
+
+int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
+  const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "diffserve: %s\n", parsed.status().message().c_str());
+    return kExitUsage;
+  }
+  const Options& options = parsed.value();
+  SetLogLevel(options.log_level);
+  if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
+  if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
+  const Status status = RunCommand(options, wrap);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "diffserve: %s\n", status.message().c_str());
+  // A flag that only the model could show to be wrong is wrong usage all the same.
+  const bool wrong_usage = status.code() == StatusCode::kInvalidArgument && status.param().starts_with("--");
+  return wrong_usage ? kExitUsage : kExitFailure;
 }
 
 }  // namespace diffserve

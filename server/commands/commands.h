@@ -1,6 +1,10 @@
 // The commands of the binary. Each runs to its end and tells by its Status whether it did what was asked.
 #pragma once
 
+#include <functional>
+#include <memory>
+
+#include "engine/executor.h"
 #include "kernels/base/status.h"
 #include "server/options.h"
 
@@ -9,9 +13,14 @@ namespace diffserve {
 inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that cannot be written
 inline constexpr int kExitUsage = 2;
 
-Status RunCommand(const Options& options);  // by options.command
+// What serve does with its executor before the engine gets it: nothing, but in the tests' servers, which hold its steps.
+using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
-Status RunServe(const Options& options);
+// The whole program, from the command line to the exit code.
+int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap = {});
+Status RunCommand(const Options& options, const ExecutorWrapper& wrap = {});  // by options.command
+
+Status RunServe(const Options& options, const ExecutorWrapper& wrap);
 Status RunLogits(const Options& options);
 Status RunGenerate(const Options& options);
 Status RunBench(const Options& options);

@@ -77,7 +77,7 @@ bool IsLoopback(const std::string& host) { return host == "localhost" || host ==
 // All parts of a running server, in the order in which they depend on one another.
 class Server {
  public:
-  static Result<std::unique_ptr<Server>> Start(const Options& options);
+  static Result<std::unique_ptr<Server>> Start(const Options& options, const ExecutorWrapper& wrap);
   ~Server() { Stop(steady_clock::now()); }
 
   // Returns when one of the signals has come, or with an error when the engine has failed: nothing will ever be answered again.
@@ -113,12 +113,13 @@ class Server {
   }
 
  private:
-  Server(const Options& options, std::unique_ptr<ModelSession> session, TextFiles text, ApiKeys keys, ServedModelInfo info)
+  Server(const Options& options, std::unique_ptr<ModelSession> session, const ExecutorWrapper& wrap, TextFiles text, ApiKeys keys,
+         ServedModelInfo info)
       : session_(std::move(session)),
         config_(session_->plan().summary.config),
         text_(std::move(text)),
         keys_(std::move(keys)),
-        engine_(session_->MakeEngineOptions(options), session_->MakeExecutor(),
+        engine_(session_->MakeEngineOptions(options), wrap ? wrap(session_->MakeExecutor()) : session_->MakeExecutor(),
                 [this](TokenEvent event) { output_->Post(std::move(event)); }),
         health_([this] { return engine_.Snapshot(); }),
         metrics_(std::move(info), [this] { return engine_.Snapshot(); }) {
@@ -161,7 +162,7 @@ ServedModelInfo MakeInfo(const Options& options, const std::string& name, ModelS
   return info;
 }
 
-Result<std::unique_ptr<Server>> Server::Start(const Options& options) {
+Result<std::unique_ptr<Server>> Server::Start(const Options& options, const ExecutorWrapper& wrap) {
   ApiKeys keys;
   if (!options.api_key_file.empty()) {
     Result<ApiKeys> loaded = ApiKeys::Load(options.api_key_file);
@@ -176,7 +177,7 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options) {
   if (!session.ok()) return session.status();
   ServedModelInfo info = MakeInfo(options, ServedName(options), **session);
   std::unique_ptr<Server> server(
-      new Server(options, std::move(session).value(), std::move(text).value(), std::move(keys), std::move(info)));
+      new Server(options, std::move(session).value(), wrap, std::move(text).value(), std::move(keys), std::move(info)));
   DS_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }
@@ -212,10 +213,10 @@ Status Server::Listen(const Options& options) {
 
 }  // namespace
 
-Status RunServe(const Options& options) {
+Status RunServe(const Options& options, const ExecutorWrapper& wrap) {
   const sigset_t signals = BlockSignals();
   RaiseFileLimit();
-  Result<std::unique_ptr<Server>> server = Server::Start(options);
+  Result<std::unique_ptr<Server>> server = Server::Start(options, wrap);
   if (!server.ok()) return server.status();
   std::printf("%s\n", (*server)->ReadyLine(options.host).c_str());
   std::fflush(stdout);

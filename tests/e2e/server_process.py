@@ -15,6 +15,7 @@ import tiny_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve"))
+GATED_BINARY = Path(os.environ.get("DIFFSERVE_GATED_BINARY", REPOSITORY / "build" / "release" / "tests" / "diffserve_gated"))
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
 DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
 DEVICE_FLAGS = ["--device", "cuda", "--batch-invariant"] if DEVICE == "cuda" else ["--device", DEVICE]
@@ -23,7 +24,7 @@ START_TIMEOUT_S = 30 if DEVICE == "cpu" else 120
 STOP_TIMEOUT_S = 30
 
 
-def eventually(condition, what: str, timeout_s: float = 10) -> None:
+def eventually(condition, what: str, timeout_s: float = 60) -> None:
     """Waits until condition() holds; what the server does at once is seen at once."""
     end = time.monotonic() + timeout_s
     while not condition():
@@ -52,6 +53,9 @@ class ServerProcess:
         self.flags = [str(flag) for flag in flags]
         self.binary, self.environment = binary, {**os.environ, **(environment or {})}
         self.code = None
+
+    def open_gate(self) -> None:
+        """Nothing to open; GatedServer holds steps."""
 
     def __enter__(self):
         self._stderr = tempfile.TemporaryFile()
@@ -100,6 +104,7 @@ class ServerProcess:
 
     def stop(self) -> int:
         if self.code is None and self.process.poll() is None:
+            self.open_gate()
             self.terminate()
         return self.wait()
 
@@ -155,3 +160,35 @@ class ServerProcess:
         """User and system time of all its threads so far, in steps of a clock tick (10 ms)."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class GatedServer(ServerProcess):
+    """A server whose steps a test can hold, so that what must overlap does, however fast the machine is. Open at first."""
+
+    def __init__(self, *flags, **options):
+        super().__init__(*flags, binary=GATED_BINARY, **options)
+        self._folder, self._round = tempfile.TemporaryDirectory(prefix="diffserve-gate-"), 0
+        self._gate = Path(self._folder.name) / "gate"
+        self.environment["DIFFSERVE_GATE"] = str(self._gate)
+        self.open_gate()
+
+    def allow(self, steps: int) -> None:
+        """From now on the engine may begin so many steps (-1: any number), then it waits before the next."""
+        self._round += 1
+        new = self._gate.with_name("new")
+        new.write_text(f"{self._round} {steps}")
+        new.rename(self._gate)
+
+    def open_gate(self) -> None:
+        self.allow(-1)
+
+    def close_gate(self) -> None:
+        self.allow(0)
+
+    def wait_for_waiting(self, continuations: int) -> None:
+        """Until so many have been accepted, with the gate closed before the first of them."""
+        eventually(lambda: self.metric("diffserve_requests_waiting") == continuations, f"{continuations} continuations wait", 60)
+
+    def wait_until_left(self) -> None:
+        """Until the server has seen that every HTTP client that waited for an answer is gone."""
+        eventually(lambda: self.get("/load").json()["server_load"] == 0, "no answer is under way", 60)

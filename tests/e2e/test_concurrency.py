@@ -6,8 +6,8 @@ import unittest
 import grpc
 import openai
 
-from grpc_client import channel, generate_request, pb_grpc
-from server_process import ServerProcess, eventually
+from grpc_client import channel, collect, generate_request, pb_grpc
+from server_process import GatedServer, ServerProcess
 
 STREAMS = 64
 
@@ -51,52 +51,41 @@ class ManyStreamsTest(unittest.TestCase):
 
 
 class OverloadTest(unittest.TestCase):
-    """One sequence runs and one waits; the third is told to come again."""
+    """Two requests wait; the third is told to come again."""
 
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(ServerProcess("--max-num-seqs", 1, "--max-waiting-requests", 1))
+        cls.server = cls.enterClassContext(GatedServer("--max-num-seqs", 1, "--max-waiting-requests", 2))
         cls.client = cls.enterClassContext(openai.OpenAI(base_url=cls.server.url + "/v1", api_key="x", max_retries=0, timeout=60))
 
     def setUp(self):
-        self.addCleanup(eventually, self.nothing_waits, "the next test finds an empty queue")
-        running = self.long_stream()
-        next(iter(running))
-        self.streams = [running]
-        self.addCleanup(lambda: [stream.close() for stream in self.streams])
-
-    def nothing_waits(self):
-        return self.server.metric("diffserve_requests_waiting") == 0 and self.server.pages_used() == 0
-
-    def long_stream(self):
-        return self.client.completions.create(model="tiny", prompt="long", max_tokens=8000, stream=True,
-                                              extra_body={"ignore_eos": True})
-
-    def fill_the_queue(self):
+        self.server.close_gate()
         waiting = channel(self.server)
         self.addCleanup(waiting.close)
-        call = pb_grpc.InferenceStub(waiting).Generate(generate_request([5, 6, 7], 8000))
-        self.addCleanup(call.cancel)
-        eventually(lambda: self.server.metric("diffserve_requests_waiting") == 1, "one request waits")
+        self.addCleanup(self.server.wait_until_idle)
+        stub = pb_grpc.InferenceStub(waiting)
+        self.waiting = [stub.Generate(generate_request([5, 6, 7], 20)) for _ in range(2)]
+        self.addCleanup(self.server.open_gate)
+        self.server.wait_for_waiting(2)
 
     def test_http_answers_429_with_retry_after(self):
-        self.fill_the_queue()
-        with self.assertRaises(openai.RateLimitError) as caught:
-            self.long_stream()
-        self.assertEqual(caught.exception.type, "rate_limit_error")
-        self.assertGreater(int(caught.exception.response.headers["retry-after"]), 0)
+        for stream in (False, True):
+            with self.assertRaises(openai.RateLimitError) as caught:
+                self.client.completions.create(model="tiny", prompt="one more", stream=stream)
+            self.assertEqual(caught.exception.type, "rate_limit_error")
+            self.assertGreater(int(caught.exception.response.headers["retry-after"]), 0)
 
     def test_grpc_answers_resource_exhausted(self):
-        self.fill_the_queue()
         with channel(self.server) as other, self.assertRaises(grpc.RpcError) as caught:
             list(pb_grpc.InferenceStub(other).Generate(generate_request([5], 5)))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
 
-    def test_a_refusal_is_counted_and_passes(self):
-        self.fill_the_queue()
+    def test_a_refusal_is_counted_and_passes_and_what_waits_is_served(self):
         refused = self.server.metric("diffserve_requests_refused_total", reason="queue_full")
         self.assertEqual(self.server.post("/v1/completions", {"prompt": "x"}).status, 429)
         self.assertEqual(self.server.metric("diffserve_requests_refused_total", reason="queue_full"), refused + 1)
-        self.doCleanups()
+        self.server.open_gate()
+        for call in self.waiting:
+            self.assertEqual(len(collect(call).ids[0]), 20)
         self.server.wait_until_idle()
         self.assertEqual(self.server.post("/v1/completions", {"prompt": "x"}).status, 200)

@@ -3,8 +3,8 @@
 import json
 import shutil
 import subprocess
-import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 from google.protobuf import descriptor_pool, message_factory
@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 import prometheus_process
 from grpc_client import channel, collect, generate_request, pb_grpc
-from server_process import ServerProcess, eventually
+from server_process import GatedServer, ServerProcess, eventually
 from tiny_model import BOS_ID, encode
 
 GRPCURL = shutil.which("grpcurl")
@@ -93,39 +93,28 @@ class Clients:
 class AllClientsTest(unittest.TestCase):
     @unittest.skipUnless(prometheus_process.PROGRAM, "prometheus (Debian package prometheus) is not installed")
     def test_answers_are_the_same_as_alone_and_prometheus_counts_each(self):
-        server = self.enterContext(ServerProcess())
+        server = self.enterContext(GatedServer())
         scraper = self.enterContext(prometheus_process.PrometheusProcess(server))
         clients = Clients(server)
         kinds = [clients.openai_python, clients.grpc_stubs, clients.grpc_reflection, clients.curl]
         if GRPCURL:
             kinds.append(clients.grpcurl)
         alone = [kind() for kind in kinds]
-        answers = [[] for _ in kinds]
-        failures, seen = [], threading.Event()
-
-        def ask_until_seen(index):
+        server.close_gate()
+        with ThreadPoolExecutor(len(kinds)) as pool:
+            asked = [pool.submit(kind) for kind in kinds]
             try:
-                while not answers[index] or not seen.is_set():
-                    answers[index].append(kinds[index]())
-            except Exception as error:  # told by the test's own thread
-                failures.append(error)
-                seen.set()
-        threads = [threading.Thread(target=ask_until_seen, args=(index,)) for index in range(len(kinds))]
-        for thread in threads:
-            thread.start()
-        try:
-            # Prometheus itself has seen an answer to each kind of client under way.
-            running = "max_over_time(diffserve_requests_running[10m])"
-            eventually(lambda: seen.is_set() or scraper.value(running) >= len(kinds), "all clients are served at once", 60)
-        finally:
-            seen.set()
-            for thread in threads:
-                thread.join()
-        self.assertEqual(failures, [])
+                server.wait_for_waiting(len(kinds))
+                server.allow(3)
+                # Prometheus itself has seen an answer to each kind of client under way.
+                eventually(lambda: scraper.value("diffserve_requests_running") == len(kinds), "all clients are served at once")
+            finally:
+                server.open_gate()
+        answers = [answer.result() for answer in asked]
         for kind, expected, given in zip(kinds, alone, answers, strict=True):
             self.assertEqual(expected[1], TOKENS)
-            self.assertEqual(given, [expected] * len(given), kind.__name__)
-        self.check_counters(scraper, {kind.__name__: 1 + len(given) for kind, given in zip(kinds, answers, strict=True)})
+            self.assertEqual(given, expected, kind.__name__)
+        self.check_counters(scraper, {kind.__name__: 2 for kind in kinds})
 
     def check_counters(self, scraper, asked):
         over_grpc = sum(count for kind, count in asked.items() if kind.startswith("grpc"))
@@ -152,7 +141,7 @@ class AllClientsTest(unittest.TestCase):
             found.update({expression: scraper.value(expression) for expression in expected})
             return found == expected
         try:
-            eventually(all_scraped, "the counters add up", 20)
+            eventually(all_scraped, "the counters add up")
         except AssertionError:
             self.assertEqual(found, expected)
         scrapes = 'diffserve_http_requests_total{route="/metrics",code="200"}'

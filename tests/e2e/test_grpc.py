@@ -1,7 +1,6 @@
 """The gRPC service with generated stubs and through reflection."""
 
 import threading
-import time
 import unittest
 
 import grpc
@@ -10,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from grpc_client import channel, collect, generate_request, pb, pb_grpc
-from server_process import PAGE_SLOTS, ServerProcess, eventually
+from server_process import PAGE_SLOTS, GatedServer, eventually
 from tiny_model import BOS_ID, EOS_ID, MAX_MODEL_LEN, VOCAB_SIZE, encode
 
 LONG = 8000
@@ -18,7 +17,7 @@ LONG = 8000
 
 def setUpModule():
     global server, stub, connection
-    server = unittest.enterModuleContext(ServerProcess())
+    server = unittest.enterModuleContext(GatedServer())
     connection = unittest.enterModuleContext(channel(server))
     stub = pb_grpc.InferenceStub(connection)
 
@@ -171,7 +170,11 @@ class ErrorsTest(unittest.TestCase):
 
 
 class CancellationTest(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(server.open_gate)
+
     def start(self, **fields):
+        server.allow(5)
         call = stub.Generate(generate_request(encode("long"), LONG, **fields))
         for event in call:
             if event.WhichOneof("event") == "delta":
@@ -182,11 +185,13 @@ class CancellationTest(unittest.TestCase):
     def test_a_cancelled_call_frees_its_pages(self):
         call = self.start()
         call.cancel()
+        server.open_gate()
         server.wait_until_idle()
 
     def test_cancel_by_id_ends_the_call(self):
         call = self.start(request_id="to-cancel")
         stub.Cancel(pb.CancelRequest(request_id="to-cancel"))
+        server.open_gate()
         try:
             reason = collect(call).finish[0].reason
             self.assertEqual(reason, pb.FINISH_REASON_CANCELLED)
@@ -198,15 +203,18 @@ class CancellationTest(unittest.TestCase):
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
     def test_a_deadline_ends_the_call_and_frees_its_pages(self):
+        server.close_gate()
         with self.assertRaises(grpc.RpcError) as caught:
             list(stub.Generate(generate_request(encode("late"), LONG), timeout=0.3))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+        server.open_gate()
         server.wait_until_idle()
 
     def test_a_reader_that_does_not_read_stops_only_itself(self):
+        server.allow(5)
         call = stub.Generate(generate_request(encode("slow reader"), LONG, logprobs=20))
-        next(call)
-        eventually(lambda: server.metric("diffserve_requests_running") >= 1, "the slow call runs")
+        eventually(lambda: server.metric("diffserve_requests_running") == 1, "the slow call runs")
+        server.open_gate()
         for _ in range(5):
             self.assertEqual(len(collect(stub.Generate(generate_request([5], 10))).ids[0]), 10)
         call.cancel()
@@ -223,7 +231,4 @@ class CancellationTest(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual({i: len(r.ids[0]) for i, r in results.items()}, {i: 5 + i for i in range(32)})
-        end = time.monotonic() + 5
-        while server.pages_used() and time.monotonic() < end:
-            time.sleep(0.01)
-        self.assertEqual(server.pages_used(), 0)
+        server.wait_until_idle()

@@ -5,7 +5,7 @@ import socket
 import unittest
 
 from raw_http import exchange, request_bytes
-from server_process import DEVICE, ServerProcess, eventually
+from server_process import DEVICE, GatedServer, eventually
 
 BODY = b'{"prompt":"x","max_tokens":1}'
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -63,7 +63,7 @@ REFUSED = [
 
 def setUpModule():
     global server
-    server = unittest.enterModuleContext(ServerProcess())
+    server = unittest.enterModuleContext(GatedServer())
 
 
 class GateTest(unittest.TestCase):
@@ -106,12 +106,16 @@ class GateTest(unittest.TestCase):
         body = json.dumps({"prompt": "gone", "max_tokens": 8000, "stream": True, "ignore_eos": True}).encode()
         data = request_bytes("POST", "/v1/completions", body)
         cancelled = server.metric("diffserve_requests_finished_total", reason="cancelled")
+        self.addCleanup(server.open_gate)
         for reset in (False, True):
+            server.allow(5)
             with self.subTest(reset=reset), socket.create_connection(("127.0.0.1", server.port), 10) as connection:
                 connection.sendall(data)
                 self.assertTrue(connection.recv(65536).startswith(b"HTTP/1.1 200"))
                 if reset:
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            server.wait_until_left()
+            server.open_gate()
             server.wait_until_idle()
         self.assertEqual(server.metric("diffserve_requests_finished_total", reason="cancelled"), cancelled + 2)
 
@@ -121,10 +125,13 @@ class GateTest(unittest.TestCase):
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect(("127.0.0.1", server.port))
+            server.allow(5)
+            self.addCleanup(server.open_gate)
             connection.sendall(data)
             eventually(lambda: server.pages_used() > 0, "the request runs")
+            server.open_gate()
             self.assertEqual(server.post("/v1/completions", json.loads(BODY)).status, 200)
-            eventually(lambda: server.pages_used() == 0, "the request was given up", 40)
+            eventually(lambda: server.pages_used() == 0, "the request was given up", 120)
         self.assertLess(server.metric("process_resident_memory_bytes"), 500 << 20 if DEVICE == "cpu" else 4 << 30)
 
     def test_half_a_request_holds_nobody_up(self):

@@ -6,15 +6,15 @@ import unittest
 import openai
 
 import tiny_model
-from server_process import ServerProcess, eventually
+from server_process import GatedServer, eventually
 from tiny_model import encode
 
-LONG = 8000  # tokens that take the tiny model seconds
+LONG = 8000
 
 
 def setUpModule():
     global server, client
-    server = unittest.enterModuleContext(ServerProcess())
+    server = unittest.enterModuleContext(GatedServer())
     client = unittest.enterModuleContext(openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0, timeout=60))
 
 
@@ -184,11 +184,15 @@ class CompletionsTest(unittest.TestCase):
 
     def test_leaving_a_stream_frees_its_pages(self):
         tokens = server.metric("diffserve_generation_tokens_total")
+        server.allow(5)
+        self.addCleanup(server.open_gate)
         stream = complete("leave", max_tokens=LONG, stream=True)
         for _, _chunk in zip(range(3), stream):
             pass
         self.assertGreater(server.pages_used(), 0)
         stream.close()
+        server.wait_until_left()
+        server.open_gate()
         server.wait_until_idle()
         eventually(lambda: server.metric("diffserve_requests_running") == 0, "no sequence runs")
         self.assertLess(server.metric("diffserve_generation_tokens_total") - tokens, LONG)

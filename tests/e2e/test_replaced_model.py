@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tiny_model
-from server_process import BINARY, ServerProcess
+from server_process import BINARY, ServerProcess, eventually
 
 FLAGS = ("--no-enable-prefix-caching", "--max-num-seqs", 8)  # every answer is computed anew
 PROMPTS = ["once upon a time", "hello there the other", "the tail of the whale" * 8]
@@ -92,13 +92,13 @@ class WhileItServesTest(unittest.TestCase):
                     asking = threading.Thread(target=ask)
                     asking.start()
                     try:
-                        time.sleep(0.05)
+                        eventually(lambda during=during: during, "answers come")
                         change(folder, self.other)
-                        time.sleep(0.1)
+                        seen = len(during)
+                        eventually(lambda during=during, seen=seen: len(during) > seen + 1, "answers come after the change")
                     finally:
                         done.set()
                         asking.join()
-                    self.assertGreater(len(during), 0)
                     self.assertEqual([answer for answer in during if answer != expected], [])
                     self.assertEqual(self.answers(server), expected)
                     self.assertEqual(server.get("/health").status, 200)

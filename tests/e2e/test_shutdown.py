@@ -6,13 +6,14 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import unittest
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from grpc_client import channel, generate_request, pb_grpc
-from server_process import BINARY, ServerProcess, eventually
+from server_process import BINARY, GatedServer, ServerProcess, eventually
 
 STREAMS = 6
 
@@ -50,8 +51,12 @@ class Client(threading.Thread):
                 self.started.set()
 
 
-def start_clients(server, max_tokens):
+def start_clients(server, max_tokens) -> list[Client]:
+    """Streams that have their first tokens and get no further before the gate is opened."""
+    server.close_gate()
     clients = [Client(server, max_tokens) for _ in range(STREAMS)]
+    server.wait_for_waiting(STREAMS)
+    server.allow(5)
     for client in clients:
         client.started.wait(60)
     return clients
@@ -59,13 +64,12 @@ def start_clients(server, max_tokens):
 
 class SigtermTest(unittest.TestCase):
     def test_running_streams_end_while_new_work_is_refused(self):
-        with ServerProcess("--drain-timeout", 60) as server, channel(server) as connection:
+        with GatedServer("--drain-timeout", 600) as server, channel(server) as connection:
             health = health_pb2_grpc.HealthStub(connection)
             health.Check(health_pb2.HealthCheckRequest())
-            clients = start_clients(server, 3000)
+            clients = start_clients(server, 300)
             server.terminate()
-            eventually(lambda: server.get("/readyz").status == 503, "not ready", 2)
-            self.assertTrue(any(client.is_alive() for client in clients), "the load ended before the drain was seen")
+            eventually(lambda: server.get("/readyz").status == 503, "not ready")
             self.assertEqual(server.get("/livez").status, 200)
             refused = server.post("/v1/completions", {"prompt": "x"})
             self.assertEqual(refused.status, 503)
@@ -73,37 +77,48 @@ class SigtermTest(unittest.TestCase):
             with self.assertRaises(grpc.RpcError) as caught:
                 list(pb_grpc.InferenceStub(connection).Generate(generate_request([5], 1)))
             self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
-            try:
-                status = health.Check(health_pb2.HealthCheckRequest()).status
-                self.assertEqual(status, health_pb2.HealthCheckResponse.NOT_SERVING)
-            except grpc.RpcError as error:
-                self.assertEqual(error.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertEqual(health.Check(health_pb2.HealthCheckRequest()).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+            server.open_gate()
             for client in clients:
                 client.join(60)
-            self.assertEqual([(c.tokens, c.done, c.error, c.failure) for c in clients], [(3000, True, None, None)] * STREAMS)
+            self.assertEqual([(c.tokens, c.done, c.error, c.failure) for c in clients], [(300, True, None, None)] * STREAMS)
             self.assertEqual(server.wait(), 0)
+
+    def expect_error_events(self, clients):
+        for client in clients:
+            client.join(60)
+            self.assertIsNone(client.failure, "the stream was cut without a word")
+            self.assertIsNotNone(client.error)
+            self.assertEqual(set(client.error), {"message", "type", "param", "code"})
+            self.assertLess(client.tokens, 8000)
 
     def test_at_the_drain_limit_streams_end_with_an_error_event(self):
-        with ServerProcess("--drain-timeout", 0) as server:
+        with GatedServer("--drain-timeout", 1) as server:
             clients = start_clients(server, 8000)
             server.terminate()
+            eventually(lambda: server.get("/readyz").status == 503, "not ready")
+            time.sleep(1.2)  # the limit is over; what is held has still its 8,000 tokens to go
+            server.open_gate()
             self.assertEqual(server.wait(), 0)
-            for client in clients:
-                client.join(10)
-                self.assertIsNone(client.failure, "the stream was cut without a word")
-                self.assertIsNotNone(client.error)
-                self.assertEqual(set(client.error), {"message", "type", "param", "code"})
-                self.assertLess(client.tokens, 8000)
+            self.expect_error_events(clients)
+
+    def test_at_the_drain_limit_a_step_that_hangs_holds_nobody(self):
+        with GatedServer("--drain-timeout", 0) as server:
+            clients = start_clients(server, 8000)
+            server.terminate()
+            self.expect_error_events(clients)
+            server.open_gate()
+            self.assertEqual(server.wait(), 0)
 
     def test_a_second_sigterm_means_now(self):
-        with ServerProcess("--drain-timeout", 600) as server:
+        with GatedServer("--drain-timeout", 600) as server:
             clients = start_clients(server, 8000)
             server.terminate()
-            eventually(lambda: server.get("/readyz").status == 503, "not ready", 2)
+            eventually(lambda: server.get("/readyz").status == 503, "not ready")
             server.terminate()
-            self.assertIn(server.wait(5), (0, -signal.SIGTERM))
+            self.assertIn(server.wait(), (0, -signal.SIGTERM))
             for client in clients:
-                client.join(10)
+                client.join(60)
                 self.assertLess(client.tokens, 8000)
             server.code = 0  # a death by the second signal is what was asked for
 
@@ -112,7 +127,7 @@ class SigtermTest(unittest.TestCase):
             health_pb2_grpc.HealthStub(connection).Check(health_pb2.HealthCheckRequest())
             with socket.create_connection(("127.0.0.1", server.port)):
                 server.terminate()
-                self.assertEqual(server.wait(5), 0)
+                self.assertEqual(server.wait(), 0)
 
 
 class TakenPortTest(unittest.TestCase):

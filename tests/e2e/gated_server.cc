@@ -1,0 +1,56 @@
+// diffserve with a gate before each step, so that a test decides what meets in a batch and what is still running, on machines of
+// every speed. The file named by DIFFSERVE_GATE holds "ROUND STEPS": with each new ROUND the engine may launch STEPS more steps
+// (-1: as many as it likes) and then waits before the next one. Without the variable it is diffserve.
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "engine/executor.h"
+#include "server/commands/commands.h"
+
+namespace diffserve {
+namespace {
+
+class GatedExecutor : public Executor {
+ public:
+  GatedExecutor(std::unique_ptr<Executor> inner, std::string gate) : inner_(std::move(inner)), gate_(std::move(gate)) {}
+
+  int depth() const override { return inner_->depth(); }
+  void Begin(const Request& request) override { inner_->Begin(request); }
+  void End(RequestId request) override { inner_->End(request); }
+  void Launch(const StepPlan& plan) override {
+    while (!MayLaunch()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    inner_->Launch(plan);
+  }
+  StepResult Collect() override { return inner_->Collect(); }
+
+ private:
+  bool MayLaunch() {
+    int64_t round = 0, steps = 0;
+    std::ifstream file(gate_);
+    if (file >> round >> steps && round > round_) {
+      round_ = round;
+      left_ = steps;
+    }
+    if (left_ < 0) return true;
+    return left_ > 0 && left_-- > 0;
+  }
+
+  const std::unique_ptr<Executor> inner_;
+  const std::string gate_;
+  int64_t round_ = 0;
+  int64_t left_ = 0;  // steps; -1: no limit
+};
+
+}  // namespace
+}  // namespace diffserve
+
+int main(int argc, char** argv) {
+  const char* const gate = std::getenv("DIFFSERVE_GATE");
+  if (gate == nullptr) return diffserve::RunProgram(argc, argv);
+  return diffserve::RunProgram(argc, argv, [gate](std::unique_ptr<diffserve::Executor> inner) {
+    return std::make_unique<diffserve::GatedExecutor>(std::move(inner), gate);
+  });
+}
