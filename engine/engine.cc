@@ -13,13 +13,14 @@
 namespace diffserve {
 
 struct Engine::Impl {
-  Impl(EngineOptions engine_options, std::unique_ptr<Executor> executor, EventSink sink)
+  Impl(EngineOptions engine_options, std::unique_ptr<Executor> executor, EventSink sink, KvEventSink on_kv_events)
       : options(engine_options),
         on_event(std::move(sink)),
         inbox(options),
         loop(options, std::move(executor), inbox,
              {.deliver = [this](TokenEvent event) { Deliver(std::move(event)); },
-              .publish = [this](const EngineStats& stats) { Publish(stats); }}),
+              .publish = [this](const EngineStats& stats) { Publish(stats); },
+              .kv_events = std::move(on_kv_events)}),
         thread([this] { Run(); }) {}
 
   ~Impl() {
@@ -85,8 +86,8 @@ struct Engine::Impl {
   std::thread thread;  // last: it uses all of the above
 };
 
-Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event)
-    : impl_(std::make_unique<Impl>(options, std::move(executor), std::move(on_event))) {}
+Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event, KvEventSink on_kv_events)
+    : impl_(std::make_unique<Impl>(options, std::move(executor), std::move(on_event), std::move(on_kv_events))) {}
 
 Engine::~Engine() = default;
 

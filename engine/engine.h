@@ -8,8 +8,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/executor.h"
+#include "engine/kv_event.h"
 #include "engine/options.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -21,7 +23,9 @@ class Engine {
   // `on_event` is called on the engine thread for every event of every request (and on the caller's by Fail), one call at a time;
   // the output loop puts them into its outbox. It must not call back into the engine, but for Cancel.
   using EventSink = std::function<void(TokenEvent)>;
-  Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event);
+  // Likewise called on the engine thread, with what entered and left the prefix index; it must not block at all.
+  using KvEventSink = std::function<void(std::vector<KvEvent>)>;
+  Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event, KvEventSink on_kv_events = nullptr);
   ~Engine();  // cancels what is left, then joins
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -25,7 +25,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
     : executor_(std::move(executor)),
       inbox_(inbox),
       outputs_(std::move(outputs)),
-      scheduler_(options, PrefixIndex::Options{.hash_key = RandomKey()}) {
+      scheduler_(options, PrefixIndex::Options{.hash_key = RandomKey(), .record_events = outputs_.kv_events != nullptr}) {
   DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
   Publish();
 }
@@ -112,6 +112,7 @@ void EngineLoop::Publish() {
   recorder_.ReadGauges(scheduler_);
   inbox_.SetWaiting(static_cast<int>(scheduler_.waiting().size()), scheduler_.waiting_tokens());
   outputs_.publish(recorder_.stats());
+  if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty()) outputs_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) outputs_.deliver(std::move(event));
 }
 

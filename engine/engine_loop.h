@@ -23,6 +23,7 @@ class EngineLoop {
   struct Outputs {
     std::function<void(TokenEvent)> deliver;
     std::function<void(const EngineStats&)> publish;  // before the events that the statistics count are delivered
+    std::function<void(std::vector<KvEvent>)> kv_events;  // not empty, and before the tokens of the same turn; may be nullptr
   };
   EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox, Outputs outputs);
 

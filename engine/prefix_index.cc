@@ -82,7 +82,26 @@ int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
   }
   by_hash_[key.hash] = page;
   evicted_.erase(key.hash);
+  if (options_.record_events) RecordStored(key);
   return page;
+}
+
+// A page that continues the chain told last joins its event.
+void PrefixIndex::RecordStored(const Key& key) {
+  const std::optional<uint64_t> parent = key.parent < 0 ? std::nullopt : std::optional(nodes_[key.parent].hash);
+  const bool continues = !events_.empty() && events_.back().kind == KvEvent::Kind::kStored && parent == events_.back().hashes.back();
+  if (!continues) {
+    KvEvent& event = events_.emplace_back();
+    event.parent = parent;
+    if (!parent) event.salt = key.salt;
+  }
+  events_.back().hashes.push_back(key.hash);
+  events_.back().tokens.insert(events_.back().tokens.end(), key.tokens.begin(), key.tokens.end());
+}
+
+void PrefixIndex::RecordRemoved(uint64_t hash) {
+  if (events_.empty() || events_.back().kind != KvEvent::Kind::kRemoved) events_.emplace_back().kind = KvEvent::Kind::kRemoved;
+  events_.back().hashes.push_back(hash);
 }
 
 void PrefixIndex::Remove(int32_t page) {
@@ -97,6 +116,7 @@ void PrefixIndex::Remove(int32_t page) {
     if (node.next_sibling >= 0) nodes_[node.next_sibling].previous_sibling = node.previous_sibling;
   }
   by_hash_.erase(node.hash);
+  if (options_.record_events) RecordRemoved(node.hash);
   node = Node{};
 }
 

@@ -11,8 +11,10 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "engine/kv_event.h"
 #include "engine/stats.h"
 
 namespace diffserve {
@@ -24,6 +26,7 @@ class PrefixIndex {
     int page_size = 0;
     uint64_t hash_key = 0;        // random in a server, so that a client cannot prepare collisions
     uint64_t hash_mask = ~0ull;   // tests make collisions with a small one
+    bool record_events = false;   // keep what happens for TakeEvents
   };
   explicit PrefixIndex(Options options);
 
@@ -54,6 +57,9 @@ class PrefixIndex {
   // Takes the page and all that follow it out, and returns them.
   std::vector<int32_t> EraseChain(int32_t page);
 
+  // What entered and left since the last call, in order. Empty without record_events.
+  std::vector<KvEvent> TakeEvents() { return std::exchange(events_, {}); }
+
   int size() const { return static_cast<int>(by_hash_.size()); }
   void CheckInvariants() const;
 
@@ -69,6 +75,8 @@ class PrefixIndex {
   std::span<const int32_t> TokensOf(int32_t page) const;
   uint64_t UnsaltedHash(std::span<const int32_t> tokens) const;
   void Remove(int32_t page);
+  void RecordStored(const Key& key);
+  void RecordRemoved(uint64_t hash);
 
   const Options options_;
   const size_t max_remembered_evictions_;
@@ -79,6 +87,7 @@ class PrefixIndex {
   // Hashes evicted not long ago, to tell an eviction from a prefix never seen.
   std::unordered_set<uint64_t> evicted_;
   std::deque<uint64_t> evicted_order_;
+  std::vector<KvEvent> events_;
 };
 
 }  // namespace diffserve

@@ -72,6 +72,8 @@ class Scheduler {
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
   const SchedulerCounters& counters() const { return counters_; }
+  // What entered and left the prefix index since the last call, if its options say that this is recorded.
+  std::vector<KvEvent> TakeKvEvents() { return index_.TakeEvents(); }
   // Every invariant between pool, index and sequences; linear in pages and sequences.
   void CheckInvariants() const;
 

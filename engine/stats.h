@@ -62,6 +62,7 @@ struct EngineStats {
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t preemptions = 0;
   uint64_t corrupted = 0;  // requests ended by a NaN row
+  uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0 without one
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds, prefill_seconds, decode_seconds;

@@ -84,6 +84,10 @@ void AddWork(FamilyList& list, const EngineStats& s) {
     list.Counter("prefix_misses_total", "Lookups that ended before the whole prompt was found, by reason.",
                  static_cast<double>(s.prefix_misses[i]), {{"reason", std::string(kMissReasons[i])}});
   }
+  list.Counter("kv_events_published_total", "Pages stored and removed as told to routers, by event.",
+               static_cast<double>(s.kv_events_published));
+  list.Counter("kv_events_dropped_total", "KV events that found the publisher's queue full.",
+               static_cast<double>(s.kv_events_dropped));
   for (size_t i = 0; i < s.refused.size(); ++i) {
     list.Counter("requests_refused_total", "Continuations refused at admission, by reason.", static_cast<double>(s.refused[i]),
                  {{"reason", std::string(kRefusalReasons[i])}});

@@ -101,6 +101,13 @@ std::vector<FlagSpec> ServerFlags() {
       {group, "--strict", "", kServe, &Options::strict, "refuse unknown request fields"},
       {group, "--drain-timeout", "SECONDS", kServe, &Options::drain_timeout_s, "how long running requests may take after SIGTERM",
        0, 3600},
+      {group, "--kv-events-endpoint", "ADDRESS", kServe, &Options::kv_events_endpoint,
+       "publish what the prefix cache holds, token ids included, as vLLM does for routers: ZeroMQ, listening if the address has *",
+       0, 0, {}, {}, {}, "none"},
+      {group, "--kv-events-replay-endpoint", "ADDRESS", kServe, &Options::kv_events_replay_endpoint,
+       "where a subscriber gets events that it missed", 0, 0, {}, {}, {}, "none"},
+      {group, "--kv-events-topic", "TEXT", kServe, &Options::kv_events_topic, "first frame of each message", 0, 0, {}, {}, {},
+       "empty"},
       {group, "--log-level", "LEVEL", kAllCommands | kConvert, &SetLogLevelOption, "on stderr", 0, 0,
        {"debug", "info", "warning", "error"}, {}, {}, "info"},
   };

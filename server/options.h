@@ -48,6 +48,7 @@ struct Options {
   std::string api_key_file;
   bool strict = false;
   int drain_timeout_s = 45;
+  std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
   LogLevel log_level = LogLevel::kInfo;
 
   // logits, generate, bench.

@@ -19,6 +19,7 @@
 #include "server/grpc_server.h"
 #include "server/health.h"
 #include "server/http_server.h"
+#include "server/kv_event_publisher.h"
 #include "server/metrics_exporter.h"
 #include "server/openai_routes.h"
 
@@ -113,26 +114,38 @@ class Server {
   }
 
  private:
-  Server(const Options& options, std::unique_ptr<ModelSession> session, const ExecutorWrapper& wrap, TextFiles text, ApiKeys keys,
-         ServedModelInfo info)
+  Server(const Options& options, std::unique_ptr<ModelSession> session, const ExecutorWrapper& wrap,
+         std::unique_ptr<KvEventPublisher> kv_events, TextFiles text, ApiKeys keys, ServedModelInfo info)
       : session_(std::move(session)),
         config_(session_->plan().summary.config),
         text_(std::move(text)),
         keys_(std::move(keys)),
+        kv_events_(std::move(kv_events)),
         engine_(session_->MakeEngineOptions(options), wrap ? wrap(session_->MakeExecutor()) : session_->MakeExecutor(),
-                [this](TokenEvent event) { output_->Post(std::move(event)); }),
+                [this](TokenEvent event) { output_->Post(std::move(event)); },
+                kv_events_ == nullptr
+                    ? Engine::KvEventSink()
+                    : [this](std::vector<KvEvent> events) { kv_events_->Publish(std::move(events)); }),
         health_([this] { return engine_.Snapshot(); }),
-        metrics_(std::move(info), [this] { return engine_.Snapshot(); }) {
+        metrics_(std::move(info), [this] { return Stats(); }) {
     output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents,
                                            [this](RequestId id, FinishReason as) { engine_.Cancel(id, as); });
   }
 
   Status Listen(const Options& options);
+  EngineStats Stats() const {
+    EngineStats stats = engine_.Snapshot();
+    const KvEventCounts counts = kv_events_ == nullptr ? KvEventCounts() : kv_events_->counts();
+    stats.kv_events_published = counts.published;
+    stats.kv_events_dropped = counts.dropped;
+    return stats;
+  }
 
   const std::unique_ptr<ModelSession> session_;
   const ModelConfig& config_;
   const TextFiles text_;
   const ApiKeys keys_;
+  const std::unique_ptr<KvEventPublisher> kv_events_;  // nullptr: no KV event is published
   std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a request does
   Engine engine_;
   Health health_;
@@ -162,6 +175,28 @@ ServedModelInfo MakeInfo(const Options& options, const std::string& name, ModelS
   return info;
 }
 
+Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const Options& options, int page_size) {
+  constexpr char kFlag[] = "--kv-events-endpoint";
+  if (options.kv_events_endpoint.empty()) {
+    if (options.kv_events_replay_endpoint.empty() && options.kv_events_topic.empty()) return std::unique_ptr<KvEventPublisher>();
+    return InvalidArgument("--kv-events-endpoint is missing: without it no KV event is published", kFlag);
+  }
+  if (!options.enable_prefix_caching) {
+    return InvalidArgument("--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off", kFlag);
+  }
+  KvEventPublisherOptions publisher;
+  publisher.endpoint = options.kv_events_endpoint;
+  publisher.replay_endpoint = options.kv_events_replay_endpoint;
+  publisher.topic = options.kv_events_topic;
+  publisher.page_size = page_size;
+  Result<std::unique_ptr<KvEventPublisher>> started = KvEventPublisher::Start(std::move(publisher));
+  if (started.ok()) {
+    const KvEventPublisher& kv_events = **started;
+    Log(LogLevel::kInfo, "kv_events", {{"endpoint", kv_events.endpoint()}, {"replay_endpoint", kv_events.replay_endpoint()}});
+  }
+  return started;
+}
+
 Result<std::unique_ptr<Server>> Server::Start(const Options& options, const ExecutorWrapper& wrap) {
   ApiKeys keys;
   if (!options.api_key_file.empty()) {
@@ -171,13 +206,16 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, const Exec
   }
   Result<SessionPlan> plan = PlanSession(options, &ServeDemand);
   if (!plan.ok()) return plan.status();
+  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(options, plan->layout.page_size);
+  if (!kv_events.ok()) return kv_events.status();
   Result<TextFiles> text = LoadTextFiles(options.model_dir);
   if (!text.ok()) return text.status();
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
   if (!session.ok()) return session.status();
   ServedModelInfo info = MakeInfo(options, ServedName(options), **session);
   std::unique_ptr<Server> server(
-      new Server(options, std::move(session).value(), wrap, std::move(text).value(), std::move(keys), std::move(info)));
+      new Server(options, std::move(session).value(), wrap, std::move(kv_events).value(), std::move(text).value(), std::move(keys),
+                 std::move(info)));
   DS_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }

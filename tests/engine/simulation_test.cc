@@ -10,7 +10,7 @@ namespace {
 
 class SimulationTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(SimulationTest, KeepsTheTwelveInvariantsAndGivesTheSameForEveryDepth) {
+TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameForEveryDepth) {
   const char* replayed = std::getenv("DIFFSERVE_SIMULATION_SEED");
   const uint64_t seed = replayed != nullptr ? std::strtoull(replayed, nullptr, 10) : GetParam();
   std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1
@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, 20
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
-  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0, ahead = 0, dropped = 0;
+  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0, ahead = 0, dropped = 0, kv_events = 0;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
   for (uint64_t seed = 0; seed < 50; ++seed) {
@@ -47,6 +47,7 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     finished += simulation.finished();
     ahead += simulation.steps_launched_ahead();
     dropped += simulation.results_dropped();
+    kv_events += simulation.kv_events();
   }
   EXPECT_GT(preemptions, 50u);
   EXPECT_GT(hits, 500u);
@@ -58,6 +59,7 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   EXPECT_GT(outcomes[1], 1000u);
   EXPECT_GT(ahead, 2000u);
   EXPECT_GT(dropped, 100u);
+  EXPECT_GT(kv_events, 2000u);
   for (size_t i = 0; i < misses.size(); ++i) EXPECT_GT(misses[i], 0u) << "miss reason " << i;
 }
 

@@ -1,5 +1,5 @@
 // Simulation: the real Scheduler, PagePool and PrefixIndex with a FakeExecutor, without threads or clock. A seed decides
-// everything: sizes of the engine, arrivals, cancellations, faults. After each step the twelve invariants below are checked; Run
+// everything: sizes of the engine, arrivals, cancellations, faults. After each step the thirteen invariants below are checked; Run
 // returns the first violation in words, or nothing.
 //
 //  1. free + in use + cached = all pages          7. the oldest running sequence advances in every step
@@ -8,13 +8,16 @@
 //  4. a shared page is never written             10. a prefix hit has the same salt and the same tokens
 //  5. page table length = ceil(tokens / size)    11. exactly one terminal event for each request, nothing after it
 //  6. rows, sequences and pages within limits    12. the output of a sequence = its output when it runs alone
+//                                                13. who follows the KV events knows the pages of the prefix index
 #pragma once
 
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +77,7 @@ class Simulation {
   uint64_t corrupted() const { return corrupted_; }
   uint64_t steps_launched_ahead() const { return steps_launched_ahead_; }
   uint64_t results_dropped() const { return results_dropped_; }
+  uint64_t kv_events() const { return kv_events_; }
   // Of the requests that were not cancelled.
   const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
 
@@ -114,6 +118,7 @@ class Simulation {
   PrefixIndex::Options RandomIndexOptions() {
     PrefixIndex::Options options;
     options.hash_key = dice_.random();
+    options.record_events = true;
     if (dice_.Chance(25)) options.hash_mask = (1u << dice_.Pick(1, 6)) - 1;  // almost every lookup collides
     return options;
   }
@@ -345,6 +350,42 @@ class Simulation {
       }
     }
     scheduler_.CheckInvariants();
+    FollowKvEvents();
+  }
+
+  // 13.
+  void FollowKvEvents() {
+    const auto page_size = static_cast<size_t>(options_.page_size);
+    for (const KvEvent& event : scheduler_.TakeKvEvents()) {
+      ++kv_events_;
+      std::optional<uint64_t> parent = event.parent;
+      for (size_t i = 0; i < event.hashes.size(); ++i) {
+        const uint64_t hash = event.hashes[i];
+        if (event.kind == KvEvent::Kind::kRemoved) {
+          const auto hangs_on_it = [&](const auto& entry) { return entry.second.parent == hash; };
+          Require(known_pages_.erase(hash) == 1, "13: what is removed was there");
+          Require(std::ranges::none_of(known_pages_, hangs_on_it), "13: the end of a chain leaves first");
+          continue;
+        }
+        Require(!parent || known_pages_.contains(*parent), "13: what is stored hangs on what is there");
+        const auto begin = event.tokens.begin() + static_cast<ptrdiff_t>(i * page_size);
+        KnownPage page{parent, {begin, begin + options_.page_size}, parent ? known_pages_[*parent].salt : event.salt};
+        Require(known_pages_.emplace(hash, std::move(page)).second, "13: a page is stored once");
+        parent = hash;
+      }
+      Require(event.tokens.size() == (event.kind == KvEvent::Kind::kStored ? event.hashes.size() * page_size : 0), "13: tokens a page");
+    }
+    Require(static_cast<int>(known_pages_.size()) == scheduler_.index().size(), "13: as many pages are known as are in the index");
+    for (const auto& sequence : scheduler_.running()) {
+      if (sequence->num_indexed_pages == 0 || !scheduler_.index().Contains(sequence->pages[0])) continue;
+      for (size_t i = 0; i < static_cast<size_t>(sequence->num_indexed_pages); ++i) {
+        const auto known = known_pages_.find(sequence->page_hashes[i]);
+        if (!Require(known != known_pages_.end(), "13: indexed pages are known")) return;
+        const auto tokens = sequence->tokens.begin() + static_cast<ptrdiff_t>(i * page_size);
+        Require(std::ranges::equal(known->second.tokens, std::span(tokens, page_size)), "13: with their tokens");
+        Require(known->second.salt == sequence->request.cache_salt, "13: with their salt");
+      }
+    }
   }
 
   // 11 and 12.
@@ -428,6 +469,13 @@ class Simulation {
   std::deque<StepPlan> launched_;        // not committed yet, oldest first
   std::map<RequestId, int> leaving_;     // ended requests that the executor knows -> steps collected since
   std::map<RequestId, Outcome> outcomes_;
+  struct KnownPage {
+    std::optional<uint64_t> parent;
+    std::vector<int32_t> tokens;
+    std::string salt;
+  };
+  std::map<uint64_t, KnownPage> known_pages_;  // by chain hash, from the KV events alone
+  uint64_t kv_events_ = 0;
   std::string violation_;
 };
 

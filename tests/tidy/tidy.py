@@ -24,7 +24,9 @@ LAYERS = ["kernels/base/", "kernels/", "models/", "engine/", "server/"]  # each 
 HOMES = [
     ("gRPC", r"grpc|google/protobuf|diffserve/v1/", ["server/grpc_*"]),
     ("Beast and Asio", r"boost/", ["server/http_*"]),
-    ("nlohmann", r"nlohmann/", ["server/openai_*.cc", "server/options.cc", "models/config_reader.cc", "models/safetensors*.cc"]),
+    ("nlohmann", r"nlohmann/", ["server/openai_*.cc", "server/options.cc", "server/kv_event_message.cc", "models/config_reader.cc",
+                           "models/safetensors*.cc"]),
+    ("ZeroMQ", r"zmq", ["server/kv_event_publisher.cc"]),
     ("prometheus-cpp", r"prometheus/", ["server/metrics_exporter.cc"]),
     ("OpenSSL", r"openssl/", ["server/api_key*.cc"]),
     ("oneDNN", r"(oneapi/)?dnnl", ["kernels/ops/linear*.cc"]),

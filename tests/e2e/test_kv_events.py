@@ -1,0 +1,200 @@
+"""KV events over ZeroMQ: who follows them, as a router does, knows the prefixes that the server has cached."""
+
+import re
+import subprocess
+import unittest
+
+import msgspec
+import zmq
+
+from server_process import BINARY, DEVICE_FLAGS, KV_BYTES, PAGE_SLOTS, ServerProcess, eventually
+from tiny_model import BOS_ID, FIRST_BYTE_ID, directory
+
+TOPIC = "kv@pod@tiny"
+PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES  # layers, slots, elements of K1 | K2 | V of the one group, bytes
+FLAGS = ("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint", "tcp://127.0.0.1:*", "--kv-events-topic", TOPIC)
+
+
+class BlockStored(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    block_hashes: list[int]
+    parent_block_hash: int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: list[tuple | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+
+
+class BlockRemoved(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    block_hashes: list[int]
+    medium: str | None
+    group_idx: int | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    pass
+
+
+class Batch(msgspec.Struct, array_like=True):
+    ts: float
+    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+    data_parallel_rank: int | None = None
+
+
+class Follower:
+    """A subscriber that asks for what came before it, then follows; `pages` is hash -> (parent, tokens, keys)."""
+
+    def __init__(self, test, server):
+        line = next(line for line in server.stderr().splitlines() if " kv_events " in line)
+        endpoint, replay = re.search(r'endpoint="?([^" ]+)"? replay_endpoint="?([^" ]+)', line).groups()
+        context = test.enterContext(zmq.Context())
+        self.live = test.enterContext(context.socket(zmq.SUB))
+        self.live.subscribe("kv@")
+        self.live.connect(endpoint)
+        self.ask = test.enterContext(context.socket(zmq.DEALER))
+        self.ask.connect(replay)
+        self.pages, self.next, self.stored, self.removed, self.cleared = {}, 0, 0, 0, 0
+
+    def take(self, number: int, payload: bytes) -> None:
+        if number < self.next:
+            return  # known from the replay
+        if number != self.next:
+            raise AssertionError(f"batch {number} follows {self.next - 1}")
+        self.next += 1
+        for event in msgspec.msgpack.decode(payload, type=Batch).events:
+            if isinstance(event, AllBlocksCleared):
+                self.pages, self.cleared = {}, self.cleared + 1
+            elif isinstance(event, BlockRemoved):
+                for page in event.block_hashes:
+                    del self.pages[page]
+                    self.removed += 1
+            else:
+                self.store(event)
+
+    def store(self, event: BlockStored) -> None:
+        if event.block_size != PAGE_SLOTS or len(event.token_ids) != PAGE_SLOTS * len(event.block_hashes):
+            raise AssertionError(f"{len(event.token_ids)} tokens in {len(event.block_hashes)} pages of {event.block_size}")
+        parent = event.parent_block_hash
+        for index, page in enumerate(event.block_hashes):
+            if page in self.pages or (parent is not None and parent not in self.pages):
+                raise AssertionError("a page is stored twice or hangs on nothing")
+            self.pages[page] = (parent, event.token_ids[index * PAGE_SLOTS:][:PAGE_SLOTS], event.extra_keys[index])
+            self.stored += 1
+            parent = page
+
+    def catch_up(self, server) -> None:
+        """Until it has seen all that the server has published, whether it came or had to be asked for."""
+        def all_is_known():
+            published = server.metric("diffserve_kv_events_published_total")
+            self.ask.send_multipart([b"", self.next.to_bytes(8, "big")])
+            while True:
+                _, topic, number, payload = self.ask.recv_multipart()
+                if int.from_bytes(number, "big", signed=True) < 0:
+                    break
+                if topic != TOPIC.encode():
+                    raise AssertionError(f"topic {topic}")
+                self.take(int.from_bytes(number, "big"), payload)
+            return server.metric("diffserve_kv_events_published_total") == published
+        eventually(all_is_known, "nothing new is published")
+
+    def chain(self, tokens: list[int], keys=None) -> int:
+        """How many pages of `tokens` are known from the first on."""
+        parent, count = None, 0
+        while wanted := tokens[count * PAGE_SLOTS:(count + 1) * PAGE_SLOTS]:
+            first = keys if count == 0 else None
+            parent = next((page for page, known in self.pages.items() if known == (parent, wanted, first)), None)
+            if parent is None:
+                break
+            count += 1
+        return count
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    return [BOS_ID] + [FIRST_BYTE_ID + (seed * 31 + i * i) % 256 for i in range(length - 1)]
+
+
+class KvEventsTest(unittest.TestCase):
+    def complete(self, server, ids, max_tokens=1, **fields):
+        body = {"prompt": ids, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True} | fields
+        response = server.post("/v1/completions", body)
+        self.assertEqual(response.status, 200)
+        return response.json()["choices"][0]["token_ids"]
+
+    def test_pages_of_prompt_and_answer_are_told_with_their_tokens(self):
+        with ServerProcess(*FLAGS) as server:
+            ids = prompt(1, 3 * PAGE_SLOTS + 5)
+            output = self.complete(server, ids, max_tokens=2 * PAGE_SLOTS)
+            follower = Follower(self, server)
+            follower.catch_up(server)
+            self.assertEqual(follower.cleared, 1)
+            computed = (ids + output)[:-1]  # the last token's K and V are never needed
+            self.assertEqual(follower.chain(computed), len(computed) // PAGE_SLOTS)
+            self.assertEqual(len(follower.pages), len(computed) // PAGE_SLOTS)
+            # A second prompt that begins alike adds what is new, on the page where it parts.
+            other = ids[:2 * PAGE_SLOTS] + prompt(2, 2 * PAGE_SLOTS)
+            self.complete(server, other)
+            follower.catch_up(server)
+            self.assertEqual(follower.chain(other), 4)
+            self.assertEqual(len(follower.pages), len(computed) // PAGE_SLOTS + 2)
+            self.assertEqual(server.metric("diffserve_kv_pages", state="cached"), len(follower.pages))
+
+    def test_it_comes_without_asking_too(self):
+        with ServerProcess(*FLAGS) as server:
+            follower = Follower(self, server)
+            seed = 0
+
+            def something_came():
+                nonlocal seed
+                seed += 1
+                self.complete(server, prompt(seed, 2 * PAGE_SLOTS))
+                return follower.live.poll(50)
+            eventually(something_came, "the subscription has arrived")
+            topic, number, payload = follower.live.recv_multipart()
+            self.assertEqual(topic, TOPIC.encode())
+            follower.next = int.from_bytes(number, "big")
+            follower.take(follower.next, payload)
+            self.assertEqual(follower.stored, 2)
+
+    def test_what_is_evicted_is_told(self):
+        pool = 12 * PAGE_BYTES
+        with ServerProcess(*FLAGS, "--max-model-len", 4 * PAGE_SLOTS, "--kv-cache-memory", pool) as server:
+            follower = Follower(self, server)
+            for seed in range(20):
+                self.complete(server, prompt(seed, 3 * PAGE_SLOTS))
+                follower.catch_up(server)
+                self.assertEqual(server.metric("diffserve_kv_pages", state="cached"), len(follower.pages))
+            self.assertGreater(follower.removed, 20)
+            self.assertEqual(follower.stored - follower.removed, len(follower.pages))
+            self.assertEqual(follower.chain(prompt(19, 3 * PAGE_SLOTS)), 3)
+            self.assertEqual(follower.chain(prompt(0, 3 * PAGE_SLOTS)), 0)
+            self.assertEqual(server.metric("diffserve_kv_events_dropped_total"), 0)
+
+    def test_a_salted_prefix_is_not_taken_for_another(self):
+        with ServerProcess(*FLAGS) as server:
+            follower = Follower(self, server)
+            ids = prompt(3, 2 * PAGE_SLOTS)
+            self.complete(server, ids, cache_salt="tenant")
+            follower.catch_up(server)
+            self.assertEqual((follower.chain(ids), follower.chain(ids, keys=("tenant",))), (0, 2))
+            self.complete(server, ids)
+            follower.catch_up(server)
+            self.assertEqual((follower.chain(ids), follower.chain(ids, keys=("tenant",))), (2, 2))
+
+    def test_flags_that_do_not_fit_are_refused(self):
+        with ServerProcess(*FLAGS) as server:
+            replay = re.search(r'replay_endpoint="?([^" \n]+)', server.stderr()).group(1)
+            cases = (
+                (("--kv-events-topic", "t"), 2, "--kv-events-endpoint is missing"),
+                (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--no-enable-prefix-caching"), 2, "needs the prefix cache"),
+                (("--kv-events-endpoint", "here"), 2, "--kv-events-endpoint is here: "),
+                (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint", replay), 1, "Address already in use"),
+            )
+            for flags, code, words in cases:
+                with self.subTest(flags=flags):
+                    command = [BINARY, "serve", directory(), "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *flags]
+                    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                    self.assertEqual(done.returncode, code, done.stderr)
+                    self.assertIn(words, done.stderr.splitlines()[-1])
