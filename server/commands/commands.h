@@ -6,7 +6,7 @@
 
 namespace diffserve {
 
-inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that cannot be written
+inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 
 Status RunCommand(const Options& options);  // by options.command
@@ -17,5 +17,6 @@ Status RunGenerate(const Options& options);
 Status RunBench(const Options& options);
 Status RunInspect(const Options& options);
 Status RunConvert(const Options& options);
+Status RunProbe(const Options& options);
 
 }  // namespace diffserve
