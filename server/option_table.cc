@@ -11,7 +11,6 @@ namespace diffserve {
 namespace {
 
 constexpr double kMaxInt = std::numeric_limits<int>::max();
-constexpr std::string_view kCommandNames[] = {"serve", "logits", "generate", "bench", "inspect", "convert"};
 
 std::optional<DType> DTypeOf(std::string_view name) {
   if (name == NameOf(DType::kFloat32)) return DType::kFloat32;
@@ -149,6 +148,12 @@ std::vector<FlagSpec> ConvertFlags() {
   };
 }
 
+std::vector<FlagSpec> ProbeFlags() {
+  return {
+      {"Probe", "--timeout", "SECONDS", kProbe, &Options::probe_timeout_s, "how long the whole of it may take", 0.001, 3600},
+  };
+}
+
 bool IsGoodSize(const FlagSpec& flag, std::string_view value) {
   const Result<MemorySize> size = ParseMemorySize(value);
   return size.ok() && (size->share == 0 || flag.name != "--max-shard-size");
@@ -244,7 +249,7 @@ bool Store(const FlagSpec& flag, std::string_view value, std::vector<int>& out) 
 std::span<const FlagSpec> FlagTable() {
   static const std::vector<FlagSpec> table = [] {
     std::vector<FlagSpec> all;
-    for (const auto& part : {ModelFlags(), EngineFlags(), ServerFlags(), PromptFlags(), ConvertFlags()}) {
+    for (const auto& part : {ModelFlags(), EngineFlags(), ServerFlags(), PromptFlags(), ConvertFlags(), ProbeFlags()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -252,7 +257,21 @@ std::span<const FlagSpec> FlagTable() {
   return table;
 }
 
-std::span<const std::string_view> CommandNames() { return kCommandNames; }
+std::span<const CommandSpec> CommandTable() {
+  static const ArgumentSpec model_dir = {"MODEL_DIR", &Options::model_dir};
+  static const std::vector<CommandSpec> table = {
+      {"serve", {model_dir}, "HTTP and gRPC server; one line \"ready http=... grpc=... model=...\" on stdout"},
+      {"logits", {model_dir}, "logits of a prompt to a .npy file (--tokens or --tokens-file, --output)"},
+      {"generate", {model_dir}, "one continuation, streamed (--prompt, --tokens or --tokens-file)"},
+      {"bench", {model_dir}, "prefill and decode speed beside the machine's own limits"},
+      {"inspect", {model_dir}, "family, shapes, parameters, memory; refuses what serve refuses"},
+      {"convert",
+       {model_dir, {"NEW_DIR", &Options::new_dir}},
+       "a clean copy of a checkpoint or of a unilm state dict, checked by loading it"},
+      {"probe", {{"URL", &Options::url}}, "whether the server at http://HOST:PORT[/PATH] is ready (PATH: readyz)"},
+  };
+  return table;
+}
 
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options) {
   for (std::string_view refused : flag.refused) {

@@ -11,8 +11,30 @@
 
 namespace diffserve {
 
-// Commands that a flag applies to, as bits. kAllCommands: those that run a model or tell how they would, which convert does not.
-enum CommandBit : unsigned { kServe = 1, kLogits = 2, kGenerate = 4, kBench = 8, kInspect = 16, kAllCommands = 31, kConvert = 32 };
+// Commands that a flag applies to, as bits. kAllCommands: those that run a model or tell how they would, which convert and probe
+// do not.
+enum CommandBit : unsigned {
+  kServe = 1,
+  kLogits = 2,
+  kGenerate = 4,
+  kBench = 8,
+  kInspect = 16,
+  kAllCommands = 31,
+  kConvert = 32,
+  kProbe = 64
+};
+
+// What a command takes without a flag, in this order; none may be missing. In --config FILE its key is the name in lower case.
+struct ArgumentSpec {
+  std::string_view name;  // MODEL_DIR
+  std::string Options::*target;
+};
+
+struct CommandSpec {
+  std::string_view name;
+  std::vector<ArgumentSpec> arguments;
+  std::string_view help;
+};
 
 struct FlagSpec {
   // Where the value goes. A setter gets a value that was found among `allowed`.
@@ -35,7 +57,7 @@ struct FlagSpec {
 };
 
 std::span<const FlagSpec> FlagTable();
-std::span<const std::string_view> CommandNames();  // in the order of CommandBit
+std::span<const CommandSpec> CommandTable();  // in the order of CommandBit
 
 // Checks `value` and stores it. The error names the flag, the value and what is allowed.
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options);

@@ -1,6 +1,8 @@
 #include "server/options.h"
 
 #include <algorithm>
+#include <bit>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -8,6 +10,7 @@
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
+#include "server/http_url.h"
 #include "server/option_table.h"
 
 namespace diffserve {
@@ -26,10 +29,23 @@ std::string Joined(std::span<const std::string_view> names) {
 
 std::string CommandsText(unsigned commands) {
   std::vector<std::string_view> names;
-  for (size_t i = 0; i < CommandNames().size(); ++i) {
-    if ((commands & (1u << i)) != 0) names.push_back(CommandNames()[i]);
+  for (size_t i = 0; i < CommandTable().size(); ++i) {
+    if ((commands & (1u << i)) != 0) names.push_back(CommandTable()[i].name);
   }
   return Joined(names);
+}
+
+// The same in few words: "all but convert, probe".
+std::string ShortCommandsText(unsigned commands) {
+  const unsigned others = ((1u << CommandTable().size()) - 1) & ~commands;
+  return std::popcount(others) <= 2 ? "all but " + CommandsText(others) : CommandsText(commands);
+}
+
+// " MODEL_DIR NEW_DIR"
+std::string ArgumentsText(const CommandSpec& command) {
+  std::string text;
+  for (const ArgumentSpec& argument : command.arguments) text += " " + std::string(argument.name);
+  return text;
 }
 
 // The flag of this name for this command; nullptr if there is none. `elsewhere` collects the commands that do have it.
@@ -65,23 +81,20 @@ struct Assignment {
 
 class ArgumentReader {
  public:
-  ArgumentReader(const std::vector<std::string>& args, unsigned command) : args_(args), command_(command) {}
+  ArgumentReader(const std::vector<std::string>& args, const CommandSpec& command, unsigned bit)
+      : args_(args), command_(command), bit_(bit) {}
 
   Status Read() {
     for (next_ = 1; next_ < args_.size();) {
       const std::string& arg = args_[next_++];
       if (!arg.starts_with("--")) {
         if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, 0, args_[0]);
-        if (model_dir.empty()) {
-          model_dir = arg;
-        } else if (command_ == kConvert && new_dir.empty()) {
-          new_dir = arg;
-        } else {
-          const std::string before = new_dir.empty() ? "MODEL_DIR \"" + model_dir : "NEW_DIR \"" + new_dir;
-          return InvalidArgument("found \"" + arg + "\" after " + before + "\"; allowed: one " +
-                                     (new_dir.empty() ? "MODEL_DIR" : "MODEL_DIR and one NEW_DIR"),
-                                 "MODEL_DIR");
+        if (arguments.size() == command_.arguments.size()) {
+          const std::string last(command_.arguments.back().name);
+          return InvalidArgument(
+              "found \"" + arg + "\" after " + last + " \"" + arguments.back() + "\"; allowed: one" + ArgumentsText(command_), last);
         }
+        arguments.push_back(arg);
       } else {
         DS_RETURN_IF_ERROR(ReadFlag(arg));
       }
@@ -90,7 +103,8 @@ class ArgumentReader {
   }
 
   std::vector<Assignment> assignments;
-  std::string model_dir, new_dir, config_file;
+  std::vector<std::string> arguments;  // those without a flag
+  std::string config_file;
   bool help = false, version = false;
 
  private:
@@ -104,7 +118,7 @@ class ArgumentReader {
     if (name == "--config") return TakeValue(name, value, config_file);
 
     unsigned elsewhere = 0;
-    if (const FlagSpec* flag = FindFlag(name, command_, elsewhere)) {
+    if (const FlagSpec* flag = FindFlag(name, bit_, elsewhere)) {
       std::string text = "true";
       if (IsSwitch(*flag)) {
         text = value.value_or(text);
@@ -114,7 +128,7 @@ class ArgumentReader {
       assignments.push_back({flag, std::move(text)});
       return {};
     }
-    const FlagSpec* positive = FindFlag(WithoutNo(name), command_, elsewhere);
+    const FlagSpec* positive = FindFlag(WithoutNo(name), bit_, elsewhere);
     if (positive == nullptr || !IsSwitch(*positive)) return UnknownFlag(name, elsewhere, args_[0]);
     if (value) return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
     assignments.push_back({positive, "false"});
@@ -133,7 +147,8 @@ class ArgumentReader {
   }
 
   const std::vector<std::string>& args_;
-  const unsigned command_;
+  const CommandSpec& command_;
+  const unsigned bit_;
   size_t next_ = 0;
 };
 
@@ -149,6 +164,18 @@ std::optional<std::string> ValueText(const nlohmann::json& value) {
     text += item.dump();
   }
   return text;
+}
+
+// The argument that a file's key names, as in "model_dir"; nullptr if there is none. `name` has a flag's form, "--model-dir".
+const ArgumentSpec* FindArgument(std::string_view name) {
+  for (const CommandSpec& command : CommandTable()) {
+    for (const ArgumentSpec& argument : command.arguments) {
+      std::string key = "--" + std::string(argument.name);
+      for (char& c : key) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      if (key == name) return &argument;
+    }
+  }
+  return nullptr;
 }
 
 // Applies the file's keys. A key of another command is passed over, so that one file can serve several commands.
@@ -169,6 +196,13 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   for (const auto& [key, value] : root.items()) {
     std::string name = "--" + key;
     std::replace(name.begin(), name.end(), '_', '-');
+    if (const ArgumentSpec* argument = FindArgument(name)) {
+      if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+        return InvalidArgument("--config " + path + ": " + key + " is " + value.dump() + ", allowed: text, not empty", name);
+      }
+      options.*(argument->target) = value.get<std::string>();
+      continue;
+    }
     unsigned elsewhere = 0;
     const FlagSpec* flag = FindFlag(name, command, elsewhere);
     if (flag == nullptr && elsewhere != 0) continue;
@@ -182,11 +216,13 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   return {};
 }
 
-Status CheckTogether(const Options& options) {
-  if (options.model_dir.empty())
-    return InvalidArgument("MODEL_DIR is missing: diffserve " + options.command + " MODEL_DIR", "MODEL_DIR");
-  if (options.command == "convert" && options.new_dir.empty())
-    return InvalidArgument("NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR", "NEW_DIR");
+Status CheckTogether(const CommandSpec& command, const Options& options) {
+  for (const ArgumentSpec& argument : command.arguments) {
+    if (!(options.*(argument.target)).empty()) continue;
+    const std::string name(argument.name);
+    return InvalidArgument(name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
+  }
+  if (options.command == "probe") return ParseHttpUrl(options.url).status();
   const int prompts = !options.prompt.empty() + !options.tokens.empty() + !options.tokens_file.empty();
   if (options.command == "generate" && prompts != 1) {
     return InvalidArgument(
@@ -206,28 +242,28 @@ Status CheckTogether(const Options& options) {
 
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
   Options options;
-  const auto names = CommandNames();
-  const auto command = args.empty() ? names.end() : std::find(names.begin(), names.end(), args[0]);
-  if (command == names.end()) {
+  const auto commands = CommandTable();
+  const auto command =
+      std::find_if(commands.begin(), commands.end(), [&](const CommandSpec& c) { return !args.empty() && c.name == args[0]; });
+  if (command == commands.end()) {
     for (const std::string& arg : args) {
       if (arg == "--help" || arg == "-h" || arg == "help") return options.command = "help", options;
       if (arg == "--version" || arg == "version") return options.command = "version", options;
     }
     return InvalidArgument((args.empty() ? "a command is missing" : "\"" + args[0] + "\" is not a command") +
-                               ", allowed: " + Joined(names) + "; diffserve --help tells more",
+                               ", allowed: " + CommandsText(~0u) + "; diffserve --help tells more",
                            "command");
   }
-  options.command = *command;
-  const unsigned bit = 1u << (command - names.begin());
-  ArgumentReader reader(args, bit);
+  options.command = command->name;
+  const unsigned bit = 1u << (command - commands.begin());
+  ArgumentReader reader(args, *command, bit);
   DS_RETURN_IF_ERROR(reader.Read());
   if (reader.help || reader.version) return options.command = reader.help ? "help" : "version", options;
-  options.model_dir = reader.model_dir;
-  options.new_dir = reader.new_dir;
   if (!reader.config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
+  for (size_t i = 0; i < reader.arguments.size(); ++i) options.*(command->arguments[i].target) = reader.arguments[i];
   for (const Assignment& assignment : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
-  DS_RETURN_IF_ERROR(CheckTogether(options));
+  DS_RETURN_IF_ERROR(CheckTogether(*command, options));
   return options;
 }
 
@@ -287,40 +323,45 @@ Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_vi
 
 std::string HelpText() {
   std::ostringstream out;
-  out << "diffserve: an inference server for Diff Transformer models\n\n"
-         "  diffserve serve MODEL_DIR     HTTP and gRPC server; one line \"ready http=... grpc=... model=...\" on stdout\n"
-         "  diffserve logits MODEL_DIR    logits of a prompt to a .npy file (--tokens or --tokens-file, --output)\n"
-         "  diffserve generate MODEL_DIR  one continuation, streamed (--prompt, --tokens or --tokens-file)\n"
-         "  diffserve bench MODEL_DIR     prefill and decode speed beside the machine's own limits\n"
-         "  diffserve inspect MODEL_DIR   family, shapes, parameters, memory; refuses what serve refuses\n"
-         "  diffserve convert MODEL_DIR NEW_DIR\n"
-         "                                a clean copy of a checkpoint or of a unilm state dict, checked by loading it\n\n"
+  const auto entry = [&](std::string left, std::string_view help) {
+    constexpr size_t kColumn = 32;
+    if (left.size() >= kColumn) left += "\n" + std::string(kColumn, ' ');
+    left.resize(std::max(left.size(), kColumn), ' ');
+    out << left << help;
+  };
+  out << "diffserve: an inference server for Diff Transformer models\n\n";
+  for (const CommandSpec& command : CommandTable()) {
+    entry("  diffserve " + std::string(command.name) + ArgumentsText(command), command.help);
+    out << "\n";
+  }
+  out << "\n"
          "  --help, --version\n"
-         "  --config FILE                 JSON object with the flags' names; flags on the command line win\n"
+         "  --config FILE                 JSON object with the flags' names (and model_dir); flags on the command line win\n"
          "  A switch can be turned off with --no-NAME. Exit codes: 0 done, 1 cannot be served or run, 2 wrong usage.\n";
   std::string_view group;
   for (const FlagSpec& flag : FlagTable()) {
     if (flag.group != group) out << "\n" << (group = flag.group) << "\n";
-    std::string left = "  " + std::string(flag.name) + (flag.value_name.empty() ? "" : " " + std::string(flag.value_name));
-    left.resize(std::max<size_t>(left.size() + 1, 32), ' ');
-    out << left << flag.help;
+    entry("  " + std::string(flag.name) + (flag.value_name.empty() ? "" : " " + std::string(flag.value_name)), flag.help);
     const bool free_text = flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target);
     if (!IsSwitch(flag) && !free_text) out << "; " << AllowedText(flag);
     const std::string fallback = DefaultText(flag);
     if (!fallback.empty()) out << " (default " << fallback << ")";
-    out << " [" << (flag.commands == kAllCommands              ? "all but convert"
-                    : flag.commands == (kAllCommands | kConvert) ? "all"
-                                                                 : CommandsText(flag.commands))
-        << "]\n";
+    out << " [" << ShortCommandsText(flag.commands) << "]\n";
   }
   return out.str();
 }
 
 std::string VersionText() {
+  std::string levels;
+  for (const FlagSpec& flag : FlagTable()) {
+    if (flag.name == "--cpu-isa") levels = Joined(std::span(flag.allowed).subspan(1));  // after "auto"
+  }
   const Result<CpuIsa> isa = ChooseCpuIsa("auto");
-  return "diffserve " + std::string(BuildVersion()) + "\ncommit " + std::string(BuildCommit()) + "\nbackends cpu" +
-         (cuda::IsCompiledIn() ? ", cuda" : "") + "\ncpu level " +
-         (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) + "\n";
+  std::ostringstream out;
+  out << "version: " << BuildVersion() << "\ncommit: " << BuildCommit() << "\n" << DIFFSERVE_COMPILERS << "backends: cpu"
+      << (cuda::IsCompiledIn() ? ", cuda" : "") << "\ncpu levels: " << levels
+      << "\ncpu level: " << (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) << "\n";
+  return out.str();
 }
 
 std::string_view BuildVersion() { return DIFFSERVE_VERSION; }

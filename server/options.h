@@ -15,7 +15,7 @@
 namespace diffserve {
 
 struct Options {
-  std::string command;  // serve, logits, generate, bench, inspect, convert; or help, version
+  std::string command;  // a name of CommandTable(); or help, version
   std::string model_dir;
 
   // Model and device.
@@ -71,6 +71,10 @@ struct Options {
   // convert.
   std::string new_dir;
   std::string max_shard_size = "5G";
+
+  // probe.
+  std::string url;
+  float probe_timeout_s = 5;
 };
 
 // Error: kInvalidArgument naming the flag, the value found and what is allowed (exit code 2). `--help` and `--version` set
@@ -88,7 +92,7 @@ Result<MemorySize> ParseMemorySize(std::string_view text);
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param);
 
 std::string HelpText();
-std::string VersionText();  // version, commit, compiled backends, CPU level in use
+std::string VersionText();  // lines "key: value": version, commit, compilers, backends, CPU levels and the one in use
 
 // As in VersionText; for /version and the build info metric.
 std::string_view BuildVersion();

@@ -13,6 +13,7 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "bench") return RunBench(options);
   if (options.command == "inspect") return RunInspect(options);
   if (options.command == "convert") return RunConvert(options);
+  if (options.command == "probe") return RunProbe(options);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 

@@ -10,7 +10,7 @@
 
 namespace diffserve {
 
-inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that cannot be written
+inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 
 // What serve does with its executor before the engine gets it: nothing, but in the tests' servers, which hold its steps.
@@ -26,5 +26,6 @@ Status RunGenerate(const Options& options);
 Status RunBench(const Options& options);
 Status RunInspect(const Options& options);
 Status RunConvert(const Options& options);
+Status RunProbe(const Options& options);
 
 }  // namespace diffserve

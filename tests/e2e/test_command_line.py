@@ -13,7 +13,7 @@ from server_process import BINARY, ServerProcess
 from tiny_model import BOS_ID, EOS_ID, VOCAB_SIZE, encode
 
 PROMPT = [BOS_ID, *encode("a prompt of some length for the logits")]
-COMMANDS = ("serve", "logits", "generate", "bench", "inspect", "convert")
+COMMANDS = ("serve", "logits", "generate", "bench", "inspect", "convert", "probe")
 
 
 def run(*arguments, timeout_s=60) -> subprocess.CompletedProcess:
@@ -28,12 +28,15 @@ class UsageTest(unittest.TestCase):
             for word in COMMANDS + ("--port", "8000", "--max-num-batched-tokens", "2048", "--page-size", "--api-key-file", "--cpu-isa"):
                 self.assertIn(word, result.stdout)
 
-    def test_version_tells_version_commit_backends_and_cpu_level(self):
+    def test_version_tells_version_commit_compilers_backends_and_cpu_levels(self):
         result = run("--version")
         self.assertEqual(result.returncode, 0)
-        self.assertRegex(result.stdout, r"\b\d+\.\d+\.\d+\b")
-        self.assertRegex(result.stdout, r"cpu")
-        self.assertRegex(result.stdout, r"avx2|avx512")
+        told = dict(line.split(": ", 1) for line in result.stdout.splitlines())
+        self.assertRegex(told["version"], r"^\d+\.\d+\.\d+$")
+        self.assertRegex(told["commit"], r"^([0-9a-f]{12}|unknown)$")
+        self.assertIn("clang", told["kernel compiler"])
+        self.assertIn("cpu", told["backends"].split(", "))
+        self.assertIn(told["cpu level"], told["cpu levels"].split(", "))
 
     def test_wrong_usage_is_exit_code_2_and_names_the_flag(self):
         model = tiny_model.directory()
@@ -58,6 +61,7 @@ class UsageTest(unittest.TestCase):
             (("generate", model, "--prompt", "x", "--temperature", "-1"), ("--temperature", "-1")),
             (("generate", model, "--prompt", "x", "--port", "1"), ("--port",)),
             (("generate", model), ("--prompt",)),
+            (("probe",), ("URL",)),
             (("logits", model, "--tokens", "1,x", "--output", "/tmp/x.npy"), ("--tokens",)),
             (("logits", model, "--tokens", "1,2"), ("--output",)),
         ):

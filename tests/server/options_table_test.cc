@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "kernels/base/cuda/device.h"
 #include "server/option_table.h"
@@ -17,8 +18,11 @@ using ::testing::HasSubstr;
 
 // The least that a command must be given beside the flag under test.
 std::vector<std::string> Arguments(std::string_view command, std::string_view flag) {
-  std::vector<std::string> args = {std::string(command), "DIR"};
-  if (command == "convert") args.push_back("NEW");
+  std::vector<std::string> args = {std::string(command)};
+  for (const CommandSpec& spec : CommandTable()) {
+    if (spec.name != command) continue;
+    for (const ArgumentSpec& argument : spec.arguments) args.push_back(argument.name == "URL" ? "http://host:80" : "DIR");
+  }
   const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
   if ((command == "logits" || command == "generate") && !is_prompt) args.insert(args.end(), {"--tokens", "1"});
   if (command == "logits" && flag != "--output") args.insert(args.end(), {"--output", "x.npy"});
@@ -27,8 +31,8 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
 
 std::vector<std::string> CommandsOf(const FlagSpec& flag) {
   std::vector<std::string> commands;
-  for (size_t i = 0; i < CommandNames().size(); ++i) {
-    if ((flag.commands & (1u << i)) != 0) commands.emplace_back(CommandNames()[i]);
+  for (size_t i = 0; i < CommandTable().size(); ++i) {
+    if ((flag.commands & (1u << i)) != 0) commands.emplace_back(CommandTable()[i].name);
   }
   return commands;
 }
@@ -109,13 +113,14 @@ TEST(OptionTableTest, EveryFlagRefusesOtherValuesAndSaysWhatIsAllowed) {
 
 TEST(OptionTableTest, EveryFlagIsRefusedForCommandsItDoesNotBelongTo) {
   for (const FlagSpec& flag : FlagTable()) {
-    for (size_t i = 0; i < CommandNames().size(); ++i) {
+    for (size_t i = 0; i < CommandTable().size(); ++i) {
+      const std::string command(CommandTable()[i].name);
       unsigned commands = 0;
       for (const FlagSpec& other : FlagTable()) commands |= other.name == flag.name ? other.commands : 0;
       if ((commands & (1u << i)) != 0) continue;
-      const Result<Options> options = Parse(Arguments(CommandNames()[i], flag.name), {std::string(flag.name), "1"});
-      ASSERT_FALSE(options.ok()) << CommandNames()[i] << " " << flag.name;
-      EXPECT_THAT(options.status().message(), HasSubstr("does not apply to " + std::string(CommandNames()[i])));
+      const Result<Options> options = Parse(Arguments(command, flag.name), {std::string(flag.name), "1"});
+      ASSERT_FALSE(options.ok()) << command << " " << flag.name;
+      EXPECT_THAT(options.status().message(), HasSubstr("does not apply to " + command));
     }
   }
 }
@@ -156,8 +161,11 @@ TEST(OptionTableTest, HelpShowsEveryFlagWithItsDefault) {
     if (DefaultText(flag).empty()) continue;
     EXPECT_THAT(help, HasSubstr("(default " + DefaultText(flag) + ")")) << flag.name;
   }
-  for (const std::string_view command : CommandNames())
-    EXPECT_THAT(help, HasSubstr("diffserve " + std::string(command) + " MODEL_DIR"));
+  for (const CommandSpec& command : CommandTable()) {
+    std::string usage = "  diffserve " + std::string(command.name);
+    for (const ArgumentSpec& argument : command.arguments) usage += " " + std::string(argument.name);
+    EXPECT_THAT(help, HasSubstr(usage));
+  }
 }
 
 TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
@@ -211,7 +219,10 @@ TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
       {{"convert"}, "MODEL_DIR is missing"},
       {{"convert", "A"}, "NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR"},
-      {{"convert", "A", "B", "C"}, "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR and one NEW_DIR"},
+      {{"convert", "A", "B", "C"}, "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR NEW_DIR"},
+      {{"probe"}, "URL is missing: diffserve probe URL"},
+      {{"probe", "localhost:80"}, "URL is \"localhost:80\", allowed: http://HOST:PORT[/PATH]"},
+      {{"probe", "http://h:80", "more"}, "found \"more\" after URL \"http://h:80\""},
       {{"convert", "A", "B", "--port", "1"}, "--port does not apply to convert"},
       {{"serve", "DIR", "--prot", "1"}, "--prot is not a flag"},
       {{"serve", "DIR", "-p", "1"}, "-p is not a flag"},
@@ -232,7 +243,20 @@ TEST(OptionsTest, HelpAndVersionNeedNothingElse) {
   EXPECT_EQ(Parse({"--help"})->command, "help");
   EXPECT_EQ(Parse({"serve", "--help"})->command, "help");
   EXPECT_EQ(Parse({"--version"})->command, "version");
-  for (const char* part : {"diffserve ", "commit ", "backends cpu", "cpu level "}) EXPECT_THAT(VersionText(), HasSubstr(part));
+}
+
+TEST(OptionsTest, VersionIsLinesOfKeysAndValues) {
+  std::vector<std::string> keys;
+  std::istringstream text(VersionText());
+  for (std::string line; std::getline(text, line);) {
+    const size_t colon = line.find(": ");
+    ASSERT_NE(colon, std::string::npos) << line;
+    EXPECT_LT(colon + 2, line.size()) << line;
+    if (line.substr(0, colon) != "cuda compiler") keys.push_back(line.substr(0, colon));
+  }
+  EXPECT_THAT(keys, ElementsAre("version", "commit", "c++ compiler", "kernel compiler", "backends", "cpu levels", "cpu level"));
+  EXPECT_THAT(VersionText(), HasSubstr("cpu levels: avx2, avx512, avx512_bf16\n"));
+  EXPECT_EQ(VersionText().find("cuda compiler: ") != std::string::npos, cuda::IsCompiledIn());
 }
 
 TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
@@ -250,6 +274,13 @@ TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
   EXPECT_THAT(bench->bench_batch, ElementsAre(1, 2));
 }
 
+TEST(OptionsTest, TheConfigFileMayNameTheModel) {
+  const TemporaryFile file(R"({"model_dir": "/models/a", "new-dir": "/models/b"})");
+  EXPECT_EQ(Parse({"serve", "--config", file.path()})->model_dir, "/models/a");
+  EXPECT_EQ(Parse({"serve", "DIR", "--config", file.path()})->model_dir, "DIR");
+  EXPECT_EQ(Parse({"convert", "--config", file.path()})->new_dir, "/models/b");
+}
+
 TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"prot": 1})", "--prot is not a flag"},
@@ -257,6 +288,8 @@ TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
       {R"({"port": null})", "--port is a JSON null"},
       {R"({"port": {"a": 1}})", "--port is a JSON object"},
       {R"({"port": {"a": {"b": 1}}})", "expected one flat JSON object"},
+      {R"({"model_dir": ""})", "model_dir is \"\", allowed: text, not empty"},
+      {R"({"model_dir": 7})", "model_dir is 7, allowed: text, not empty"},
       {"[1]", "expected one flat JSON object"},
       {"{", "expected one flat JSON object"},
       {R"({"quantization": "int8"})", "this build does not quantise weights"},

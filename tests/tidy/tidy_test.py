@@ -112,8 +112,9 @@ class TidyTest(unittest.TestCase):
 
     def test_documents(self):
         self.expect("markdown", "ARCHITECTURE.md", lines(1499, "text"))
-        for name in ("PLAN.md", "docs/notes.txt", "server/build.log"):
+        for name in ("PLAN.md", "docs/notes.txt", "server/build.log", "docs/CHANGELOG.md", "CHANGELOG"):
             self.expect("markdown", name, "text\n")
+        self.assertEqual(findings({"CHANGELOG.md": "text\n"}), set())
 
     def test_stages(self):
         cpu, cuda = "kernels/attention/decode_cpu.cc", "kernels/attention/decode_cuda.cu"

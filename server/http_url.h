@@ -1,0 +1,21 @@
+// The URLs that this program asks: http://HOST:PORT[/PATH].
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+struct HttpUrl {
+  std::string host;  // an IPv6 address without its brackets
+  std::string port;
+  std::string path = "/readyz";
+
+  std::string Authority() const;  // as in the Host header
+};
+
+Result<HttpUrl> ParseHttpUrl(std::string_view text);
+
+}  // namespace diffserve
