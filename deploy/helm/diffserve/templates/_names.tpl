@@ -1,0 +1,49 @@
+{{- define "diffserve.fullname" -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "diffserve.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "diffserve.metadata" -}}
+name: {{ include "diffserve.fullname" . }}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "diffserve.selector" . | nindent 2 }}
+  app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
+  helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+  {{- with .Values.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "diffserve.image" -}}
+{{- $built := printf "%s%s" .Chart.AppVersion (ternary "-cuda" "" .Values.gpu.enabled) -}}
+{{ .Values.image.repository }}:{{ default $built .Values.image.tag }}
+{{- end -}}
+
+{{/* The Secret with the keys, or nothing if no key is asked for. */}}
+{{- define "diffserve.keySecret" -}}
+{{- if .Values.apiKeys.existingSecret.name -}}
+{{ .Values.apiKeys.existingSecret.name }}
+{{- else if .Values.apiKeys.keys -}}
+{{ include "diffserve.fullname" . }}
+{{- end -}}
+{{- end -}}
+
+{{/* What a schema of the values cannot say. */}}
+{{- define "diffserve.check" -}}
+{{- range .Values.extraArgs -}}
+{{- $flag := regexFind "^--[^=]+" . -}}
+{{- if has $flag (fromJsonArray (include "diffserve.ownFlags" $)) -}}
+{{- fail (printf "extraArgs: the chart sets %s from its values; leave it out" $flag) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.model.source "image") (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "model.source image needs Kubernetes 1.31 or newer, this is %s" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- end -}}

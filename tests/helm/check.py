@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N passed, N failed`."""
+
+import sys
+from pathlib import Path
+
+import yaml
+
+import schemas
+from chart import CHART, EXAMPLES, VALUES, Workload, helm, of_kind, render
+from example_checks import check_examples, check_strictness
+from pod_checks import POD_IP, check_pod, check_server
+from report import attempt, counts, differs, report
+from server import version
+
+# Kinds beside Deployment and Service, of each value set.
+KINDS = {
+    "default": {"PodDisruptionBudget"},
+    "pvc-keys-metrics": {"PodDisruptionBudget", "Secret", "ServiceMonitor", "NetworkPolicy"},
+    "gpu": {"PodDisruptionBudget"},
+    "autoscaling": {"PodDisruptionBudget", "ServiceMonitor", "HorizontalPodAutoscaler"},
+    "image-volume": {"PodDisruptionBudget", "ServiceMonitor"},
+    "init-container": {"PodDisruptionBudget", "NetworkPolicy"},
+    "kv-events": {"PodDisruptionBudget", "NetworkPolicy"},
+    "placement": set(),
+}
+OLDEST = {"image-volume": "1.31"}  # Kubernetes that a set needs, if newer than the chart's
+# Wrong values, and what the refusal has to name.
+REFUSED = [
+    (["--set", "replica=2"], "replica"),
+    (["--set", "model.source=s3"], "/model/source"),
+    (["--set", "model.source=pvc"], "/model/pvc/claimName"),
+    (["--set", "model.source=image"], "/model/image/reference"),
+    (["--set", "model.source=initContainer"], "/model/initContainer/image"),
+    (["--set", "ports.http=80"], "/ports/http"),
+    (["--set-string", "ports.grpc=8001"], "/ports/grpc"),
+    (["--set", "drainSeconds=1h"], "/drainSeconds"),
+    (["--set", "listenAddress=127.0.0.1"], "/listenAddress"),
+    (["--set", "apiKeys.keys={two words}"], "/apiKeys/keys/0"),
+    (["--set", "networkPolicy.enabled=true"], "/networkPolicy/clients"),
+    (["--set", "podDisruptionBudget.maxUnavailable=0"], "/podDisruptionBudget/maxUnavailable"),
+    (["--set", "extraArgs={--port=80}"], "the chart sets --port"),
+    (["--set", "apiKeys.keys={a},serviceMonitor.enabled=true"], "apiKeys.scrapeKey"),
+    (["--set", "model.source=image,model.image.reference=a/b:1", "--kube-version", "1.30"], "Kubernetes 1.31"),
+    (["--kube-version", "1.29"], ">=1.30"),
+]
+
+
+def check_deployment(name: str, deployment: dict) -> None:
+    """What a pod has to be besides its server container."""
+    spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
+    problems = differs((pod["automountServiceAccountToken"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]), (False, 0))
+    first, *others = [c["securityContext"] for c in pod["containers"] + pod.get("initContainers", [])]
+    problems += [f"another container runs with {other}" for other in others if other != first]
+    secrets = [volume["secret"] for volume in pod.get("volumes", []) if "secret" in volume]
+    problems += [p for secret in secrets for p in differs((secret["defaultMode"], pod["securityContext"]["fsGroup"]), (0o440, 10001))]
+    report(f"{name}: no token, no replica missing during an update, equal rights, secrets readable by the group alone", problems)
+
+
+def check_gpu(manifests: list[dict]) -> None:
+    deployment = of_kind(manifests, "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    workload = Workload.of_deployment("gpu", deployment)
+    found = (container["resources"]["limits"], container["image"].rpartition(":")[2], workload.flag("--device"), pod["runtimeClassName"])
+    report("gpu: one GPU beside the other limits, the cuda image, the device and the runtime class",
+           differs(found, ({"nvidia.com/gpu": 1, "cpu": "4", "memory": "24Gi"}, f"{version()}-cuda", "cuda", "nvidia")))
+
+
+def check_kv_events(manifests: list[dict]) -> None:
+    workload = Workload.of_deployment("kv-events", of_kind(manifests, "Deployment"))
+    args = workload.expanded_args(POD_IP)
+    found = args[args.index("--kv-events-topic") + 1]
+    report("kv-events: the topic names the pod's address, HTTP port and model",
+           differs(found, f"kv@{POD_IP}:{workload.ports['http']}@{workload.flag('--served-model-name')}"))
+
+
+def check_versions(default: list[dict]) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    image = of_kind(default, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"]
+    runtime = next(yaml.safe_load_all((EXAMPLES / "kserve.yaml").read_text()))
+    report("chart, images and binary have one version", differs(
+        [chart["version"], chart["appVersion"], image, runtime["spec"]["containers"][0]["image"]],
+        [version(), version(), f"diffserve:{version()}", f"diffserve:{version()}"]))
+
+
+def check_manifests(name: str, values: Path) -> list[dict]:
+    done = helm("lint", "--strict", "--kube-version", schemas.kubernetes_versions()[-1], "-f", values, CHART)
+    report(f"{name}: helm lint --strict", [] if done.returncode == 0 else [done.stdout + done.stderr])
+    versions = [v for v in schemas.kubernetes_versions() if schemas.numbers(v) >= schemas.numbers(OLDEST.get(name, "1.30"))]
+    problems, manifests = [], []
+    for version in versions:
+        manifests = render(values, version)
+        problems += [f"{version}: {p}" for manifest in manifests if (p := schemas.problem(manifest, version))]
+    report(f"{name}: {len(manifests)} manifests valid on Kubernetes {versions[0]} to {versions[-1]}", problems)
+    kinds = sorted(manifest["kind"] for manifest in manifests)
+    report(f"{name}: kinds {', '.join(kinds)}", differs(kinds, sorted({"Deployment", "Service"} | KINDS[name])))
+    return manifests
+
+
+def check_selectors(name: str, manifests: list[dict]) -> None:
+    deployment, service = of_kind(manifests, "Deployment"), of_kind(manifests, "Service")
+    pod_labels = deployment["spec"]["template"]["metadata"]["labels"].items()
+    problems = []
+    for manifest in manifests:
+        spec = manifest.get("spec", {})
+        selector = {"Service": lambda: spec["selector"], "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
+                    "Deployment": lambda: spec["selector"]["matchLabels"],
+                    "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"]}.get(manifest["kind"], dict)()
+        problems += [f"{manifest['kind']} selects {selector}"] if not selector.items() <= pod_labels else []
+        if manifest["kind"] == "HorizontalPodAutoscaler":
+            problems += differs(spec["scaleTargetRef"]["name"], deployment["metadata"]["name"])
+            problems += ["replicas beside an autoscaler"] if "replicas" in deployment["spec"] else []
+        if manifest["kind"] == "ServiceMonitor":
+            labels, port = service["metadata"]["labels"].items(), spec["endpoints"][0]["port"]
+            problems += ["ServiceMonitor misses the Service"] if not spec["selector"]["matchLabels"].items() <= labels else []
+            problems += [f"no port {port}"] if port not in [p["name"] for p in service["spec"]["ports"]] else []
+        if manifest["kind"] == "NetworkPolicy":
+            problems += ["an ingress rule for everybody"] if not all(rule.get("from") for rule in spec["ingress"]) else []
+            problems += differs(sorted(spec["policyTypes"]), ["Egress", "Ingress"])
+            problems += ["egress that nobody asked for"] if bool(spec["egress"]) != (name == "init-container") else []
+            allowed = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
+            problems += differs(allowed, set(Workload.of_deployment(name, deployment).ports.values()))
+    report(f"{name}: selectors and references meet", problems)
+
+
+def check_refusal(options: list[str], named: str) -> None:
+    version = [] if "--kube-version" in options else ["--kube-version", schemas.kubernetes_versions()[-1]]
+    done = helm("template", "diffserve", CHART, *version, *options)
+    problems = [] if done.returncode and named in done.stderr else [f"exit code {done.returncode}, {done.stderr[:300]!r}"]
+    report(f"refused, naming {named}: {' '.join(options)}", problems)
+
+
+def check_value_set(name: str, values: Path) -> None:
+    manifests = check_manifests(name, values)
+    check_selectors(name, manifests)
+    deployment = of_kind(manifests, "Deployment")
+    workload = Workload.of_deployment(name, deployment)
+    check_deployment(name, deployment)
+    check_pod(workload)
+    if workload.flag("--device") == "cpu":
+        check_server(workload, manifests)
+    for extra in {"default": [check_versions, check_examples], "pvc-keys-metrics": [check_strictness],
+                  "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events]}.get(name, []):
+        attempt(extra, manifests)
+
+
+def main() -> int:
+    report("value sets and expected kinds", differs(sorted(VALUES), sorted(KINDS)))
+    for name, values in VALUES.items():
+        attempt(check_value_set, name, values)
+    for options, named in REFUSED:
+        attempt(check_refusal, options, named)
+    print(f"{counts['passed']} passed, {counts['failed']} failed")
+    return 0 if counts["passed"] and not counts["failed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

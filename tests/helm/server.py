@@ -1,0 +1,104 @@
+"""Starts the built server by the arguments of a rendered container, on this machine's ports and the bundled model."""
+
+import http.client
+import os
+import re
+import select
+import socket
+import subprocess
+import tempfile
+import time
+
+from chart import REPOSITORY, Workload
+
+BINARY = os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve")
+MODEL = REPOSITORY / "models" / "demo" / "diff"
+START_TIMEOUT_S = 120
+KUBELETS_HOST = "10.1.2.3:8000"  # a probe's Host header is the pod's address
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # and empty SETTINGS
+
+
+def serve_flags() -> set[str]:
+    """The flags that `diffserve serve --help` lists for serve."""
+    text = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    rows = re.findall(r"^  (--[\w-]+).*\[([\w ,]+)\]$", text, re.M)
+    return {flag for flag, commands in rows if commands.startswith("all") or "serve" in commands.split(", ")}
+
+
+def version() -> str:
+    """Of the binary, by `diffserve --version`."""
+    text = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"\d+\.\d+\.\d+", text)[0]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def local_args(workload: Workload, key_file) -> list[str]:
+    args = workload.expanded_args("127.0.0.1")
+    args[1] = str(MODEL)
+    replaced = {"--port": lambda old: "0", "--grpc-port": lambda old: "0", "--api-key-file": lambda old: str(key_file),
+                "--kv-events-endpoint": lambda old: f"tcp://127.0.0.1:{free_port()}",
+                "--kv-events-replay-endpoint": lambda old: f"tcp://127.0.0.1:{free_port()}"}
+    for i, name in enumerate(args[:-1]):
+        if name in replaced:
+            args[i + 1] = replaced[name](args[i + 1])
+    return args
+
+
+class Server:
+    """`with Server(workload, key_file) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
+
+    def __init__(self, workload: Workload, key_file=None):
+        self.command = [BINARY, *local_args(workload, key_file)]
+        self.event_ports = [int(arg.rpartition(":")[2]) for arg in self.command[1:] if arg.startswith("tcp://")]
+
+    def __enter__(self):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_TIMEOUT_S)[0] else ""
+        ready = re.fullmatch(r"ready http=(\S+):(\d+) grpc=(\S+):(\d+) model=(\S+)\n", line)
+        if not ready:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError(f"no ready line but {line!r}: {self.last_words()}")
+        self.host, self.port, _, self.grpc_port, self.model = ready.groups()
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.terminate()
+        try:
+            code = self.process.wait(START_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.stdout.close()
+        if kind is None and code != 0:
+            raise RuntimeError(f"exit code {code} after SIGTERM: {self.last_words()}")
+
+    def last_words(self) -> str:
+        self.log.seek(0)
+        return self.log.read()[-500:]
+
+    def get(self, path: str, key: str | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("localhost", int(self.port), timeout=30)
+        headers = {"Host": KUBELETS_HOST} | ({"Authorization": f"Bearer {key}"} if key else {})
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.close()
+        return answer.status, body
+
+    def metric_names(self, key: str | None = None) -> set[str]:
+        return set(re.findall(r"^([a-zA-Z_:][\w:]*)[ {]", self.get("/metrics", key)[1], re.M))
+
+    def speaks_http2(self) -> bool:
+        """Whether the gRPC port answers HTTP/2 in clear text: its first frame is SETTINGS (type 4)."""
+        with socket.create_connection(("localhost", int(self.grpc_port)), timeout=30) as connection:
+            connection.sendall(HTTP2_PREFACE)
+            frame = b""
+            end = time.monotonic() + 30
+            while len(frame) < 9 and time.monotonic() < end and (more := connection.recv(9 - len(frame))):
+                frame += more
+            return len(frame) == 9 and frame[3] == 4
