@@ -81,7 +81,7 @@ void AddWork(FamilyList& list, const EngineStats& s) {
                static_cast<double>(s.prefix_queries));
   list.Counter("prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.", static_cast<double>(s.prefix_hits));
   for (size_t i = 0; i < s.prefix_misses.size(); ++i) {
-    list.Counter("prefix_misses_total", "Lookups that ended before the whole prompt was found, by reason.",
+    list.Counter("prefix_misses_total", "Lookups that found nothing, by reason.",
                  static_cast<double>(s.prefix_misses[i]), {{"reason", std::string(kMissReasons[i])}});
   }
   list.Counter("kv_events_published_total", "Pages stored and removed as told to routers, by event.",
@@ -130,6 +130,10 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
   list.Gauge("max_model_len_tokens", "Tokens of prompt and output together.", info.max_model_len);
   for (size_t i = 0; i < info.lambdas.size(); ++i) {
     list.Gauge("layer_lambda", "Weight of the second attention map, by layer.", info.lambdas[i], {{"layer", std::to_string(i)}});
+  }
+  for (size_t i = 0; i < info.lambda_inits.size(); ++i) {
+    list.Gauge("layer_lambda_init", "Constant part of that weight, from which training began, by layer.", info.lambda_inits[i],
+               {{"layer", std::to_string(i)}});
   }
 }
 

@@ -26,7 +26,8 @@ struct ServedModelInfo {
   int num_pages = 0;
   int max_model_len = 0;
   bool prefix_caching = true;
-  std::vector<float> lambdas;  // [num_layers]; empty for plain attention
+  std::vector<float> lambdas;       // [num_layers]; empty without a lambda that holds for a whole layer
+  std::vector<float> lambda_inits;  // [num_layers] or empty likewise
 };
 
 class MetricsExporter {

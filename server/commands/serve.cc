@@ -172,6 +172,7 @@ ServedModelInfo MakeInfo(const Options& options, const std::string& name, ModelS
   info.max_model_len = plan.max_model_len;
   info.prefix_caching = options.enable_prefix_caching;
   info.lambdas = session.model().Lambdas();
+  info.lambda_inits = plan.summary.config.lambda_init;
   return info;
 }
 

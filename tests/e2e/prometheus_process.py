@@ -1,10 +1,11 @@
-"""A real Prometheus on a free loopback port that scrapes one server twice a second, and its query API."""
+"""A real Prometheus on a free loopback port that scrapes one server several times a second, and its query API."""
 
 import json
 import shutil
 import socket
 import subprocess
 import tempfile
+import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -13,7 +14,8 @@ from server_process import eventually
 
 PROGRAM = shutil.which("prometheus")
 CONFIGURATION = """
-global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}
+global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: {interval}}}
+rule_files: [{rules}]
 scrape_configs: [{{job_name: diffserve, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
 """
 
@@ -25,13 +27,16 @@ def free_port() -> int:
 
 
 class PrometheusProcess:
-    def __init__(self, server):
-        self.server = server
+    """`rules`: a file of rules that it evaluates as often as it scrapes."""
+
+    def __init__(self, server, rules: Path | None = None, interval: str = "500ms"):
+        self.server, self.rules, self.interval = server, rules or "", interval
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="diffserve-prometheus-")
         folder = Path(self._folder.name)
-        (folder / "prometheus.yml").write_text(CONFIGURATION.format(port=self.server.port))
+        (folder / "prometheus.yml").write_text(
+            CONFIGURATION.format(port=self.server.port, rules=self.rules, interval=self.interval))
         self.url = f"http://127.0.0.1:{free_port()}"
         command = [PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", "--log.level=warn",
                    f"--web.listen-address={self.url.removeprefix('http://')}", "--storage.tsdb.retention.size=64MB"]
@@ -64,12 +69,23 @@ class PrometheusProcess:
 
     def get(self, path: str, **parameters):
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=20) as response:
-            return json.load(response)["data"]
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=20) as response:
+                return json.load(response)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code not in (400, 422):
+                raise
+            raise AssertionError(f"{parameters}: {json.load(error)['error']}") from None
+
+    def series(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each sample of an instant query."""
+        result = self.get("query", query=expression)
+        samples = [({}, result["result"])] if result["resultType"] == "scalar" else [(r["metric"], r["value"]) for r in result["result"]]
+        return [(labels, float(value)) for labels, (_, value) in samples]
 
     def value(self, expression: str) -> float | None:
         """The one sample of an instant query, None if there is none."""
-        result = self.get("query", query=expression)["result"]
-        if len(result) > 1:
-            raise AssertionError(f"{len(result)} series for {expression}")
-        return float(result[0]["value"][1]) if result else None
+        found = self.series(expression)
+        if len(found) > 1:
+            raise AssertionError(f"{len(found)} series for {expression}")
+        return found[0][1] if found else None

@@ -1,5 +1,6 @@
 """/metrics: the names that dashboards and routers read, and that they move with the work."""
 
+import math
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from server_process import ServerProcess
 
 REQUIRED = """
 diffserve_requests_running diffserve_requests_waiting diffserve_waiting_tokens diffserve_kv_pages diffserve_layer_lambda
+diffserve_layer_lambda_init
 diffserve_prompt_tokens_total diffserve_generation_tokens_total diffserve_requests_finished_total diffserve_requests_refused_total
 diffserve_preemptions_total diffserve_prefix_query_tokens_total diffserve_prefix_hit_tokens_total
 diffserve_prefix_misses_total diffserve_time_to_first_token_seconds diffserve_inter_token_seconds
@@ -86,6 +88,7 @@ class MetricsTest(unittest.TestCase):
     def test_each_layer_tells_its_lambda(self):
         for layer in (0, 1):
             self.assertTrue(-2 < server.metric("diffserve_layer_lambda", layer=layer) < 2)
+        self.assertAlmostEqual(server.metric("diffserve_layer_lambda_init", layer=1), 0.8 - 0.6 * math.exp(-0.3), 6)
 
     def test_refusals_are_counted_by_reason(self):
         before = server.metric("diffserve_requests_refused_total", reason="too_long")

@@ -51,6 +51,7 @@ ServedModelInfo SomeInfo() {
   info.num_pages = 100;
   info.max_model_len = 4096;
   info.lambdas = {0.25f, -0.5f};
+  info.lambda_inits = {0.125f, 0.375f};
   return info;
 }
 
@@ -116,6 +117,8 @@ TEST_F(MetricsTextTest, NumbersOfTheEngineComeOutUnderOurNames) {
       {"diffserve_requests_finished_total{reason=\"cancelled\"}", 6},
       {"diffserve_layer_lambda{layer=\"0\"}", 0.25},
       {"diffserve_layer_lambda{layer=\"1\"}", -0.5},
+      {"diffserve_layer_lambda_init{layer=\"0\"}", 0.125},
+      {"diffserve_layer_lambda_init{layer=\"1\"}", 0.375},
   };
   for (const auto& [name, value] : expected) {
     ASSERT_TRUE(scrape.samples.contains(name)) << name;

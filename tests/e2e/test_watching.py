@@ -1,0 +1,231 @@
+"""What deploy/ has for watching a server: Prometheus' rules fire when they must, every panel of the dashboards shows something, and
+the compose file is whole and closed up."""
+
+import math
+import re
+import subprocess
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+import compose_spec
+import grpc
+
+import dashboards
+import prometheus_process
+from grpc_client import channel, collect, generate_request, pb_grpc
+from server_process import BINARY, KV_BYTES, PAGE_SLOTS, REPOSITORY, ServerProcess, eventually
+
+DEPLOY = REPOSITORY / "deploy"
+RULES = DEPLOY / "prometheus" / "rules.yml"
+RATE_INTERVAL, WHOLE_RANGE = "5s", "5m"  # of Grafana's $__rate_interval and $__range
+WITHIN_S = 60
+NOT_INSTALLED = "prometheus (Debian package prometheus) is not installed"
+# Three sequences run, four wait, and the pages are enough for one and a half.
+SMALL = ("--max-num-seqs", 3, "--max-waiting-requests", 4, "--max-model-len", 160,
+         "--kv-cache-memory", 192 // PAGE_SLOTS * 2 * PAGE_SLOTS * 64 * KV_BYTES)
+# Panels that are to show 0 where all is well.
+CALM = {"Alerts firing", "Replicas differ by"}
+
+
+def promtool(*arguments) -> str:
+    """What it said if it failed, else nothing."""
+    ran = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return (ran.stdout + ran.stderr).strip() if ran.returncode else ""
+
+
+@unittest.skipUnless(prometheus_process.PROGRAM, NOT_INSTALLED)
+class RulesTest(unittest.TestCase):
+    def test_promtool_accepts_rules_and_configuration(self):
+        self.assertEqual(promtool("check", "rules", "--lint=all", "--lint-fatal", RULES), "")
+        self.assertEqual(promtool("check", "config", "--lint=all", "--lint-fatal", RULES.with_name("prometheus.yml")), "")
+
+    def test_each_alert_fires_when_it_must_and_only_then(self):
+        self.assertEqual(promtool("test", "rules", RULES.with_name("rules_test.yml")), "")
+        text = RULES.read_text()
+        alerts = re.findall(r"- alert: (\w+)\n +expr: (.+)\n", text)
+        self.assertEqual(len(alerts), text.count("alert:"))
+        self.assertGreater(len(alerts), 5)
+        with tempfile.TemporaryDirectory() as folder:
+            tests = Path(folder) / "rules_test.yml"
+            tests.write_text(RULES.with_name("rules_test.yml").read_text())
+            for name, expression in alerts:
+                never = f"({expression}) and on () vector(1) < 0"
+                everywhere = f'({expression}) or on (instance) count by (instance) ({{instance!=""}})'
+                for mutant in (never, everywhere):
+                    mutated = text.replace(f"alert: {name}\n        expr: {expression}\n", f"alert: {name}\n        expr: {mutant}\n")
+                    self.assertNotEqual(mutated, text)
+                    (Path(folder) / "rules.yml").write_text(mutated)
+                    self.assertIn(name, promtool("test", "rules", tests), f"no test notices {mutant}")
+
+    def test_each_alert_tells_how_bad_it_is_and_what_to_do(self):
+        with ServerProcess() as server, prometheus_process.PrometheusProcess(server, RULES, "100ms") as scraper:
+            alerts = scraper.get("rules", type="alert")["groups"][0]["rules"]
+        for alert in alerts:
+            with self.subTest(alert["name"]):
+                self.assertIn(alert["labels"]["severity"], ("critical", "warning"))
+                self.assertEqual(set(alert["annotations"]), {"summary", "runbook"})
+                self.assertRegex(alert["annotations"]["runbook"], r"^[A-Z][^\n]{60,}\.$")
+
+
+class Load:
+    """Clients that keep the server running, waiting, refusing, preempting and finding prefixes until the block is left."""
+
+    def __init__(self, server):
+        self.server, self.done, self.failures = server, threading.Event(), []
+
+    def __enter__(self):
+        self.threads = [threading.Thread(target=self.keep, args=(work,)) for work in [self.over_http] * 4 + [self.over_grpc]]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self.done.set()
+        for thread in self.threads:
+            thread.join()
+        if kind is None and self.failures:
+            raise self.failures[0]
+
+    def keep(self, work):
+        try:
+            while not self.done.is_set():
+                work()
+        except Exception as error:  # told by the test's own thread
+            self.failures.append(error)
+            self.done.set()
+
+    def over_http(self):
+        body = {"prompt": "a beginning that all prompts share: ", "max_tokens": 100, "ignore_eos": True}
+        for expected, fields in (((200, 429), {"n": 4}), ((200, 429), {"prompt": "x", "n": 2}), ((400,), {"max_tokens": 1000})):
+            reply = self.server.post("/v1/completions", {**body, **fields})
+            if reply.status not in expected:
+                raise AssertionError(f"{fields}: status {reply.status}, {reply.body}")
+
+    def over_grpc(self):
+        with channel(self.server) as connection:
+            try:
+                collect(pb_grpc.InferenceStub(connection).Generate(generate_request([5, 6, 7], 4)))
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+
+
+@unittest.skipUnless(prometheus_process.PROGRAM, NOT_INSTALLED)
+class LiveTest(unittest.TestCase):
+    def assert_known(self, scraper, expression: str):
+        """Every metric with its matchers stands for something; ALERTS is there only while one fires."""
+        found = dashboards.selectors(expression)
+        self.assertTrue(found, expression)
+        for selector in found:
+            if not selector.startswith("ALERTS{"):
+                self.assertTrue(scraper.series(f"last_over_time({selector}[1m])"), f"nothing is called {selector} (in {expression})")
+
+    def shows(self, scraper, target) -> bool:
+        """Whether one sample at least is a number, and not 0 unless that is what all hope for."""
+        samples = scraper.series(dashboards.expand(target.expression, RATE_INTERVAL, WHOLE_RANGE))
+        for labels, _ in samples:
+            self.assertLessEqual(set(re.findall(r"\{\{(\w+)\}\}", target.legend)), set(labels), str(target))
+        return any(math.isfinite(value) and (value != 0 or target.panel in CALM) for _, value in samples)
+
+    def test_under_load_every_expression_shows_something(self):
+        boards = dashboards.boards()
+        blank = {target for name, board in boards.items() for panel in board["panels"] for target in dashboards.targets(name, panel)}
+        self.assertGreater(len(blank), 40)
+        every = sorted(blank, key=str)
+        server = self.enterContext(ServerProcess(*SMALL))
+        scraper = self.enterContext(prometheus_process.PrometheusProcess(server, RULES, "200ms"))
+
+        def all_shown():
+            blank.difference_update([target for target in blank if self.shows(scraper, target)])
+            return not blank or load.failures
+        with Load(server) as load:
+            try:
+                eventually(all_shown, "every panel shows something", WITHIN_S)
+            except AssertionError as error:
+                raise AssertionError("\n".join([str(error), *sorted(map(str, blank))])) from None
+        rules = [rule for group in scraper.get("rules")["groups"] for rule in group["rules"]]
+        self.assertEqual([rule["lastError"] for rule in rules if rule["health"] != "ok"], [])
+        for expression in [rule["query"] for rule in rules] + [dashboards.expand(t.expression, "5s", "5m") for t in every]:
+            self.assert_known(scraper, expression)
+        for rule in (rule for rule in rules if rule["type"] == "recording"):
+            self.assertTrue(all(math.isfinite(value) for _, value in scraper.series(rule["name"])), rule["name"])
+        for board in boards.values():
+            self.check_variables(scraper, board)
+
+    def check_variables(self, scraper, board):
+        for variable in (v for v in board["templating"]["list"] if v["type"] == "query"):
+            selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()
+            for labels, _ in scraper.series(dashboards.expand(selector, RATE_INTERVAL, WHOLE_RANGE)):
+                self.assertTrue(labels[label], variable)
+
+    def test_a_server_that_drains_or_is_gone_is_not_ready(self):
+        with ServerProcess() as server, prometheus_process.PrometheusProcess(server, RULES, "100ms") as scraper:
+            eventually(lambda: scraper.value("diffserve:ready") == 1, "it is ready", WITHIN_S)
+            with channel(server) as connection:
+                call = pb_grpc.InferenceStub(connection).Generate(generate_request([5, 6, 7], 8000))
+                next(iter(call))
+                server.terminate()
+                eventually(lambda: scraper.value("diffserve_draining * diffserve:ready") == 0 and scraper.value("up") == 1,
+                           "it drains and is not ready", WITHIN_S)
+                call.cancel()
+            server.wait()
+            eventually(lambda: scraper.value("up + diffserve:ready") == 0, "it is gone and not ready", WITHIN_S)
+            self.assertEqual(scraper.series('ALERTS{alertname="DiffserveNotReady"}')[0][0]["alertstate"], "pending")
+
+
+class DashboardFilesTest(unittest.TestCase):
+    def test_each_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(self):
+        boards = dashboards.boards()
+        self.assertEqual(len({board["uid"] for board in boards.values()}), len(boards))
+        for name, board in boards.items():
+            cells = set()
+            self.assertEqual([panel["id"] for panel in board["panels"]], list(range(1, len(board["panels"]) + 1)))
+            for panel in board["panels"]:
+                with self.subTest(board=name, panel=panel["title"]):
+                    self.assertRegex(panel["description"], r"^[A-Z].{20,}\.$")
+                    self.assertEqual(panel["datasource"], {"type": "prometheus", "uid": "${datasource}"})
+                    self.assertTrue(panel["type"] == "table" or panel["fieldConfig"]["defaults"]["unit"])
+                    self.assertEqual([target["refId"] for target in panel["targets"]], list("ABCDEF"[:len(panel["targets"])]))
+                    x, y, w, h = (panel["gridPos"][key] for key in "xywh")
+                    mine = {(column, row) for column in range(x, x + w) for row in range(y, y + h)}
+                    self.assertTrue(x + w <= 24 and not mine & cells, "overlaps another panel")
+                    cells |= mine
+
+
+class ComposeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        compose = compose_spec.PyOptions(apply_merge=True).from_yaml((DEPLOY / "compose.yaml").read_text())
+        compose.validate()
+        cls.services = compose.to_dict()["services"]
+
+    def test_services_are_closed_up(self):
+        self.assertEqual(set(self.services), {"diffserve", "prometheus", "grafana"})
+        for name, service in self.services.items():
+            with self.subTest(name):
+                self.assertTrue(service["read_only"])
+                self.assertEqual(service["cap_drop"], ["ALL"])
+                self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
+                self.assertTrue(all(port.startswith("127.0.0.1:") for port in service["ports"]))
+                # Our image brings its own health check.
+                self.assertTrue("healthcheck" in service and re.search(r":v?\d+\.\d+\.\d+$", service["image"]) or "build" in service)
+
+    def test_mounted_files_exist_and_name_each_other(self):
+        for service in self.services.values():
+            for source, target, *mode in (volume.split(":") for volume in service.get("volumes", [])):
+                if source.startswith("."):
+                    self.assertTrue((DEPLOY / source).is_dir(), source)
+                    self.assertEqual(mode, ["ro"])
+        targets = re.findall(r'targets: \["(\w+):(\d+)"\]', RULES.with_name("prometheus.yml").read_text())
+        self.assertEqual(targets, [("diffserve", "8000")])
+        source = (DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text()
+        self.assertIn("url: http://prometheus:9090\n", source)
+        folder = re.search(r"path: (/[\w/]+)", (DEPLOY / "grafana/provisioning/dashboards/diffserve.yml").read_text())[1]
+        self.assertIn(f"./grafana:{folder}:ro", self.services["grafana"]["volumes"])
+
+    def test_there_is_time_to_drain(self):
+        text = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=30).stdout
+        drain_s = int(re.search(r"--drain-timeout .*\(default (\d+)\)", text)[1])
+        self.assertGreaterEqual(compose_spec.parse_duration(self.services["diffserve"]["stop_grace_period"]), drain_s + 5)
