@@ -17,9 +17,9 @@
 
 #include "diffserve/v1/inference.grpc.pb.h"
 #include "kernels/base/log.h"
+#include "server/grpc_call_record.h"
 #include "server/grpc_listener.h"
 #include "server/grpc_messages.h"
-#include "server/status_codes.h"
 
 namespace diffserve {
 namespace {
@@ -28,44 +28,7 @@ using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
 constexpr char kServiceName[] = "diffserve.v1.Inference";
-constexpr size_t kMaxMessageBytes = 2048;  // of an error, so that trailers stay far below what peers accept
 constexpr size_t kMaxRequestIdBytes = 128;
-
-// A header value may hold printable ASCII alone.
-bool IsPrintable(std::string_view text) {
-  for (const char c : text) {
-    if (c < 0x20 || c > 0x7e) return false;
-  }
-  return !text.empty();
-}
-
-grpc::Status ToGrpc(const Status& status, grpc::CallbackServerContext& context) {
-  if (status.ok()) return grpc::Status::OK;
-  if (IsPrintable(status.param())) context.AddTrailingMetadata("param", status.param().substr(0, 128));
-  return grpc::Status(static_cast<grpc::StatusCode>(WireStatusOf(status.code()).grpc),
-                      status.message().substr(0, kMaxMessageBytes));
-}
-
-template <typename Metadata>  // multimap of string_ref
-bool IsAllowed(const ApiKeys& keys, const Metadata& metadata) {
-  if (!keys.required()) return true;
-  bool allowed = false;
-  for (const auto& [name, value] : metadata) {
-    const std::string_view text(value.data(), value.size());
-    if (name == "authorization") {
-      const std::string_view token = ApiKeys::BearerToken(text);
-      allowed |= !token.empty() && keys.Accepts(token);
-    } else if (name == "x-api-key") {
-      allowed |= keys.Accepts(text);
-    }
-  }
-  return allowed;
-}
-
-Status NoKey() {
-  return Status(StatusCode::kUnauthenticated,
-                "no valid API key: send metadata \"authorization: Bearer KEY\" or \"x-api-key: KEY\"");
-}
 
 // Guards the services that are not ours (reflection). Their handlers ask nothing, so the call is ended under them. Health stays
 // open; our own methods check by themselves, before anything is done.
@@ -75,10 +38,12 @@ class KeyInterceptor : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     using Point = grpc::experimental::InterceptionHookPoints;
-    if (methods->QueryInterceptionHookPoint(Point::POST_RECV_INITIAL_METADATA) &&
-        !IsAllowed(keys_, *methods->GetRecvInitialMetadata())) {
-      grpc_call_cancel_with_status(info_->server_context()->c_call(), GRPC_STATUS_UNAUTHENTICATED, NoKey().message().c_str(),
-                                   nullptr);
+    if (methods->QueryInterceptionHookPoint(Point::POST_RECV_INITIAL_METADATA)) {
+      const Status access = CheckKey(keys_, *methods->GetRecvInitialMetadata());
+      if (!access.ok()) {
+        grpc_call_cancel_with_status(info_->server_context()->c_call(), GRPC_STATUS_UNAUTHENTICATED, access.message().c_str(),
+                                     nullptr);
+      }
     }
     methods->Proceed();
   }
@@ -148,8 +113,10 @@ struct CallContext {
   CallContext(Frontend& frontend_in, const ApiKeys& keys, MetricsExporter* metrics_in, const GrpcServerOptions& options_in)
       : frontend(frontend_in), api_keys(keys), metrics(metrics_in), options(options_in) {}
 
-  void Count(const char* method, const grpc::Status& status) {
-    if (metrics != nullptr) metrics->CountGrpc(method, status.error_code());
+  // Before Finish.
+  void End(const CallRecord& record, const grpc::Status& status, std::string_view request_id = {}) {
+    record.End(frontend.engine(), status, request_id);
+    if (metrics != nullptr) metrics->CountGrpc(record.method(), status.error_code());
   }
 };
 
@@ -168,7 +135,8 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     return call.get();
   }
 
-  GenerateCall(CallContext& shared, grpc::CallbackServerContext* context) : shared_(shared), context_(context) {}
+  GenerateCall(CallContext& shared, grpc::CallbackServerContext* context)
+      : shared_(shared), context_(context), record_("Generate", shared.api_keys, context) {}
 
   // Starts the next write, or ends the call, if nothing is under way.
   void Advance() {
@@ -189,7 +157,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
       } else if (!done_) {
         return;
       } else {
-        status = ToGrpc(*done_, *context_);
+        status = record_.ToGrpc(*done_);
       }
       writing_ = to_write != nullptr;
       finished_ = !writing_;
@@ -204,14 +172,13 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
 
  private:
   void Submit(const v1::GenerateRequest& message) {
-    Status status = IsAllowed(shared_.api_keys, context_->client_metadata()) ? Status() : NoKey();
-    if (status.ok()) status = SubmitToFrontend(message);
+    const Status status = record_.access().ok() ? SubmitToFrontend(message) : record_.access();
     if (status.ok()) return;
     {
       std::lock_guard lock(mutex_);
       finished_ = true;
     }
-    End(ToGrpc(status, *context_));
+    End(record_.ToGrpc(status));
   }
 
   Status SubmitToFrontend(const v1::GenerateRequest& message) {
@@ -254,7 +221,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   }
 
   void End(const grpc::Status& status) {
-    shared_.Count("Generate", status);
+    shared_.End(record_, status, shape_.request_id);
     Finish(status);
   }
 
@@ -288,6 +255,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
 
   CallContext& shared_;
   grpc::CallbackServerContext* const context_;
+  const CallRecord record_;
   std::shared_ptr<GenerateCall> self_;
   AnswerShape shape_;
   std::shared_ptr<ResponseStream> stream_;
@@ -328,27 +296,29 @@ class InferenceService : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    Status status = IsAllowed(shared_.api_keys, context->client_metadata()) ? Status() : NoKey();
+    const CallRecord record("Tokenize", shared_.api_keys, context);
+    Status status = record.access();
     if (status.ok()) {
       Result<Prompt> prompt = FromProto(*request);
       const bool add_special_tokens =
           request->has_text() && (!request->has_add_special_tokens() || request->add_special_tokens());
       // The call lives until Finish, which the text thread makes.
       status = prompt.ok() ? shared_.frontend.Tokenize(std::move(prompt).value(), add_special_tokens,
-                                                       [this, context, response, reactor](Result<std::vector<int32_t>> ids) {
+                                                       [this, record, response, reactor](Result<std::vector<int32_t>> ids) {
                                                          if (ids.ok()) response->mutable_ids()->Add(ids->begin(), ids->end());
-                                                         End("Tokenize", ids.ok() ? Status() : ids.status(), context, reactor);
+                                                         End(record, ids.ok() ? Status() : ids.status(), reactor);
                                                        })
                            : prompt.status();
     }
-    if (!status.ok()) End("Tokenize", status, context, reactor);
+    if (!status.ok()) End(record, status, reactor);
     return reactor;
   }
 
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const v1::DetokenizeRequest* request,
                                        v1::DetokenizeResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    Status status = IsAllowed(shared_.api_keys, context->client_metadata()) ? Status() : NoKey();
+    const CallRecord record("Detokenize", shared_.api_keys, context);
+    Status status = record.access();
     if (status.ok() && request->ids_size() > shared_.options.max_detokenize_ids) {
       status = InvalidArgument("ids has " + std::to_string(request->ids_size()) + " entries, allowed: at most " +
                                    std::to_string(shared_.options.max_detokenize_ids),
@@ -356,12 +326,12 @@ class InferenceService : public v1::Inference::CallbackService {
     }
     if (status.ok()) {
       status = shared_.frontend.Detokenize({request->ids().begin(), request->ids().end()},
-                                           [this, context, response, reactor](Result<std::string> text) {
+                                           [this, record, response, reactor](Result<std::string> text) {
                                              if (text.ok()) response->set_text(*text);
-                                             End("Detokenize", text.ok() ? Status() : text.status(), context, reactor);
+                                             End(record, text.ok() ? Status() : text.status(), reactor);
                                            });
     }
-    if (!status.ok()) End("Detokenize", status, context, reactor);
+    if (!status.ok()) End(record, status, reactor);
     return reactor;
   }
 
@@ -382,16 +352,17 @@ class InferenceService : public v1::Inference::CallbackService {
   }
 
  private:
-  void End(const char* method, const Status& status, grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
-    const grpc::Status wire = ToGrpc(status, *context);
-    shared_.Count(method, wire);
+  void End(const CallRecord& record, const Status& status, grpc::ServerUnaryReactor* reactor) {
+    const grpc::Status wire = record.ToGrpc(status);
+    shared_.End(record, wire);
     reactor->Finish(wire);
   }
 
   template <typename Body>
   grpc::ServerUnaryReactor* Answer(const char* method, grpc::CallbackServerContext* context, const Body& body) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    End(method, IsAllowed(shared_.api_keys, context->client_metadata()) ? body() : NoKey(), context, reactor);
+    const CallRecord record(method, shared_.api_keys, context);
+    End(record, record.access().ok() ? body() : record.access(), reactor);
     return reactor;
   }
 

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/load_report.h"
+
 namespace diffserve {
 namespace {
 
@@ -139,10 +141,9 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
 
 // The names and help texts of vLLM's own exporter, with our buckets.
 void AddVllmNames(FamilyList& list, const EngineStats& s, const ServedModelInfo& info) {
-  const double pages = s.pages_total > 0 ? s.pages_total : 1;
   list.Gauge("num_requests_running", "Number of requests in model execution batches.", s.running);
   list.Gauge("num_requests_waiting", "Number of requests waiting to be processed.", s.waiting);
-  list.Gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", s.pages_used / pages);
+  list.Gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", KvCacheUsage(s));
   list.Gauge("cache_config_info", "Information of the KV cache.", 1,
              {{"block_size", std::to_string(info.page_size)},
               {"num_gpu_blocks", std::to_string(info.num_pages)},

@@ -4,19 +4,21 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <span>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "server/http_gate.h"
+#include "server/load_report.h"
 #include "server/openai_exchange.h"
 #include "server/openai_request.h"
 #include "server/openai_response.h"
 #include "server/options.h"
 #include "server/status_codes.h"
+#include "server/trace_context.h"
 
 namespace diffserve {
 namespace {
@@ -27,16 +29,6 @@ constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
-std::string NewRequestId() {
-  thread_local std::mt19937_64 random{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
-  std::string id;
-  for (int part = 0; part < 2; ++part) {
-    uint64_t bits = random();
-    for (int i = 0; i < 16; ++i, bits >>= 4) id += "0123456789abcdef"[bits & 15];
-  }
-  return id;
-}
-
 // The client's id if it is one that can stand in a header and a log line, else a new one.
 std::string RequestIdOf(std::string_view wanted) {
   const auto valid = [](char c) {
@@ -44,7 +36,7 @@ std::string RequestIdOf(std::string_view wanted) {
     return alphanumeric || std::string_view("-_.:").find(c) != std::string_view::npos;
   };
   const bool usable = !wanted.empty() && wanted.size() <= kMaxRequestIdBytes && std::all_of(wanted.begin(), wanted.end(), valid);
-  return usable ? std::string(wanted) : NewRequestId();
+  return usable ? std::string(wanted) : RandomHex16() + RandomHex16();
 }
 
 // One pass of percent-decoding; nothing if it is malformed.
@@ -75,11 +67,24 @@ bool IsJsonType(std::string_view content_type) {
   return type == "application/json";
 }
 
-struct Call {
-  HttpRequest request;
+// Of the formats the one that HTTP's headers have no field for is ignored like an unknown one.
+LoadFormat HttpLoadFormat(const HttpHead& head) {
+  const LoadFormat format = LoadFormatOf(head.Field(kLoadFormatField));
+  return format == LoadFormat::kBinary ? LoadFormat::kNone : format;
+}
+
+// What is told of a request beside its answer.
+struct Account {
   std::string request_id;
+  std::optional<TraceContext> trace;
   std::string route;  // as in the table, for the log and the counters
   Clock::time_point begin;
+  LoadFormat load_format = LoadFormat::kNone;  // what the reply says of the server's load
+};
+
+struct Call {
+  HttpRequest request;
+  Account account;
   std::function<void()> wake;
 };
 
@@ -98,6 +103,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
     Answer answer;
   };
   static std::span<const Route> Table();
+  class AccountedExchange;
 
   HttpAnswer Completions(Call& call) { return ParseThen(call, ParseCompletionRequest, &Impl::Generate); }
   HttpAnswer ChatCompletions(Call& call) { return ParseThen(call, ParseChatRequest, &Impl::Generate); }
@@ -115,6 +121,8 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   void Count(std::string_view route, int status) const {
     if (options.on_reply) options.on_reply(route, status);
   }
+  void AddFields(const Account& account, HttpReply& reply) const;
+  void End(const Account& account, int status) const;
   // Small bodies are parsed at once, large ones on a text thread.
   template <typename Parsed>
   HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
@@ -192,7 +200,7 @@ Status OpenAiRoutes::Impl::CheckModel(const std::string& model) const {
 }
 
 OpenAiIdentity OpenAiRoutes::Impl::Identity(const Call& call, bool chat) const {
-  return {(chat ? "chatcmpl-" : "cmpl-") + call.request_id, frontend.options().served_model_name, options.fingerprint,
+  return {(chat ? "chatcmpl-" : "cmpl-") + call.account.request_id, frontend.options().served_model_name, options.fingerprint,
           std::time(nullptr)};
 }
 
@@ -223,7 +231,7 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call, Result<Parsed> (*parse)(std
     wake();
   });
   if (!status.ok()) return Error(status);
-  auto later = std::make_shared<Call>(Call{{}, call.request_id, call.route, call.begin, call.wake});
+  auto later = std::make_shared<Call>(Call{{}, call.account, call.wake});
   return std::make_unique<DeferredExchange>([self = shared_from_this(), place, later, start]() -> std::optional<HttpAnswer> {
     std::lock_guard lock(place->mutex);
     if (!place->parsed) return std::nullopt;
@@ -239,7 +247,7 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
     return reply;
   }
   if (!parsed.ok()) return Error(parsed.status());
-  parsed->generate.request_id = call.request_id;
+  parsed->generate.request_id = call.account.request_id;
   OpenAiResponse response(*parsed, Identity(call, parsed->chat), [this](int32_t id) { return frontend.tokenizer().TokenBytes(id); });
   const bool streams = parsed->stream;
   auto wake_due = std::make_shared<std::atomic<bool>>(false);
@@ -253,17 +261,16 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
   ++*in_flight;
   GenerateExchange::Hooks hooks;
   hooks.error_reply = [self = shared_from_this()](const Status& error) { return self->Error(error); };
-  hooks.on_end = [in_flight = in_flight, route = call.route, request_id = call.request_id,
-                  begin = call.begin](const ExchangeOutcome& outcome) {
+  hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
     --*in_flight;
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - account.begin).count();
     Log(LogLevel::kInfo, "http_request",
-        {{"route", route},
+        {{"route", account.route},
          {"status", std::to_string(outcome.http_status)},
          {"end", outcome.status.ok() ? "ok" : WireStatusOf(outcome.status.code()).openai_type},
          {"completion_tokens", std::to_string(outcome.completion_tokens)},
          {"ms", std::to_string(ms)},
-         {"request_id", request_id}});
+         {"request_id", account.request_id}});
   };
   return std::make_unique<GenerateExchange>(frontend, std::move(stream), std::move(wake_due), std::move(response), streams,
                                             std::move(hooks));
@@ -329,7 +336,7 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
   };
   const auto routes = Table();
   const auto found = std::find_if(routes.begin(), routes.end(), matches);
-  if (found != routes.end()) call.route = found->info.path;
+  if (found != routes.end()) call.account.route = found->info.path;
   if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
     return ErrorWith(421, "only loopback host names are served; use 127.0.0.1 or localhost, or start the server with API keys");
   }
@@ -337,6 +344,7 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
     return Error(Status(StatusCode::kUnauthenticated, "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
   }
   if (found == routes.end()) return Error(Status(StatusCode::kNotFound, "there is no such path"));
+  if (found->info.needs_key) call.account.load_format = HttpLoadFormat(head);
   if (head.method != found->info.method) {
     HttpReply reply = ErrorWith(405, "this path takes another method");
     reply.fields.emplace_back("Allow", std::string(found->info.method));
@@ -348,61 +356,70 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
   return (this->*found->answer)(call);
 }
 
+void OpenAiRoutes::Impl::AddFields(const Account& account, HttpReply& reply) const {
+  reply.fields.emplace_back("X-Request-Id", account.request_id);
+  if (account.trace) std::ranges::move(TraceFields(*account.trace), std::back_inserter(reply.fields));
+  if (account.load_format != LoadFormat::kNone) {
+    reply.fields.emplace_back(kLoadField, LoadReport(frontend.engine().Snapshot(), account.load_format));
+  }
+}
+
+void OpenAiRoutes::Impl::End(const Account& account, int status) const {
+  if (account.trace) LogTraced(*account.trace, account.route, status, account.request_id, account.begin);
+  Count(account.route, status);
+}
+
 OpenAiRoutes::OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, const Health& health, const ApiKeys& keys)
     : impl_(std::make_shared<Impl>(std::move(options), frontend, health, keys)) {}
 
 OpenAiRoutes::~OpenAiRoutes() = default;
 
-namespace {
-
-// Adds the request's id to the reply of an exchange when it comes, and counts it once.
-class AccountedExchange : public HttpExchange {
+// Completes the reply of an exchange when it comes, and ends the request's account once.
+class OpenAiRoutes::Impl::AccountedExchange : public HttpExchange {
  public:
-  using Count = std::function<void(int status)>;
-  AccountedExchange(std::unique_ptr<HttpExchange> inner, std::string request_id, Count count)
-      : inner_(std::move(inner)), request_id_(std::move(request_id)), count_(std::move(count)) {}
-  ~AccountedExchange() override { CountOnce(); }
+  AccountedExchange(std::shared_ptr<const Impl> impl, std::unique_ptr<HttpExchange> inner, Account account)
+      : impl_(std::move(impl)), inner_(std::move(inner)), account_(std::move(account)) {}
+  ~AccountedExchange() override { EndOnce(); }
 
   std::optional<HttpReply> Reply() override {
     std::optional<HttpReply> reply = inner_->Reply();
     if (!reply) return reply;
-    reply->fields.emplace_back("X-Request-Id", request_id_);
+    impl_->AddFields(account_, *reply);
     status_ = reply->status;
-    if (!reply->streams) CountOnce();
+    if (!reply->streams) EndOnce();
     return reply;
   }
   bool Frames(std::string* bytes) override {
     const bool last = inner_->Frames(bytes);
-    if (last) CountOnce();
+    if (last) EndOnce();
     return last;
   }
 
  private:
-  void CountOnce() {
-    if (const Count count = std::exchange(count_, nullptr)) count(status_);
+  void EndOnce() {
+    if (!std::exchange(ended_, true)) impl_->End(account_, status_);
   }
 
+  const std::shared_ptr<const Impl> impl_;
   const std::unique_ptr<HttpExchange> inner_;
-  const std::string request_id_;
-  Count count_;
+  const Account account_;
+  bool ended_ = false;
   int status_ = WireStatusOf(StatusCode::kCancelled).http;  // until there is a reply
 };
 
-}  // namespace
-
 HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
-  Call call{std::move(request), {}, std::string(kNoRoute), Clock::now(), std::move(wake)};
-  call.request_id = RequestIdOf(call.request.head.Field("x-request-id"));
+  Call call{std::move(request), {}, std::move(wake)};
+  const HttpHead& head = call.request.head;
+  call.account = {RequestIdOf(head.Field("x-request-id")), TraceOf(head.fields), std::string(kNoRoute), Clock::now()};
   HttpAnswer answer = impl_->Dispatch(call);
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
-    auto count = [impl = impl_, route = call.route](int status) { impl->Count(route, status); };
-    return std::make_unique<AccountedExchange>(std::move(*exchange), call.request_id, std::move(count));
+    return std::make_unique<Impl::AccountedExchange>(impl_, std::move(*exchange), std::move(call.account));
   }
   HttpReply& reply = std::get<HttpReply>(answer);
-  reply.fields.emplace_back("X-Request-Id", call.request_id);
+  impl_->AddFields(call.account, reply);
   Log(reply.status < 400 ? LogLevel::kDebug : LogLevel::kInfo, "http_request",
-      {{"route", call.route}, {"status", std::to_string(reply.status)}, {"request_id", call.request_id}});
-  impl_->Count(call.route, reply.status);
+      {{"route", call.account.route}, {"status", std::to_string(reply.status)}, {"request_id", call.account.request_id}});
+  impl_->End(call.account, reply.status);
   return answer;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -26,9 +27,11 @@ std::string Timestamp() {
   return text;
 }
 
+bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
 void AppendValue(std::string& line, std::string_view value) {
   const bool plain = !value.empty() && value.find_first_of(" \"\\=") == std::string_view::npos &&
-                     value.find_first_of("\n\r\t") == std::string_view::npos;
+                     std::none_of(value.begin(), value.end(), IsControl);
   if (plain) {
     line += value;
     return;
@@ -36,7 +39,7 @@ void AppendValue(std::string& line, std::string_view value) {
   line += '"';
   for (char c : value) {
     if (c == '"' || c == '\\') line += '\\';
-    line += (static_cast<unsigned char>(c) < 0x20) ? ' ' : c;
+    line += IsControl(c) ? ' ' : c;
   }
   line += '"';
 }

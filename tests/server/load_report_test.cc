@@ -1,0 +1,200 @@
+// The load in replies: its three forms, who gets it, and that it says what /metrics says.
+#include "server/load_report.h"
+
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/dynamic_message.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "server/metrics_exporter.h"
+#include "tests/testing/grpc_stack.h"
+#include "tests/testing/http_client.h"
+#include "tests/testing/serving_fixture.h"
+
+namespace diffserve {
+namespace {
+
+using diffserve::testing::Finish;
+using diffserve::testing::GrpcStack;
+using diffserve::testing::GrpcStackOptions;
+using diffserve::testing::HttpClient;
+using diffserve::testing::RequestOf;
+using diffserve::testing::ServingFixture;
+using diffserve::testing::ServingOptions;
+using Metrics = std::map<std::string, double>;
+
+EngineStats SomeLoad() {
+  EngineStats stats;
+  stats.pages_total = 48;
+  stats.pages_used = 16;
+  stats.waiting = 300;
+  return stats;
+}
+
+// The same message by protobuf's own reading, from the field numbers that xds.data.orca.v3 publishes.
+Metrics Decoded(const std::string& bytes) {
+  namespace pb = google::protobuf;
+  pb::FileDescriptorProto file;
+  file.set_name("orca.proto");
+  file.set_syntax("proto3");
+  pb::DescriptorProto& report = *file.add_message_type();
+  report.set_name("OrcaLoadReport");
+  pb::DescriptorProto& entry = *report.add_nested_type();
+  entry.set_name("NamedMetricsEntry");
+  entry.mutable_options()->set_map_entry(true);
+  const auto add = [](pb::DescriptorProto& message, const char* name, int number, pb::FieldDescriptorProto::Type type) {
+    pb::FieldDescriptorProto& field = *message.add_field();
+    field.set_name(name);
+    field.set_number(number);
+    field.set_type(type);
+    field.set_label(pb::FieldDescriptorProto::LABEL_OPTIONAL);
+    return &field;
+  };
+  add(entry, "key", 1, pb::FieldDescriptorProto::TYPE_STRING);
+  add(entry, "value", 2, pb::FieldDescriptorProto::TYPE_DOUBLE);
+  auto* map = add(report, "named_metrics", 8, pb::FieldDescriptorProto::TYPE_MESSAGE);
+  map->set_label(pb::FieldDescriptorProto::LABEL_REPEATED);
+  map->set_type_name(".OrcaLoadReport.NamedMetricsEntry");
+  pb::DescriptorPool pool;
+  const pb::Descriptor* type = pool.BuildFile(file)->message_type(0);
+  pb::DynamicMessageFactory factory;
+  const std::unique_ptr<pb::Message> message(factory.GetPrototype(type)->New());
+  EXPECT_TRUE(message->ParseFromString(bytes));
+  EXPECT_TRUE(message->GetReflection()->GetUnknownFields(*message).empty());
+  Metrics metrics;
+  const pb::FieldDescriptor* field = type->field(0);
+  for (int i = 0; i < message->GetReflection()->FieldSize(*message, field); ++i) {
+    const pb::Message& pair = message->GetReflection()->GetRepeatedMessage(*message, field, i);
+    const pb::Descriptor* of = pair.GetDescriptor();
+    metrics[pair.GetReflection()->GetString(pair, of->field(0))] = pair.GetReflection()->GetDouble(pair, of->field(1));
+  }
+  return metrics;
+}
+
+TEST(LoadReportTest, EveryFormSaysTheSame) {
+  const EngineStats load = SomeLoad();
+  const Metrics expected = {{"kv_cache_usage_perc", 1.0 / 3}, {"num_requests_waiting", 300}};
+  EXPECT_EQ(Decoded(LoadReport(load, LoadFormat::kBinary)), expected);
+  const std::string json = LoadReport(load, LoadFormat::kJson);
+  ASSERT_TRUE(json.starts_with("JSON ")) << json;
+  EXPECT_EQ(nlohmann::json::parse(json.substr(5)), (nlohmann::json{{"named_metrics", expected}}));
+  EXPECT_EQ(LoadReport(load, LoadFormat::kText),
+            "TEXT named_metrics.kv_cache_usage_perc=0.3333333333333333, named_metrics.num_requests_waiting=300");
+  EXPECT_EQ(LoadReport({}, LoadFormat::kText),
+            "TEXT named_metrics.kv_cache_usage_perc=0, named_metrics.num_requests_waiting=0");
+}
+
+TEST(LoadReportTest, TheMetricsOfThoseNamesAreTheSameNumbers) {
+  MetricsExporter exporter(ServedModelInfo{}, SomeLoad);
+  const std::string text = exporter.Render();
+  const auto value = [&text](const std::string& name) {
+    const size_t at = text.find("\nvllm:" + name + "{");
+    return at == std::string::npos ? -1 : std::stod(text.substr(text.find("} ", at) + 2));
+  };
+  const Metrics metrics = Decoded(LoadReport(SomeLoad(), LoadFormat::kBinary));
+  EXPECT_EQ(metrics.size(), 2u);
+  for (const auto& [name, number] : metrics) EXPECT_DOUBLE_EQ(value(name), number) << name;
+}
+
+TEST(LoadReportTest, FormatsAreKnownInAnyCaseAndOthersAreNone) {
+  EXPECT_EQ(LoadFormatOf("TEXT"), LoadFormat::kText);
+  EXPECT_EQ(LoadFormatOf("Json"), LoadFormat::kJson);
+  EXPECT_EQ(LoadFormatOf("bin"), LoadFormat::kBinary);
+  for (const char* word : {"", "tex", "texts", "xml", "TEXT,JSON", "JSON "}) {
+    EXPECT_EQ(LoadFormatOf(word), LoadFormat::kNone) << word;
+  }
+}
+
+// The field of a reply, or "none".
+std::string HttpReport(HttpClient& client, const std::string& path, const std::string& body, const std::string& fields) {
+  auto reply = body.empty() ? client.Get(path, fields) : client.Post(path, body, fields);
+  return reply.fields.contains("endpoint-load-metrics") ? reply.fields["endpoint-load-metrics"] : "none";
+}
+
+TEST(LoadReportTest, HttpRepliesHaveItIfAskedFor) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const std::string asked = "Endpoint-Load-Metrics-Format: text\r\n", idle = LoadReport({}, LoadFormat::kText);
+  EXPECT_EQ(HttpReport(client, "/v1/models", "", asked), idle);
+  EXPECT_EQ(HttpReport(client, "/v1/completions", "{", asked), idle) << "errors too";
+  const std::string body = R"({"prompt":"a","max_tokens":1})";
+  EXPECT_EQ(HttpReport(client, "/v1/completions", body, asked).substr(0, 5), "TEXT ");
+  EXPECT_EQ(HttpReport(client, "/v1/completions", body, "endpoint-load-metrics-format: JSON\r\n").substr(0, 5), "JSON ");
+  for (const char* fields : {"", "endpoint-load-metrics-format: BIN\r\n", "endpoint-load-metrics-format: xml\r\n",
+                             "endpoint-load-metrics-format:\r\n", "endpoint-load-metrics: TEXT\r\n"}) {
+    EXPECT_EQ(HttpReport(client, "/v1/models", "", fields), "none") << fields;
+  }
+}
+
+TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
+  std::atomic<int> steps_allowed{1}, steps{0};
+  ServingOptions options;
+  options.executor.on_collect = [&](const StepPlan&) {
+    for (const int mine = ++steps; mine > steps_allowed;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  ServingFixture server(options);
+  const std::shared_ptr<void> open_at_end(nullptr, [&](void*) { steps_allowed = 1000; });
+  HttpClient streaming(server.port()), other(server.port());
+  const std::vector<int> prompt(40, 7);  // three pages
+  streaming.SendPost("/v1/completions", nlohmann::json{{"prompt", prompt}, {"max_tokens", 4}, {"stream", true}}.dump(),
+                     "endpoint-load-metrics-format: TEXT\r\n");
+  testing::ClientReply head;
+  ASSERT_TRUE(streaming.ReadHead(&head));
+  EngineStats held;
+  held.pages_used = 3;
+  held.pages_total = options.engine.num_pages;
+  const std::string of_held = LoadReport(held, LoadFormat::kText);
+  EXPECT_THAT(head.fields["endpoint-load-metrics"], ::testing::AnyOf(LoadReport({}, LoadFormat::kText), of_held))
+      << "of the moment of the first token: the step that drew it may not have told its numbers yet";
+  ASSERT_TRUE(ServingFixture::Eventually([&] { return server.Stats().pages_used > 0; }));
+  EXPECT_EQ(HttpReport(other, "/v1/models", "", "endpoint-load-metrics-format: TEXT\r\n"), of_held);
+}
+
+TEST(LoadReportTest, WithoutAKeyNobodyIsTold) {
+  ServingOptions options;
+  options.keys = "secret\n";
+  ServingFixture server(options);
+  HttpClient client(server.port());
+  const std::string asked = "endpoint-load-metrics-format: TEXT\r\n";
+  EXPECT_EQ(HttpReport(client, "/v1/models", "", asked), "none");
+  EXPECT_EQ(HttpReport(client, "/livez", "", asked), "none");
+  EXPECT_EQ(HttpReport(client, "/v1/models", "", asked + "X-Api-Key: secret\r\n"), LoadReport({}, LoadFormat::kText));
+}
+
+// A trailer of a Generate call, or "none". BIN is not to be seen this way: gRPC's clients keep that one for their load balancing.
+std::string GrpcReport(GrpcStack& stack, const std::string& format, const std::string& key, int max_tokens = 3) {
+  grpc::ClientContext context;
+  if (!format.empty()) context.AddMetadata("endpoint-load-metrics-format", format);
+  if (!key.empty()) context.AddMetadata("x-api-key", key);
+  const auto stub = stack.NewStub();
+  Finish(context, *stub->Generate(&context, RequestOf({1, 2}, max_tokens)));
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("endpoint-load-metrics");
+  return found == trailers.end() ? "none" : std::string(found->second.data(), found->second.size());
+}
+
+TEST(LoadReportTest, GrpcTrailersHaveItIfAskedFor) {
+  GrpcStack stack;
+  for (const int max_tokens : {3, -1}) {  // the second is refused
+    EXPECT_EQ(GrpcReport(stack, "text", "", max_tokens).substr(0, 5), "TEXT ");
+    EXPECT_EQ(GrpcReport(stack, "JSON", "", max_tokens).substr(0, 5), "JSON ");
+  }
+  for (const char* format : {"", "xml", "BIN"}) EXPECT_EQ(GrpcReport(stack, format, ""), "none");
+}
+
+TEST(LoadReportTest, WithoutAKeyNoGrpcClientIsTold) {
+  GrpcStackOptions options;
+  options.keys = "secret\n";
+  GrpcStack stack(options);
+  EXPECT_EQ(GrpcReport(stack, "TEXT", "wrong"), "none");
+  EXPECT_EQ(GrpcReport(stack, "TEXT", "secret").substr(0, 5), "TEXT ");
+}
+
+}  // namespace
+}  // namespace diffserve
