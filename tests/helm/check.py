@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N passed, N failed`."""
 
+import json
+import re
 import sys
 from pathlib import Path
 
 import yaml
 
 import schemas
-from chart import CHART, EXAMPLES, VALUES, Workload, helm, of_kind, render
+from chart import CHART, EXAMPLES, REPOSITORY, VALUES, Workload, helm, of_kind, render
 from example_checks import check_examples, check_strictness
 from pod_checks import POD_IP, check_pod, check_server
 from report import attempt, counts, differs, report
@@ -16,7 +18,7 @@ from server import version
 # Kinds beside Deployment and Service, of each value set.
 KINDS = {
     "default": {"PodDisruptionBudget"},
-    "pvc-keys-metrics": {"PodDisruptionBudget", "Secret", "ServiceMonitor", "NetworkPolicy"},
+    "pvc-keys-metrics": {"PodDisruptionBudget", "Secret", "ServiceMonitor", "PrometheusRule", "NetworkPolicy"},
     "gpu": {"PodDisruptionBudget"},
     "autoscaling": {"PodDisruptionBudget", "ServiceMonitor", "HorizontalPodAutoscaler"},
     "image-volume": {"PodDisruptionBudget", "ServiceMonitor"},
@@ -73,6 +75,25 @@ def check_kv_events(manifests: list[dict]) -> None:
     found = args[args.index("--kv-events-topic") + 1]
     report("kv-events: the topic names the pod's address, HTTP port and model",
            differs(found, f"kv@{POD_IP}:{workload.ports['http']}@{workload.flag('--served-model-name')}"))
+
+
+def check_rules(manifests: list[dict]) -> None:
+    groups = of_kind(manifests, "PrometheusRule")["spec"]["groups"]
+    file = yaml.safe_load((REPOSITORY / "deploy" / "prometheus" / "rules.yml").read_text())
+    report("the rules are those of deploy/prometheus", differs(groups, file["groups"]))
+    monitor, service = of_kind(manifests, "ServiceMonitor"), of_kind(manifests, "Service")
+    job = service["metadata"]["labels"][monitor["spec"]["jobLabel"]]
+    patterns = set(re.findall(r'job=~"([^"]+)"', str([rule["expr"] for group in groups for rule in group["rules"]])))
+    report(f"the rules look at job {job}", [p for p in patterns if not re.fullmatch(p, job)] if patterns else ["no job in the rules"])
+
+
+def check_image(default: list[dict]) -> None:
+    """The image starts what the container's arguments continue, and has the model that they name."""
+    said = dict(re.findall(r"^(USER|ENTRYPOINT|CMD) (.*)$", (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.M))
+    workload = Workload.of_deployment("default", of_kind(default, "Deployment"))
+    report("the image's user, program and model are the chart's", differs(
+        (said["USER"], json.loads(said["ENTRYPOINT"]), json.loads(said["CMD"])[:2]),
+        (":".join([str(workload.pod_security["runAsUser"])] * 2), ["diffserve"], workload.args[:2])))
 
 
 def check_versions(default: list[dict]) -> None:
@@ -140,7 +161,7 @@ def check_value_set(name: str, values: Path) -> None:
     check_pod(workload)
     if workload.flag("--device") == "cpu":
         check_server(workload, manifests)
-    for extra in {"default": [check_versions, check_examples], "pvc-keys-metrics": [check_strictness],
+    for extra in {"default": [check_versions, check_image, check_examples], "pvc-keys-metrics": [check_strictness, check_rules],
                   "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events]}.get(name, []):
         attempt(extra, manifests)
 
