@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from server_process import BINARY, ServerProcess, eventually
+from server_process import BINARY, GatedServer, ServerProcess, eventually
 from test_shutdown import start_clients
 
 HANG = None
@@ -58,7 +58,7 @@ class ProbeTest(unittest.TestCase):
             self.assert_not_ready(probe(f"{server.url}/nowhere"), server.url + "/nowhere", "status 404")
 
     def test_a_draining_server_is_not_ready(self):
-        with ServerProcess("--drain-timeout", 600) as server:
+        with GatedServer("--drain-timeout", 600) as server:
             start_clients(server, 8000)
             self.assertEqual(probe(server.url).returncode, 0)
             server.terminate()

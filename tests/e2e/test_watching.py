@@ -24,9 +24,9 @@ WITHIN_S = 60
 NOT_INSTALLED = "prometheus (Debian package prometheus) is not installed"
 # Three sequences run, four wait, and the pages are enough for one and a half.
 SMALL = ("--max-num-seqs", 3, "--max-waiting-requests", 4, "--max-model-len", 160,
-         "--kv-cache-memory", 192 // PAGE_SLOTS * 2 * PAGE_SLOTS * 64 * KV_BYTES)
+         "--kv-cache-memory", 192 // PAGE_SLOTS * 2 * PAGE_SLOTS * 64 * KV_BYTES, "--kv-events-endpoint", "tcp://127.0.0.1:*")
 # Panels that are to show 0 where all is well.
-CALM = {"Alerts firing", "Replicas differ by"}
+CALM = {"Alerts firing", "Replicas differ by", "KV events dropped"}
 
 
 def promtool(*arguments) -> str:
