@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs every test that needs no GPU. The last line is "N passed, N failed".
 #   tests/run.sh               everything with the release build
+#   tests/run.sh --helm        and the Helm chart (tests/helm/run.sh)
 #   tests/run.sh --sanitizers  and the C++ tests again under ASan+UBSan, engine, text and server tests under TSan
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+helm=false
 sanitizers=false
-case "${1:-}" in
-  "") ;;
-  --sanitizers) sanitizers=true ;;
-  *) echo "usage: tests/run.sh [--sanitizers]" >&2; exit 2 ;;
-esac
+for option in "$@"; do
+  case "$option" in
+    --helm) helm=true ;;
+    --sanitizers) sanitizers=true ;;
+    *) echo "usage: tests/run.sh [--helm] [--sanitizers]" >&2; exit 2 ;;
+  esac
+done
 
 deploy/install_deps.sh --test || exit 1
 
@@ -109,6 +113,7 @@ run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" DIFFSE
   .venv/bin/python tests/e2e/run.py test_bit_exactness
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"
+if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" tests/helm/run.sh; fi
 
 if $sanitizers; then
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1

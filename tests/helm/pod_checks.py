@@ -80,7 +80,7 @@ def ask_server(server: Server, workload: Workload, manifests: list[dict], keys: 
     report(f"{workload.name}: probes answer without a key on the HTTP port",
            differs(statuses, dict.fromkeys(statuses, 200)) + differs(ports, {workload.ports["http"]}))
     report(f"{workload.name}: the gRPC port speaks HTTP/2 in clear text", differs(server.speaks_http2(), True))
-    if server.event_ports:
+    if workload.flag("--kv-events-endpoint"):
         for port in server.event_ports:
             socket.create_connection(("localhost", port), timeout=30).close()
         report(f"{workload.name}: both event ports are listened on", differs(len(server.event_ports), 2))

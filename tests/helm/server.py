@@ -21,7 +21,7 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes
 def serve_flags() -> set[str]:
     """The flags that `diffserve serve --help` lists for serve."""
     text = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True, check=True).stdout
-    rows = re.findall(r"^  (--[\w-]+).*\[([\w ,]+)\]$", text, re.M)
+    rows = re.findall(r"^  (--[\w-]+)(?:.*|.*\n {9,}.*)\[([\w ,]+)\]$", text, re.M)
     return {flag for flag, commands in rows if commands.startswith("all") or "serve" in commands.split(", ")}
 
 
@@ -31,17 +31,12 @@ def version() -> str:
     return re.search(r"\d+\.\d+\.\d+", text)[0]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def local_args(workload: Workload, key_file) -> list[str]:
     args = workload.expanded_args("127.0.0.1")
     args[1] = str(MODEL)
     replaced = {"--port": lambda old: "0", "--grpc-port": lambda old: "0", "--api-key-file": lambda old: str(key_file),
-                "--kv-events-endpoint": lambda old: f"tcp://127.0.0.1:{free_port()}",
-                "--kv-events-replay-endpoint": lambda old: f"tcp://127.0.0.1:{free_port()}"}
+                "--kv-events-endpoint": lambda old: "tcp://127.0.0.1:*",
+                "--kv-events-replay-endpoint": lambda old: "tcp://127.0.0.1:*"}
     for i, name in enumerate(args[:-1]):
         if name in replaced:
             args[i + 1] = replaced[name](args[i + 1])
@@ -53,7 +48,6 @@ class Server:
 
     def __init__(self, workload: Workload, key_file=None):
         self.command = [BINARY, *local_args(workload, key_file)]
-        self.event_ports = [int(arg.rpartition(":")[2]) for arg in self.command[1:] if arg.startswith("tcp://")]
 
     def __enter__(self):
         self.log = tempfile.TemporaryFile("w+")
@@ -65,6 +59,8 @@ class Server:
             self.process.wait()
             raise RuntimeError(f"no ready line but {line!r}: {self.last_words()}")
         self.host, self.port, _, self.grpc_port, self.model = ready.groups()
+        self.log.seek(0)
+        self.event_ports = [int(port) for port in re.findall(r"endpoint=\"?tcp://127\.0\.0\.1:(\d+)", self.log.read())]
         return self
 
     def __exit__(self, kind, *_):
