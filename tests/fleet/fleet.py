@@ -13,11 +13,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from server_process import DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess, eventually  # noqa: E402
+from server_process import BINARY, DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess, eventually
 
 START_TIMEOUT_S = 60
 FIGURES = Path(os.environ.get("FLEET_FIGURES", os.devnull))
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+STREAM_TOKENS = 64
+FIRST_STEPS = 4  # after them a stream has sent tokens and has many more to send
+SOON_FULL = "--max-num-seqs", 1, "--max-waiting-requests", 1
 
 
 def figure(name: str, value: str) -> None:
@@ -30,6 +33,14 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def event_ports() -> tuple[int, int]:
+    return free_port(), free_port()
+
+
+def events_flags(ports: tuple[int, int]) -> tuple:
+    return "--kv-events-endpoint", f"tcp://*:{ports[0]}", "--kv-events-replay-endpoint", f"tcp://127.0.0.1:{ports[1]}"
 
 
 class Replica(ServerProcess):
@@ -115,6 +126,23 @@ class Router:
             return self.request("POST", COMPLETIONS, {"model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 1}).status == 200
         except OSError:
             return False
+
+    def administer(self, command: str) -> str:
+        """HAProxy's answer to a command on its admin socket."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self.admin))
+            admin.sendall(command.encode() + b"\n")
+            return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
+
+    def take_out(self, replica: Replica) -> None:
+        """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then no news to any client."""
+        name = f"replica{self.replicas.index(replica) + 1}"
+        self.administer(f"set server http/{name} state drain")
+        eventually(lambda: all(row.split(",")[4] == "0" for row in self.administer("show stat").splitlines()
+                               if row.split(",")[1:2] == [name]), f"{name} has no request", 60)
+
+    def put_back(self, replica: Replica) -> None:
+        self.administer(f"set server http/replica{self.replicas.index(replica) + 1} state ready")
 
     def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
         if self.tls:
@@ -215,6 +243,20 @@ class Load:
         """Until `more` requests have ended since now."""
         target = self.completed + len(self.failures) + more
         eventually(lambda: self.completed + len(self.failures) >= target, f"{more} more requests end", 120)
+
+
+def fill(replica: GatedReplica) -> list[Stream]:
+    """Makes a replica with the flags SOON_FULL full until its gate opens: one stream runs and one waits."""
+    replica.allow(FIRST_STEPS)
+    streams = [Stream(replica, STREAM_TOKENS)]
+    eventually(lambda: streams[0].tokens, "one stream runs")
+    streams.append(Stream(replica, STREAM_TOKENS))
+    eventually(lambda: replica.metric("diffserve_requests_waiting") == 1, "one stream waits")
+    return streams
+
+
+def refused_when_full(replica) -> float:
+    return replica.metric("diffserve_requests_refused_total", reason="queue_full")
 
 
 def generated_tokens(replicas) -> float:

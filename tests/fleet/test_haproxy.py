@@ -30,6 +30,10 @@ def secure(router: Router) -> grpc.Channel:
     return grpc.secure_channel(f"localhost:{router.port}", grpc.ssl_channel_credentials(router.pem.read_bytes()))
 
 
+def requests_begun(replica: Replica) -> float:
+    return sum(v for name, v in replica.metrics().items() if name.startswith("diffserve_grpc_requests_total{") and "Generate" in name)
+
+
 def peak_bytes(process: subprocess.Popen) -> int:
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])
 
@@ -52,6 +56,34 @@ class ProtocolTest(unittest.TestCase):
                     self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
             asked = [replica.metric("diffserve_grpc_requests_total", method="Generate", code="0") for replica in (first, second)]
             self.assertGreater(min(asked), 0, "a replica was never asked")
+
+    def test_grpc_calls_survive_a_rolling_restart(self):
+        with Replica() as first, Replica() as second, Router("haproxy", [first, second]) as router, secure(router) as connection:
+            stub, ended, failures, counted = pb_grpc.InferenceStub(connection), threading.Event(), [], []
+
+            def client():
+                while not ended.is_set():
+                    try:
+                        counted.append(len(collect(stub.Generate(generate_request([5, 6], 16))).ids[0]))
+                    except grpc.RpcError as error:
+                        failures.append(error)
+
+            clients = [threading.Thread(target=client) for _ in range(4)]
+            for thread in clients:
+                thread.start()
+            for replica in (first, second):
+                router.take_out(replica)
+                replica.terminate()
+                self.assertEqual(replica.wait(), 0)
+                replica.start()
+                router.put_back(replica)
+                eventually(lambda: requests_begun(replica) > 0, "the replica is used again")
+            ended.set()
+            for thread in clients:
+                thread.join(60)
+            self.assertEqual(failures, [])
+            self.assertEqual(set(counted), {16})
+        figure("haproxy: rolling restart (taken out, then SIGTERM) under 4 gRPC clients", f"0 of {len(counted)} calls failed")
 
     def test_http_2_and_1_are_offered_over_tls_alone(self):
         with Replica() as replica, Router("haproxy", [replica]) as router:
