@@ -39,6 +39,6 @@ code=0
 PATH="$PWD/$venv/bin:$PATH" PYTHONPATH=tests/fleet FLEET_FIGURES="$results/figures" \
   "$venv/bin/python" tests/e2e/run.py "$@" | tee "$results/log" || code=$?
 echo
-[ ! -f "$results/figures" ] || sort "$results/figures" | awk -F '\t' '{ printf "%-60s %s\n", $1, $2 }'
+[ ! -f "$results/figures" ] || sort "$results/figures" | awk -F '\t' '{ printf "%-76s %s\n", $1, $2 }'
 tail -n 1 "$results/log"
 exit $code
