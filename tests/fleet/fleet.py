@@ -103,7 +103,12 @@ class Router:
         self._log = (self.folder / "log").open("wb")
         self.process = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=self._log,
                                         stderr=subprocess.STDOUT)
-        eventually(self._answers, f"{self.kind} answers\n{self.log()[-2000:]}", START_TIMEOUT_S)
+        try:
+            eventually(self._answers, f"{self.kind} answers", START_TIMEOUT_S)
+        except AssertionError as problem:
+            problem.add_note(self.log()[-2000:])
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -121,7 +126,7 @@ class Router:
 
     def _answers(self) -> bool:
         if self.process.poll() is not None:
-            raise AssertionError(f"{self.kind} ended with {self.process.returncode}\n{self.log()[-2000:]}")
+            raise AssertionError(f"{self.kind} ended with {self.process.returncode}")
         try:
             return self.request("POST", COMPLETIONS, {"model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 1}).status == 200
         except OSError:
