@@ -32,8 +32,8 @@ Status Inbox::Submit(Request request) {
   if (request.arrival == std::chrono::steady_clock::time_point()) request.arrival = std::chrono::steady_clock::now();
   {
     std::lock_guard lock(mutex_);
-    if (failed_) return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, "the engine has stopped after a failure");
     if (draining_ || stop_) return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, kShuttingDown);
+    if (failed_) return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, "the engine has stopped after a failure");
     if (!fits.ok()) {
       ++refused_[static_cast<size_t>(RefusalReason::kTooLong)];
       return fits;
