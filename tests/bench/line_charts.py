@@ -1,0 +1,107 @@
+"""Small line charts side by side as one SVG that is readable on light and on dark pages."""
+
+import math
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape
+
+COLUMNS, CELL_W, CELL_H = 3, 320, 172
+LEFT, TOP, PLOT_W, PLOT_H = 50, 26, 254, 104  # of the plot within a cell
+STYLE = """
+text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:var(--text)}
+.title{font-weight:600;font-size:12px}.axis{fill:var(--dim);font-size:10px}.end{text-anchor:end}.middle{text-anchor:middle}
+path{fill:none;stroke-width:1.4;stroke-linejoin:round}.area{stroke:none;opacity:.35}.grid{stroke:var(--grid);stroke-width:1}
+svg{--back:#fff;--text:#1f2328;--dim:#59636e;--grid:#d8dee4;--c0:#1a7f37;--c1:#0969da;--c2:#bc4c00;--c3:#8250df;--c4:#cf222e}
+@media(prefers-color-scheme:dark){svg{--back:#0d1117;--text:#f0f6fc;--dim:#9198a1;--grid:#2b3138;--c0:#3fb950;--c1:#58a6ff;
+--c2:#f0883e;--c3:#bc8cff;--c4:#ff7b72}}
+"""
+COLOURS = 5
+
+
+@dataclass
+class Chart:
+    title: str
+    unit: str  # Grafana's name of it
+    stacked: bool
+    top: float | None  # of the value axis, if it is fixed
+    lines: dict[str, list[float]] = field(default_factory=dict)  # label -> a value for each time, NaN for none
+
+
+def nice_step(top: float) -> float:
+    """The step of at most four on the way to `top`: 1, 2 or 5 times a power of ten."""
+    power = 10 ** math.floor(math.log10(top / 4))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor * 4 >= top * 0.999)
+
+
+def shown(value: float, unit: str) -> str:
+    if unit == "percentunit":
+        return f"{100 * value:.3g} %"
+    if unit == "s" and value:
+        factor, name = next(((f, n) for f, n in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if value * f >= 1), (1e6, "µs"))
+        return f"{value * factor:.3g} {name}"
+    number = f"{value / 1000:.3g}k" if value >= 1000 else f"{value:.3g}"
+    return number + ("/s" if unit in ("reqps", "suffix: tokens/s") and value else "")
+
+
+def curve(points: list[tuple[float, float]]) -> str:
+    """A path through the points in whole pixels' tenths, with a gap at NaN."""
+    path, last = [], None
+    for x, y in points:
+        if math.isnan(y):
+            last = None
+            continue
+        here = (round(x), round(y * 10) / 10)
+        path.append(f"M{here[0]} {here[1]:g}" if last is None else f"l{here[0] - last[0]} {round(here[1] - last[1], 1):g}")
+        last = here
+    return "".join(path)
+
+
+def draw(chart: Chart, minutes: float) -> list[str]:
+    lines = list(chart.lines.items())
+    if chart.stacked:
+        below = [0.0] * len(lines[0][1])
+        for index, (label, values) in enumerate(lines):
+            below = [base + (0 if math.isnan(value) else value) for base, value in zip(below, values, strict=True)]
+            lines[index] = (label, below)
+    peak = chart.top or max((v for _, values in lines for v in values if not math.isnan(v)), default=0) or 1
+    step = nice_step(peak)
+    top = chart.top or step * math.ceil(peak / step * 0.999)
+
+    def y(value: float) -> float:
+        return TOP + PLOT_H * (1 - value / top)
+
+    out = [f'<text class="title" x="{LEFT}" y="16">{escape(chart.title)}</text>']
+    for tick in range(round(top / step) + 1):
+        out.append(f'<path class="grid" d="M{LEFT} {y(tick * step):.1f}h{PLOT_W}"/><text class="axis end" x="{LEFT - 5}" '
+                   f'y="{y(tick * step) + 3:.1f}">{shown(tick * step, chart.unit)}</text>')
+    for minute in range(math.floor(minutes) + 1):
+        x = LEFT + PLOT_W * minute / minutes
+        label = f"{minute} min" if minute + 1 > minutes else str(minute)
+        out.append(f'<text class="axis middle" x="{x:.0f}" y="{TOP + PLOT_H + 13}">{label}</text>')
+    x, floor = LEFT, [0.0] * len(lines[0][1])
+    for index, (label, values) in enumerate(lines):
+        colour = f"var(--c{index % COLOURS})"
+        xs = [LEFT + PLOT_W * i / (len(values) - 1) for i in range(len(values))]
+        path = curve([(a, y(v)) for a, v in zip(xs, values, strict=True)])
+        if chart.stacked:
+            back = curve([(a, y(v)) for a, v in reversed(list(zip(xs, floor, strict=True)))])
+            out.append(f'<path class="area" style="fill:{colour}" d="{path}{back.replace("M", "L", 1)}z"/>')
+            floor = values
+        out.append(f'<path style="stroke:{colour}" d="{path}"/>')
+        out.append(f'<rect x="{x}" y="{TOP + PLOT_H + 22}" width="9" height="3" style="fill:{colour}"/>'
+                   f'<text class="axis" x="{x + 13}" y="{TOP + PLOT_H + 27}">{escape(label)}</text>')
+        x += 24 + round(5.4 * len(label))
+    return out
+
+
+def svg(charts: list[Chart], caption: str, minutes: float) -> str:
+    rows = math.ceil(len(charts) / COLUMNS)
+    width, height = COLUMNS * CELL_W + 8, rows * CELL_H + 30
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+           f"<title>{escape(caption)}</title><style>{STYLE}</style>",
+           f'<rect width="{width}" height="{height}" rx="6" style="fill:var(--back)"/>']
+    for index, chart in enumerate(charts):
+        out.append(f'<g transform="translate({index % COLUMNS * CELL_W},{index // COLUMNS * CELL_H + 6})">')
+        out += draw(chart, minutes)
+        out.append("</g>")
+    out.append(f'<text class="axis" x="{LEFT}" y="{height - 10}">{escape(caption)}</text></svg>')
+    return "\n".join(out) + "\n"
