@@ -6,15 +6,23 @@ from xml.sax.saxutils import escape
 
 COLUMNS, CELL_W, CELL_H = 3, 320, 172
 LEFT, TOP, PLOT_W, PLOT_H = 50, 26, 254, 104  # of the plot within a cell
-STYLE = """
-text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:var(--text)}
-.title{font-weight:600;font-size:12px}.axis{fill:var(--dim);font-size:10px}.end{text-anchor:end}.middle{text-anchor:middle}
-path{fill:none;stroke-width:1.4;stroke-linejoin:round}.area{stroke:none;opacity:.35}.grid{stroke:var(--grid);stroke-width:1}
-svg{--back:#fff;--text:#1f2328;--dim:#59636e;--grid:#d8dee4;--c0:#1a7f37;--c1:#0969da;--c2:#bc4c00;--c3:#8250df;--c4:#cf222e}
-@media(prefers-color-scheme:dark){svg{--back:#0d1117;--text:#f0f6fc;--dim:#9198a1;--grid:#2b3138;--c0:#3fb950;--c1:#58a6ff;
---c2:#f0883e;--c3:#bc8cff;--c4:#ff7b72}}
+SHAPE = """
+text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
+.title{font-weight:600;font-size:12px}.axis{font-size:10px}.end{text-anchor:end}.middle{text-anchor:middle}
+path{fill:none;stroke-width:1.4;stroke-linejoin:round}.area{opacity:.35}.grid{stroke-width:1}
 """
-COLOURS = 5
+# Page, text, axis, grid; then the lines.
+LIGHT = ("#fff", "#1f2328", "#59636e", "#d8dee4", "#1a7f37", "#0969da", "#bc4c00", "#8250df", "#cf222e")
+DARK = ("#0d1117", "#f0f6fc", "#9198a1", "#2b3138", "#3fb950", "#58a6ff", "#f0883e", "#bc8cff", "#ff7b72")
+COLOURS = len(LIGHT) - 4
+
+
+def style() -> str:
+    """Colours by class, not by variable: many viewers know no CSS variables."""
+    def rules(page, text, axis, grid, *lines):
+        fills = "".join(f".line{i}{{stroke:{c}}}.fill{i}{{fill:{c}}}" for i, c in enumerate(lines))
+        return f".page{{fill:{page}}}text{{fill:{text}}}.axis{{fill:{axis}}}.grid{{stroke:{grid}}}{fills}"
+    return f"{SHAPE}{rules(*LIGHT)}\n@media(prefers-color-scheme:dark){{{rules(*DARK)}}}\n"
 
 
 @dataclass
@@ -79,15 +87,15 @@ def draw(chart: Chart, minutes: float) -> list[str]:
         out.append(f'<text class="axis middle" x="{x:.0f}" y="{TOP + PLOT_H + 13}">{label}</text>')
     x, floor = LEFT, [0.0] * len(lines[0][1])
     for index, (label, values) in enumerate(lines):
-        colour = f"var(--c{index % COLOURS})"
+        colour = index % COLOURS
         xs = [LEFT + PLOT_W * i / (len(values) - 1) for i in range(len(values))]
         path = curve([(a, y(v)) for a, v in zip(xs, values, strict=True)])
         if chart.stacked:
             back = curve([(a, y(v)) for a, v in reversed(list(zip(xs, floor, strict=True)))])
-            out.append(f'<path class="area" style="fill:{colour}" d="{path}{back.replace("M", "L", 1)}z"/>')
+            out.append(f'<path class="area fill{colour}" d="{path}{back.replace("M", "L", 1)}z"/>')
             floor = values
-        out.append(f'<path style="stroke:{colour}" d="{path}"/>')
-        out.append(f'<rect x="{x}" y="{TOP + PLOT_H + 22}" width="9" height="3" style="fill:{colour}"/>'
+        out.append(f'<path class="line{colour}" d="{path}"/>')
+        out.append(f'<rect x="{x}" y="{TOP + PLOT_H + 22}" width="9" height="3" class="fill{colour}"/>'
                    f'<text class="axis" x="{x + 13}" y="{TOP + PLOT_H + 27}">{escape(label)}</text>')
         x += 24 + round(5.4 * len(label))
     return out
@@ -97,8 +105,8 @@ def svg(charts: list[Chart], caption: str, minutes: float) -> str:
     rows = math.ceil(len(charts) / COLUMNS)
     width, height = COLUMNS * CELL_W + 8, rows * CELL_H + 30
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-           f"<title>{escape(caption)}</title><style>{STYLE}</style>",
-           f'<rect width="{width}" height="{height}" rx="6" style="fill:var(--back)"/>']
+           f"<title>{escape(caption)}</title><style>{style()}</style>",
+           f'<rect width="{width}" height="{height}" rx="6" class="page"/>']
     for index, chart in enumerate(charts):
         out.append(f'<g transform="translate({index % COLUMNS * CELL_W},{index // COLUMNS * CELL_H + 6})">')
         out += draw(chart, minutes)
