@@ -38,7 +38,10 @@ debian_tree() {  # debian_tree FOLDER
   local mirror file
   if [ -n "${DEBIAN_TREE:-}" ]; then cp -a "$DEBIAN_TREE" "$1"; return; fi
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' | awk '$2 == "bookworm" { print $1; exit }')
-  debootstrap --variant=minbase bookworm "$1" "${mirror:-http://deb.debian.org/debian}" >&2
+  if ! debootstrap --variant=minbase bookworm "$1" "${mirror:-http://deb.debian.org/debian}" >"$1.log" 2>&1; then
+    tail -n 5 "$1.log" >&2
+    return 1
+  fi
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/pip.conf /root/.cargo/config.toml; do
     if [ -e "$file" ]; then install -D -m 644 "$file" "$1$file"; else rm -f "$1$file"; fi
   done
