@@ -106,8 +106,8 @@ EngineStats Engine::Snapshot() const {
   {
     std::lock_guard lock(impl_->stats_mutex);
     stats = impl_->published;
+    impl_->inbox.Describe(stats);
   }
-  impl_->inbox.Describe(stats);
   stats.seconds_since_progress = stats.failed ? 0.0 : impl_->loop.seconds_since_progress();
   return stats;
 }

@@ -110,8 +110,8 @@ void EngineLoop::Publish() {
   LetGo();
   for (const TokenEvent& event : events_) recorder_.OnEvent(event, now);
   recorder_.ReadGauges(scheduler_);
+  outputs_.publish(recorder_.stats());  // before the queue lets go of what has begun to run: a snapshot misses nobody
   inbox_.SetWaiting(static_cast<int>(scheduler_.waiting().size()), scheduler_.waiting_tokens());
-  outputs_.publish(recorder_.stats());
   if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty()) outputs_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) outputs_.deliver(std::move(event));
 }

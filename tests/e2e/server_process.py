@@ -154,7 +154,11 @@ class ServerProcess:
         return self.metric("diffserve_kv_pages", state="used")
 
     def wait_until_idle(self) -> None:
-        eventually(lambda: self.pages_used() == 0, "pages of all sequences free or cached")
+        def idle() -> bool:
+            metrics = self.metrics()
+            names = ("diffserve_requests_waiting", "diffserve_requests_running", 'diffserve_kv_pages{state="used"}')
+            return all(metrics[name] == 0 for name in names)
+        eventually(idle, "nothing waits, nothing runs, pages of all sequences are free or cached")
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads so far, in steps of a clock tick (10 ms)."""
