@@ -11,11 +11,14 @@
 #include <thread>
 
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/step_gate.h"
 
 namespace diffserve {
 namespace {
 
 using testing::FakeExecutor;
+using testing::StepGate;
+using testing::WithGate;
 
 EngineOptions SmallOptions() {
   EngineOptions options;
@@ -82,32 +85,6 @@ class Events {
 
 using std::chrono::steady_clock;
 
-// Sleeps until another thread opens it: to hold the engine in a step.
-class Gate {
- public:
-  void Open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void Pass() {
-    std::unique_lock lock(mutex_);
-    ++arrived_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_; });
-  }
-  void WaitForArrival() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_ > 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-  int arrived_ = 0;
-};
-
 // By the executor's depth: how many steps are launched before the first of them is collected.
 class EngineTest : public ::testing::TestWithParam<int> {
  protected:
@@ -116,10 +93,8 @@ class EngineTest : public ::testing::TestWithParam<int> {
     fake.depth = depth();
     return std::make_unique<FakeExecutor>(options, std::move(fake));
   }
-  static std::unique_ptr<FakeExecutor> MakeGatedExecutor(const EngineOptions& options, Gate& gate) {
-    FakeExecutor::Options fake;
-    fake.on_collect = [&gate](const StepPlan&) { gate.Pass(); };
-    return MakeExecutor(options, std::move(fake));
+  static std::unique_ptr<FakeExecutor> MakeGatedExecutor(const EngineOptions& options, StepGate& gate) {
+    return MakeExecutor(options, WithGate({}, gate));
   }
 };
 
@@ -186,7 +161,7 @@ TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
 TEST_P(EngineTest, TheExecutorLetsGoOfARequestThatHasEndedWhileOthersRun) {
   std::string calls;
   Events events;
-  Gate gate;
+  StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   {
     Engine engine(options, std::make_unique<CallOrder>(MakeGatedExecutor(options, gate), calls), events.sink());
@@ -291,7 +266,7 @@ TEST_P(EngineTest, ACancelStormLeavesNothingBehind) {
 
 TEST_P(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
   Events events;
-  Gate gate;
+  StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
@@ -307,7 +282,7 @@ TEST_P(EngineTest, ACancelledRequestIsGoneAfterTheStepThatRuns) {
 
 TEST_P(EngineTest, ACancellationForAStopStringCountsAsStop) {
   Events events;
-  Gate gate;
+  StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 50)).ok());
@@ -323,14 +298,12 @@ TEST_P(EngineTest, ACancellationForAStopStringCountsAsStop) {
 
 TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   Events events;
-  Gate gate;
-  FakeExecutor::Options fake;
-  fake.on_collect = [&gate](const StepPlan&) { gate.Pass(); };
+  StepGate gate(StepGate::State::kClosed);
   EngineOptions options = SmallOptions();
   options.max_num_seqs = 1;
   options.max_waiting_requests = 3;
   options.max_waiting_tokens = 40;
-  Engine engine(options, std::make_unique<FakeExecutor>(options, fake), events.sink());
+  Engine engine(options, std::make_unique<FakeExecutor>(options, WithGate({}, gate)), events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 2)).ok());
   gate.WaitForArrival();  // it runs, but counts until its first step is over: two more may wait
   ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
@@ -365,7 +338,7 @@ TEST_P(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
 
 TEST_P(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
   Events events;
-  Gate gate;
+  StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id)).ok());
@@ -381,7 +354,7 @@ TEST_P(EngineTest, DrainLetsRunningWorkFinishAndRefusesNewWork) {
 
 TEST_P(EngineTest, WhatIsLeftAtTheDrainsDeadlineEndsWithAnError) {
   Events events;
-  Gate gate;
+  StepGate gate(StepGate::State::kClosed);
   EngineOptions options = SmallOptions();
   options.drain_grace_ms = 0;
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
@@ -434,7 +407,7 @@ TEST_P(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {
 
 TEST_P(EngineTest, AHungStepIsVisibleAndFailReleasesItsRequests) {
   Events events;
-  Gate gate;
+  StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   Engine engine(options, MakeGatedExecutor(options, gate), events.sink());
   EXPECT_EQ(engine.Snapshot().seconds_since_progress, 0.0) << "idle";

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/testing/serving_fixture.h"
@@ -13,6 +14,7 @@
 namespace diffserve {
 namespace {
 
+using testing::Eventually;
 using testing::ServingFixture;
 using testing::ServingOptions;
 
@@ -29,7 +31,7 @@ class Collector {
 
   // Events until the end; the end's status.
   Status WaitForEnd() {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (std::chrono::steady_clock::now() < limit) {
       while (auto event = stream->TryPop()) {
         if (auto* done = std::get_if<ResponseDone>(&*event)) {
@@ -133,14 +135,20 @@ TEST(FrontendTest, TheModelsEndTokensEndASequence) {
 
 TEST(FrontendTest, ADeadlineEndsARunningRequest) {
   ServingOptions options;
-  options.executor.step_time = std::chrono::milliseconds(5);
+  options.hold_steps = true;
   ServingFixture server(options);
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 500);
-  request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-  ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
+  Status accepted;
+  do {  // again if the deadline passed on the way to the frontend
+    request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    accepted = server.frontend->Generate(request, client.stream);
+  } while (accepted.code() == StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(accepted.ok()) << accepted.message();
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kDeadlineExceeded);
+  server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
+  EXPECT_EQ(server.Stats().finished_length, 0u);
 }
 
 TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
@@ -155,7 +163,7 @@ TEST(FrontendTest, ADeadlineLaterThanTheEndDoesNothing) {
   ServingFixture server;
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 2);
-  request.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  request.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
   ASSERT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
   EXPECT_TRUE(client.WaitForEnd().ok());
 }
@@ -178,31 +186,37 @@ TEST(FrontendTest, ACancelBeforeTheTextWorkNeverReachesTheEngine) {
 
 TEST(FrontendTest, CancellingByIdEndsEveryRequestOfThatName) {
   ServingOptions options;
-  options.executor.step_time = std::chrono::milliseconds(5);
+  options.hold_steps = true;
   ServingFixture server(options);
   Collector first, second, other;
   for (Collector* client : {&first, &second}) {
     ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 400), client->stream).ok());
   }
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "other", 20), other.stream).ok());
-  ASSERT_TRUE(ServingFixture::Eventually([&] { return server.Stats().running == 3; }));
+  ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 3; }));
+  server.steps.Allow(2);  // the first may have been taken alone
+  ASSERT_TRUE(Eventually([&] { return server.Stats().running == 3; }));
   EXPECT_TRUE(server.frontend->Cancel("same"));
   EXPECT_EQ(first.WaitForEnd().code(), StatusCode::kCancelled);
   EXPECT_EQ(second.WaitForEnd().code(), StatusCode::kCancelled);
+  server.steps.Open();
   EXPECT_TRUE(other.WaitForEnd().ok());
 }
 
 TEST(FrontendTest, CancellingAStreamSparesOthersOfTheSameName) {
   ServingOptions options;
-  options.executor.step_time = std::chrono::milliseconds(2);
+  options.hold_steps = true;
   ServingFixture server(options);
   Collector gone, stays;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 400), gone.stream).ok());
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 30), stays.stream).ok());
+  ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 2; }));
   server.frontend->CancelStream(gone.stream);
+  server.steps.Open();
   EXPECT_TRUE(stays.WaitForEnd().ok());
   EXPECT_EQ(stays.tokens, 30);
   EXPECT_TRUE(server.EngineIsEmpty());
+  EXPECT_EQ(server.Stats().finished_cancelled, 1u);
 }
 
 TEST(FrontendTest, AFullTextQueueRefuses) {
@@ -239,31 +253,45 @@ TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
 
 TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
   ServingOptions options;
-  options.executor.step_time = std::chrono::milliseconds(1);  // the cancel has to come before the 400th token
+  options.hold_steps = true;
   ServingFixture server(options);
-  Collector client(2000);
+  Collector client(2000), later;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 400), client.stream).ok());
-  EXPECT_TRUE(ServingFixture::Eventually([&] { return server.Stats().finished_cancelled == 1; }));
+  server.steps.Allow(300);  // the cancel has to come before the 400th token
+  server.steps.WaitForArrival();
+  // What the output loop is given now comes after the 300 tokens.
+  constexpr RequestId kLater = 1 << 20;
+  ResponseSpec spec;
+  spec.stream = later.stream;
+  spec.requests = {kLater};
+  server.output->Register(spec);
+  server.output->Abort(kLater, Status(StatusCode::kCancelled, "the tokens before have been seen"));
+  EXPECT_EQ(later.WaitForEnd().code(), StatusCode::kCancelled);
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kResourceExhausted);
+  server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
+  EXPECT_EQ(server.Stats().finished_cancelled, 1u);
 }
 
 TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
-  ServingFixture server;
-  auto held = std::make_unique<HeldTextThread>(*server.frontend);
+  ServingOptions options;
+  options.frontend.max_text_queue = 1 << 30;  // so that only a frontend that ends refuses text work
+  ServingFixture server(options);
+  // Keeps the only text thread until then.
+  const auto stay = [&frontend = *server.frontend](bool) {
+    while (frontend.RunOnTextThread(0, [](bool) {}).ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  ASSERT_TRUE(server.frontend->RunOnTextThread(0, stay).ok());
   Collector client;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 5), client.stream).ok());
   server.http.reset();
-  std::thread ending([&] { server.frontend.reset(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the pool is closed before its thread is let go
-  held->Release();
-  ending.join();
+  server.frontend.reset();
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kUnavailable);
 }
 
 TEST(FrontendTest, CancelsAtRandomMomentsLeaveNothingBehind) {
   ServingOptions options;
-  options.executor.step_time = std::chrono::microseconds(100);
+  options.hold_steps = true;
   ServingFixture server(options);
   std::vector<std::unique_ptr<Collector>> clients;
   for (int i = 0; i < 200; ++i) {
@@ -272,7 +300,9 @@ TEST(FrontendTest, CancelsAtRandomMomentsLeaveNothingBehind) {
     ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream).ok());
     if (i % 3 == 0) server.frontend->Cancel(std::to_string(i - i % 7));
     if (i % 5 == 0) server.frontend->CancelStream(clients[static_cast<size_t>(i - i % 4)]->stream);
+    server.steps.Allow(1);
   }
+  server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 

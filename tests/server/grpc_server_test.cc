@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <thread>
 
 #include "tests/testing/grpc_stack.h"
 
@@ -11,6 +12,7 @@ namespace diffserve {
 namespace {
 
 using diffserve::testing::CallWithBytes;
+using diffserve::testing::Eventually;
 using diffserve::testing::FakeExecutor;
 using diffserve::testing::Finish;
 using diffserve::testing::Generate;
@@ -38,11 +40,17 @@ std::vector<int32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<in
   return FakeExecutor::Continue(request, std::min(256, stack.tokenizer().vocab_size()));
 }
 
-// Steps slow enough for a client to act while its request runs.
-GrpcStackOptions Slow() {
+// Steps wait for the test, so that a client can act while its request runs.
+GrpcStackOptions Held() {
   GrpcStackOptions options;
-  options.executor.step_time = std::chrono::milliseconds(5);
+  options.hold_steps = true;
   return options;
+}
+
+// Waits until the server has ended a Generate call as cancelled.
+bool ServerEndsACancelledCall(GrpcStack& stack) {
+  const std::string counted = "diffserve_grpc_requests_total{method=\"Generate\",code=\"1\"} 1";
+  return Eventually([&] { return stack.metrics().Render().find(counted) != std::string::npos; });
 }
 
 TEST(GrpcServerTest, GenerateStreamsStartDeltasFinishAndUsageInOrder) {
@@ -123,36 +131,43 @@ TEST(GrpcServerTest, AStopTokenEndsTheSequenceAndIsNamed) {
 }
 
 TEST(GrpcServerTest, EndingTheCallFreesEverything) {
-  GrpcStack stack(Slow());
+  GrpcStack stack(Held());
   const auto stub = stack.NewStub();
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
+  stack.steps().Allow(2);
   v1::GenerateResponse message;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&message));
   context.TryCancel();
   EXPECT_EQ(Finish(context, *reader).status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(ServerEndsACancelledCall(stack));
   EXPECT_TRUE(stack.BecomesIdle());
+  EXPECT_EQ(stack.Stats().finished_cancelled, 1u);
 }
 
 TEST(GrpcServerTest, ADroppedConnectionFreesEverything) {
-  GrpcStack stack(Slow());
+  GrpcStack stack(Held());
   {
     const auto stub = stack.NewStub();
     grpc::ClientContext context;
     const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
+    stack.steps().Allow(1);
     v1::GenerateResponse message;
     ASSERT_TRUE(reader->Read(&message));
   }
+  EXPECT_TRUE(ServerEndsACancelledCall(stack));
   EXPECT_TRUE(stack.BecomesIdle());
+  EXPECT_EQ(stack.Stats().finished_cancelled, 1u);
 }
 
 TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
-  GrpcStack stack(Slow());
+  GrpcStack stack(Held());
   const auto stub = stack.NewStub();
   v1::GenerateRequest request = RequestOf({1, 2, 3}, 4000);
   request.set_request_id("mine");
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, request);
+  stack.steps().Allow(1);
   v1::GenerateResponse message;
   ASSERT_TRUE(reader->Read(&message));
   EXPECT_EQ(message.start().request_id(), "mine");
@@ -164,17 +179,19 @@ TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
   EXPECT_TRUE(stub->Cancel(&first, cancel, &cancelled).ok());
   EXPECT_EQ(Finish(context, *reader).status.error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(stack.BecomesIdle());
+  EXPECT_EQ(stack.Stats().finished_cancelled, 1u);
   EXPECT_EQ(stub->Cancel(&second, cancel, &cancelled).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST(GrpcServerTest, ADeadlineEndsTheRequest) {
-  GrpcStack stack(Slow());
+  GrpcStack stack(Held());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
   const auto stub = stack.NewStub();
   const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
   EXPECT_EQ(Finish(context, *reader).status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(stack.BecomesIdle());
+  EXPECT_EQ(stack.Stats().finished_length, 0u);
 }
 
 TEST(GrpcServerTest, UnaryCallsAnswer) {
@@ -282,7 +299,7 @@ TEST(GrpcServerTest, SixtyFourStreamsAtOnceGetExactlyTheirTokens) {
 }
 
 TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
-  GrpcStackOptions options = Slow();
+  GrpcStackOptions options = Held();
   options.engine.max_num_seqs = 1;
   options.engine.max_waiting_requests = 2;
   GrpcStack stack(options);
@@ -291,6 +308,8 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
   for (int i = 0; i < 8; ++i) {
     results.push_back(std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 60)); }));
   }
+  EXPECT_TRUE(Eventually([&] { return stack.Stats().refused[static_cast<size_t>(RefusalReason::kQueueFull)] == 6; }));
+  stack.steps().Open();
   int done = 0, refused = 0;
   for (std::future<Generated>& future : results) {
     const Generated result = future.get();
@@ -298,9 +317,8 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
     refused += result.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
     EXPECT_EQ(result.status.ok(), !result.messages.empty()) << "a refusal comes without messages";
   }
-  EXPECT_GT(refused, 0);
-  EXPECT_GT(done, 0);
-  EXPECT_EQ(done + refused, 8);
+  EXPECT_EQ(done, 2) << "the one whose first step is held counts as waiting";
+  EXPECT_EQ(refused, 6);
 }
 
 TEST(GrpcServerTest, ASlowReaderIsCutOffAndHoldsNothing) {
@@ -386,28 +404,38 @@ TEST(GrpcServerTest, WhileDrainingNewWorkIsUnavailable) {
 }
 
 TEST(GrpcServerTest, ADrainLetsStreamsEndAndTellsThoseThatCannot) {
-  GrpcStack stack(Slow());
+  GrpcStackOptions options = Held();
+  options.engine.drain_grace_ms = 0;
+  GrpcStack stack(options);
   const auto stub = stack.NewStub();
   auto quick = std::async(std::launch::async, [&] { return Generate(*stub, RequestOf({1}, 20)); });
   auto endless = std::async(std::launch::async, [&] { return Generate(*stub, RequestOf({2}, 4000)); });
-  while (stack.engine().Snapshot().running < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  stack.engine().Drain(std::chrono::steady_clock::now() + std::chrono::milliseconds(600));
+  EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting == 2; }));
+  std::thread drain([&] { stack.engine().Drain(std::chrono::steady_clock::now() + std::chrono::hours(1)); });
+  EXPECT_TRUE(Eventually([&] { return stack.Stats().draining; }));
+  stack.steps().Allow(30);
   EXPECT_EQ(quick.get().TokensOf(0).size(), 20u);
+  stack.engine().Drain(std::chrono::steady_clock::now());
+  stack.steps().Open();
   EXPECT_EQ(endless.get().status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  drain.join();
 }
 
 TEST(GrpcServerTest, ShutdownUnderLoadEndsEveryCall) {
-  GrpcStack stack(Slow());
+  GrpcStack stack(Held());
   const auto stub = stack.NewStub();
   std::vector<std::future<Generated>> results;
   for (int i = 0; i < 32; ++i)
     results.push_back(std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 4000)); }));
-  while (stack.engine().Snapshot().running < 32) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting == 32; }));
+  stack.steps().Allow(2);
+  EXPECT_TRUE(Eventually([&] { return stack.Stats().running == 32; }));
   stack.server().Shutdown(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
   for (std::future<Generated>& future : results) {
     EXPECT_THAT(future.get().status.error_code(), AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));
   }
   EXPECT_TRUE(stack.BecomesIdle());
+  EXPECT_EQ(stack.Stats().finished_cancelled, 32u);
 }
 
 }  // namespace

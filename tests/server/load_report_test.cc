@@ -6,11 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "server/metrics_exporter.h"
 #include "tests/testing/grpc_stack.h"
@@ -21,6 +19,7 @@ namespace diffserve {
 namespace {
 
 using diffserve::testing::Finish;
+using diffserve::testing::Eventually;
 using diffserve::testing::GrpcStack;
 using diffserve::testing::GrpcStackOptions;
 using diffserve::testing::HttpClient;
@@ -133,13 +132,10 @@ TEST(LoadReportTest, HttpRepliesHaveItIfAskedFor) {
 }
 
 TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
-  std::atomic<int> steps_allowed{1}, steps{0};
   ServingOptions options;
-  options.executor.on_collect = [&](const StepPlan&) {
-    for (const int mine = ++steps; mine > steps_allowed;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
+  options.hold_steps = true;
   ServingFixture server(options);
-  const std::shared_ptr<void> open_at_end(nullptr, [&](void*) { steps_allowed = 1000; });
+  server.steps.Allow(1);
   HttpClient streaming(server.port()), other(server.port());
   const std::vector<int> prompt(40, 7);  // three pages
   streaming.SendPost("/v1/completions", nlohmann::json{{"prompt", prompt}, {"max_tokens", 4}, {"stream", true}}.dump(),
@@ -152,7 +148,7 @@ TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
   const std::string of_held = LoadReport(held, LoadFormat::kText);
   EXPECT_THAT(head.fields["endpoint-load-metrics"], ::testing::AnyOf(LoadReport({}, LoadFormat::kText), of_held))
       << "of the moment of the first token: the step that drew it may not have told its numbers yet";
-  ASSERT_TRUE(ServingFixture::Eventually([&] { return server.Stats().pages_used > 0; }));
+  ASSERT_TRUE(Eventually([&] { return server.Stats().pages_used > 0; }));
   EXPECT_EQ(HttpReport(other, "/v1/models", "", "endpoint-load-metrics-format: TEXT\r\n"), of_held);
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,7 +14,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,10 +27,9 @@ class FakeExecutor : public Executor {
   struct Options {
     int vocab_size = 256;
     int depth = 1;
-    std::chrono::microseconds step_time{0};
     // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be drawn or scored.
     std::function<bool(RequestId, int position)> is_corrupt;
-    // Called in Collect, before it returns; may sleep, block or throw.
+    // Called in Collect, before it returns; may block or throw.
     std::function<void(const StepPlan&)> on_collect;
   };
 
@@ -64,10 +61,8 @@ class FakeExecutor : public Executor {
     ++step_;
     CheckWriters(plan);
     for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
-    LaunchedStep step{plan, {}, {}};
+    LaunchedStep step{plan, {}};
     for (const PlannedSequence& planned : plan.sequences) step.result.sequences.push_back(ResultOf(planned));
-    if (options_.step_time.count() > 0) last_done_ = std::max(last_done_, std::chrono::steady_clock::now()) + options_.step_time;
-    step.done = last_done_;
     launched_.push_back(std::move(step));
   }
 
@@ -75,7 +70,6 @@ class FakeExecutor : public Executor {
     Require(!launched_.empty(), "what is collected was launched");
     const LaunchedStep step = std::move(launched_.front());
     launched_.pop_front();
-    if (options_.step_time.count() > 0) std::this_thread::sleep_until(step.done);
     if (options_.on_collect) options_.on_collect(step.plan);
     return step.result;
   }
@@ -121,7 +115,6 @@ class FakeExecutor : public Executor {
   struct LaunchedStep {
     StepPlan plan;
     StepResult result;
-    std::chrono::steady_clock::time_point done;
   };
 
   static uint64_t Mix(uint64_t x) {
@@ -259,7 +252,6 @@ class FakeExecutor : public Executor {
   std::map<RequestId, State> sequences_;
   std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
   uint64_t step_ = 0;
-  std::chrono::steady_clock::time_point last_done_;
 };
 
 }  // namespace diffserve::testing

@@ -8,7 +8,6 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,9 @@
 #include "engine/output_loop.h"
 #include "server/frontend.h"
 #include "server/grpc_server.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/step_gate.h"
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve::testing {
@@ -25,6 +26,7 @@ namespace diffserve::testing {
 struct GrpcStackOptions {
   EngineOptions engine{.page_size = 16, .num_pages = 4096, .max_model_len = 4096};
   FakeExecutor::Options executor;
+  bool hold_steps = false;  // steps() is closed at first
   FrontendOptions frontend;
   GrpcServerOptions server;
   std::string keys;  // text of a key file; empty: none are needed
@@ -32,14 +34,16 @@ struct GrpcStackOptions {
 
 class GrpcStack {
  public:
-  explicit GrpcStack(GrpcStackOptions options = {}) : tokenizer_(LoadTokenizerFixture("byte_bpe")) {
+  explicit GrpcStack(GrpcStackOptions options = {})
+      : tokenizer_(LoadTokenizerFixture("byte_bpe")),
+        steps_(options.hold_steps ? StepGate::State::kClosed : StepGate::State::kOpen) {
     config_.family = "fake";
     config_.vocab_size = tokenizer_->vocab_size();
     config_.max_positions = options.engine.max_model_len;
     options.frontend.served_model_name = "fake-model";
     options.executor.vocab_size = std::min(options.executor.vocab_size, config_.vocab_size);
     if (!options.keys.empty()) keys_ = ApiKeys::FromText(options.keys, "keys").value();
-    engine_ = std::make_unique<Engine>(options.engine, std::make_unique<FakeExecutor>(options.engine, options.executor),
+    engine_ = std::make_unique<Engine>(options.engine, std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps_)),
                                        [this](TokenEvent event) { output_->Post(std::move(event)); });
     output_ = std::make_unique<OutputLoop>(*tokenizer_, 4096, [this](RequestId id, FinishReason as) { engine_->Cancel(id, as); });
     frontend_ = std::make_unique<Frontend>(options.frontend, config_, *tokenizer_, nullptr, *engine_, *output_);
@@ -53,6 +57,7 @@ class GrpcStack {
     frontend_.reset();
     engine_->Fail("the test is over");  // from here on no event is delivered
     output_.reset();
+    steps_.Open();
   }
 
   std::shared_ptr<grpc::Channel> NewChannel() const {
@@ -64,18 +69,20 @@ class GrpcStack {
   }
   std::unique_ptr<v1::Inference::Stub> NewStub() const { return v1::Inference::NewStub(NewChannel()); }
 
-  // Waits until the engine holds no request (true), for 10 s at most.
-  bool BecomesIdle() const {
-    for (int i = 0; i < 2000; ++i) {
+  // Waits until the engine holds no request (true). Where steps are held, one may pass at each look: what was cancelled goes.
+  bool BecomesIdle() {
+    return Eventually([this] {
       const EngineStats stats = engine_->Snapshot();
       if (stats.running == 0 && stats.waiting == 0 && stats.pages_used == 0) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+      steps_.Allow(1);
+      return false;
+    });
   }
 
   GrpcServer& server() { return *server_; }
   Engine& engine() { return *engine_; }
+  EngineStats Stats() const { return engine_->Snapshot(); }
+  StepGate& steps() { return steps_; }
   MetricsExporter& metrics() { return *metrics_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
@@ -83,6 +90,7 @@ class GrpcStack {
   std::unique_ptr<Tokenizer> tokenizer_;
   ModelConfig config_;
   ApiKeys keys_;
+  StepGate steps_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<OutputLoop> output_;
   std::unique_ptr<Frontend> frontend_;
@@ -143,7 +151,7 @@ inline std::pair<grpc::Status, std::string> CallWithBytes(const std::shared_ptr<
                                                           const std::string& method, const std::string& bytes,
                                                           const std::string& api_key = {}) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
   if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(channel);

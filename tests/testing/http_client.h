@@ -143,7 +143,7 @@ class HttpClient {
   }
 
   // False at the end of the connection, or if nothing came in time.
-  bool ReadSome(int timeout_ms = 15000) {
+  bool ReadSome(int timeout_ms = 60000) {
     pollfd waiting{fd_, POLLIN, 0};
     if (poll(&waiting, 1, timeout_ms) != 1) return false;
     char bytes[65536];
@@ -153,7 +153,7 @@ class HttpClient {
     return true;
   }
   // The peer has closed the connection and nothing is left to read.
-  bool AtEnd(int timeout_ms = 15000) {
+  bool AtEnd(int timeout_ms = 60000) {
     pollfd waiting{fd_, POLLIN, 0};
     if (!buffer_.empty() || poll(&waiting, 1, timeout_ms) != 1) return false;
     char byte;

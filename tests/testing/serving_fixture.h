@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +18,9 @@
 #include "server/health.h"
 #include "server/http_server.h"
 #include "server/openai_routes.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/step_gate.h"
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve::testing {
@@ -36,6 +35,7 @@ struct ServingOptions {
                        .max_waiting_requests = 256,
                        .max_waiting_tokens = 1 << 20};
   FakeExecutor::Options executor;
+  bool hold_steps = false;  // `steps` is closed at first
   FrontendOptions frontend;
   HttpServerOptions http;
   OpenAiRoutesOptions routes;
@@ -53,7 +53,8 @@ struct ServingOptions {
 
 class ServingFixture {
  public:
-  explicit ServingFixture(ServingOptions options = {}) {
+  explicit ServingFixture(ServingOptions options = {})
+      : steps(options.hold_steps ? StepGate::State::kClosed : StepGate::State::kOpen) {
     SetLogLevel(LogLevel::kError);
     tokenizer = LoadTokenizerFixture("byte_bpe");
     if (options.with_template) LoadTemplate();
@@ -61,7 +62,7 @@ class ServingFixture {
     config.eos_token_ids = options.eos_token_ids;
     if (!options.keys.empty()) keys = ApiKeys::FromText(options.keys, "keys").value();
     output = std::make_unique<OutputLoop>(*tokenizer, 1024, [this](RequestId id, FinishReason as) { engine->Cancel(id, as); });
-    engine = std::make_unique<Engine>(options.engine, std::make_unique<FakeExecutor>(options.engine, options.executor),
+    engine = std::make_unique<Engine>(options.engine, std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps)),
                                       [this](TokenEvent event) { output->Post(std::move(event)); });
     frontend = std::make_unique<Frontend>(options.frontend, config, *tokenizer, chat_template.get(), *engine, *output);
     health = std::make_unique<Health>([this] { return engine->Snapshot(); });
@@ -78,21 +79,15 @@ class ServingFixture {
     frontend.reset();
     if (engine) engine->Fail("the test is over");  // from here on no event is delivered
     output.reset();
+    steps.Open();
     engine.reset();
   }
 
   int port() const { return http->port(); }
   EngineStats Stats() const { return engine->Snapshot(); }
 
-  // Waits until `condition` holds; for states that other threads reach soon.
-  static bool Eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = std::chrono::seconds(10)) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return true;
-  }
+  uint64_t Refused(RefusalReason reason) const { return Stats().refused[static_cast<size_t>(reason)]; }
+
   // Nothing runs, nothing waits, no page is held.
   bool EngineIsEmpty() const {
     return Eventually([this] {
@@ -105,6 +100,7 @@ class ServingFixture {
   std::unique_ptr<ChatTemplate> chat_template;
   ModelConfig config;
   ApiKeys keys;
+  StepGate steps;
   std::unique_ptr<OutputLoop> output;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Frontend> frontend;

@@ -1,0 +1,67 @@
+// StepGate: stands between the engine and its fake executor, so that a test decides how far the engine comes while clients act.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "tests/testing/fake_executor.h"
+
+namespace diffserve::testing {
+
+// Thread-safe. Steps pass in the order of their arrival.
+class StepGate {
+ public:
+  enum class State { kOpen, kClosed };
+  explicit StepGate(State state) : open_(state == State::kOpen) {}
+
+  // The executor's side: returns when the step may pass.
+  void Pass() {
+    std::unique_lock lock(mutex_);
+    const int64_t number = ++arrived_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_ || number <= allowed_; });
+  }
+
+  // The test's side.
+  void Open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  // Holds what arrives from now on.
+  void Close() {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(open_, false)) allowed_ = arrived_;
+  }
+  // Lets so many more steps pass through the closed gate: now if they wait, else when they come.
+  void Allow(int steps) {
+    std::lock_guard lock(mutex_);
+    allowed_ += steps;
+    changed_.notify_all();
+  }
+  // Until a step waits at the closed gate.
+  void WaitForArrival() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return arrived_ > allowed_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_;
+  int64_t arrived_ = 0;
+  int64_t allowed_ = 0;  // up to this number steps pass although it is closed
+};
+
+// `options` with the gate before the caller's own on_collect. `gate` outlives the executor.
+inline FakeExecutor::Options WithGate(FakeExecutor::Options options, StepGate& gate) {
+  options.on_collect = [&gate, then = std::move(options.on_collect)](const StepPlan& plan) {
+    gate.Pass();
+    if (then) then(plan);
+  };
+  return options;
+}
+
+}  // namespace diffserve::testing
