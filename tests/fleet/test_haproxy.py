@@ -176,8 +176,9 @@ class FloodTest(unittest.TestCase):
             quiet = [self.call(stub) for _ in range(QUIET_CALLS)]
             processes = [router.process, first.process, second.process]
             peaks = [peak_bytes(process) for process in processes]
-            flood = subprocess.Popen([sys.executable, Path(__file__).with_name("reset_flood.py"), str(router.port), router.pem,
-                                      str(FLOOD), how], stdout=subprocess.PIPE)
+            # The attacker has a machine of its own: what it computes itself gives way to the others here.
+            flood = subprocess.Popen(["nice", "-n", "19", sys.executable, Path(__file__).with_name("reset_flood.py"),
+                                      str(router.port), router.pem, str(FLOOD), how], stdout=subprocess.PIPE)
             reader = threading.Thread(target=lambda: seen.append(json.loads(flood.stdout.read())))
             seen, start = [], time.monotonic()
             reader.start()
