@@ -1,4 +1,5 @@
-// A queue between threads with a fixed capacity. Push never blocks: a full queue refuses, and the caller decides what that means.
+// A queue between threads with a fixed capacity. Push never blocks: a full queue refuses, and the
+// caller decides what that means.
 #pragma once
 
 #include <chrono>
@@ -27,7 +28,8 @@ class BoundedQueue {
     return true;
   }
 
-  // Waits while the queue is full; false if it is closed. For producers that may be held back (engine -> output).
+  // Waits while the queue is full; false if it is closed. For producers that may be held back
+  // (engine -> output).
   bool Push(T&& item) {
     {
       std::unique_lock lock(mutex_);

@@ -13,7 +13,8 @@
 namespace diffserve {
 
 struct Engine::Impl {
-  Impl(EngineOptions engine_options, std::unique_ptr<Executor> executor, EventSink sink, KvEventSink on_kv_events)
+  Impl(EngineOptions engine_options, std::unique_ptr<Executor> executor, EventSink sink,
+       KvEventSink on_kv_events)
       : options(engine_options),
         on_event(std::move(sink)),
         inbox(options),
@@ -78,7 +79,8 @@ struct Engine::Impl {
 
   const EngineOptions options;
   const EventSink on_event;
-  std::mutex delivery_mutex;  // held while on_event runs; taken before stats_mutex, and that before the inbox's own
+  std::mutex delivery_mutex;  // held while on_event runs; taken before stats_mutex, and that before
+                              // the inbox's own
   std::mutex stats_mutex;
   EngineStats published;
   Inbox inbox;
@@ -86,8 +88,10 @@ struct Engine::Impl {
   std::thread thread;  // last: it uses all of the above
 };
 
-Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event, KvEventSink on_kv_events)
-    : impl_(std::make_unique<Impl>(options, std::move(executor), std::move(on_event), std::move(on_kv_events))) {}
+Engine::Engine(EngineOptions options, std::unique_ptr<Executor> executor, EventSink on_event,
+               KvEventSink on_kv_events)
+    : impl_(std::make_unique<Impl>(options, std::move(executor), std::move(on_event),
+                                   std::move(on_kv_events))) {}
 
 Engine::~Engine() = default;
 

@@ -21,11 +21,13 @@ uint64_t RandomKey() {
 
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox, Outputs outputs)
+EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor,
+                       Inbox& inbox, Outputs outputs)
     : executor_(std::move(executor)),
       inbox_(inbox),
       outputs_(std::move(outputs)),
-      scheduler_(options, PrefixIndex::Options{.hash_key = RandomKey(), .record_events = outputs_.kv_events != nullptr}) {
+      scheduler_(options, PrefixIndex::Options{.hash_key = RandomKey(),
+                                               .record_events = outputs_.kv_events != nullptr}) {
   DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
   Publish();
 }
@@ -47,9 +49,9 @@ void EngineLoop::Run() {
   }
 }
 
-// One step, four calls: Plan and Launch here, Collect and Commit below. With an executor of depth 2 the next step is planned and
-// launched while this one runs, so the device does not wait for the host. False: there is nothing to launch, or not before what
-// runs is committed.
+// One step, four calls: Plan and Launch here, Collect and Commit below. With an executor of depth 2
+// the next step is planned and launched while this one runs, so the device does not wait for the
+// host. False: there is nothing to launch, or not before what runs is committed.
 bool EngineLoop::Launch() {
   if (!scheduler_.HasWork()) return false;
   LaunchedStep step;
@@ -76,7 +78,8 @@ void EngineLoop::Collect() {
   recorder_.OnStep(step.plan, step.times);
 }
 
-// New requests join the line; cancelled ones leave it, and their pages are free for the step that follows.
+// New requests join the line; cancelled ones leave it, and their pages are free for the step that
+// follows.
 void EngineLoop::Accept(Inbox::Incoming incoming) {
   for (Request& request : incoming.requests) {
     recorder_.OnAdd(request);
@@ -84,12 +87,15 @@ void EngineLoop::Accept(Inbox::Incoming incoming) {
   }
   for (const Inbox::Ending& cancel : incoming.cancels) End(cancel.request, cancel);
   if (!incoming.end_all) return;
-  while (!scheduler_.waiting().empty()) End(scheduler_.waiting().back()->request.id, *incoming.end_all);
-  while (!scheduler_.running().empty()) End(scheduler_.running().back()->request.id, *incoming.end_all);
+  while (!scheduler_.waiting().empty())
+    End(scheduler_.waiting().back()->request.id, *incoming.end_all);
+  while (!scheduler_.running().empty())
+    End(scheduler_.running().back()->request.id, *incoming.end_all);
 }
 
 void EngineLoop::End(RequestId request, const Inbox::Ending& how) {
-  if (std::optional<TokenEvent> event = scheduler_.End(request, how.finish, how.error)) events_.push_back(std::move(*event));
+  if (std::optional<TokenEvent> event = scheduler_.End(request, how.finish, how.error))
+    events_.push_back(std::move(*event));
 }
 
 // The executor keeps what it has of a request that has ended until no launched step may contain it.
@@ -98,7 +104,8 @@ void EngineLoop::LetGo() {
     if (event.finish == FinishReason::kNone || !recorder_.HasStarted(event.request)) continue;
     leaving_.push_back({event.request, launched_.empty() ? 0 : launched_.back().plan.step});
   }
-  while (!leaving_.empty() && (launched_.empty() || leaving_.front().last_step < launched_.front().plan.step)) {
+  while (!leaving_.empty() &&
+         (launched_.empty() || leaving_.front().last_step < launched_.front().plan.step)) {
     executor_->End(leaving_.front().request);
     leaving_.pop_front();
   }
@@ -110,9 +117,11 @@ void EngineLoop::Publish() {
   LetGo();
   for (const TokenEvent& event : events_) recorder_.OnEvent(event, now);
   recorder_.ReadGauges(scheduler_);
-  outputs_.publish(recorder_.stats());  // before the queue lets go of what has begun to run: a snapshot misses nobody
+  outputs_.publish(recorder_.stats());  // before the queue lets go of what has begun to run: a
+                                        // snapshot misses nobody
   inbox_.SetWaiting(static_cast<int>(scheduler_.waiting().size()), scheduler_.waiting_tokens());
-  if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty()) outputs_.kv_events(std::move(changes));
+  if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty())
+    outputs_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) outputs_.deliver(std::move(event));
 }
 

@@ -1,7 +1,9 @@
-// EngineLoop: what the engine thread does. It alone owns the Scheduler (with PagePool, PrefixIndex and Sequences) and the
-// Executor; everything here but seconds_since_progress is called on that thread.
+// EngineLoop: what the engine thread does. It alone owns the Scheduler (with PagePool, PrefixIndex
+// and Sequences) and the Executor; everything here but seconds_since_progress is called on that
+// thread.
 //
-// Invariant: between turns fewer than Executor::depth() steps are launched and not collected, none if there is nothing to do.
+// Invariant: between turns fewer than Executor::depth() steps are launched and not collected, none
+// if there is nothing to do.
 #pragma once
 
 #include <atomic>
@@ -22,10 +24,13 @@ class EngineLoop {
  public:
   struct Outputs {
     std::function<void(TokenEvent)> deliver;
-    std::function<void(const EngineStats&)> publish;  // before the events that the statistics count are delivered
-    std::function<void(std::vector<KvEvent>)> kv_events;  // not empty, and before the tokens of the same turn; may be nullptr
+    std::function<void(const EngineStats&)> publish;  // before the events that the statistics count
+                                                      // are delivered
+    std::function<void(std::vector<KvEvent>)> kv_events;  // not empty, and before the tokens of the
+                                                          // same turn; may be nullptr
   };
-  EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox, Outputs outputs);
+  EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox,
+             Outputs outputs);
 
   // Returns when the inbox says stop. What the executor throws passes through.
   void Run();
@@ -57,7 +62,8 @@ class EngineLoop {
   std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
   std::deque<Leaving> leaving_;        // ended, but the executor may still need them, by last_step
   std::vector<TokenEvent> events_;     // of this turn of the loop
-  std::atomic<int64_t> busy_since_ns_{0};  // steady clock: when the last step ended or work came in; 0 when idle
+  std::atomic<int64_t> busy_since_ns_{0};  // steady clock: when the last step ended or work came
+                                           // in; 0 when idle
 };
 
 }  // namespace diffserve

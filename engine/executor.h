@@ -1,5 +1,6 @@
-// Executor: runs a planned step on a device. The real one is engine/model_executor.h; tests use FakeExecutor, whose tokens are a
-// hash of the sequence's tokens. Owned and called by the engine thread alone.
+// Executor: runs a planned step on a device. The real one is engine/model_executor.h; tests use
+// FakeExecutor, whose tokens are a hash of the sequence's tokens. Owned and called by the engine
+// thread alone.
 #pragma once
 
 #include "engine/step_plan.h"
@@ -10,13 +11,14 @@ class Executor {
  public:
   // May come while launched steps are not collected: after a failure.
   virtual ~Executor() = default;
-  // How many steps may be launched and not collected. With 1, Launch and Collect alternate and every planned token is known. With
-  // 2, a step is launched behind the one that runs, and the executor itself puts in what that one draws (kDrawnByStepBefore).
-  // Steps run one after the other in the order of their launch, each seeing all that the ones before it wrote. A result may be
+  // How many steps may be launched and not collected. With 1, Launch and Collect alternate and
+  // every planned token is known. With 2, a step is launched behind the one that runs, and the
+  // executor itself puts in what that one draws (kDrawnByStepBefore). Steps run one after the other
+  // in the order of their launch, each seeing all that the ones before it wrote. A result may be
   // dropped: the sequence had ended before.
   virtual int depth() const { return 1; }
-  // A sequence's first step is preceded by Begin; End frees what the executor holds for it (sampling state), when no step that is
-  // launched and not collected contains it.
+  // A sequence's first step is preceded by Begin; End frees what the executor holds for it
+  // (sampling state), when no step that is launched and not collected contains it.
   virtual void Begin(const Request& request) = 0;
   virtual void End(RequestId request) = 0;
   // Does not wait for the steps before, and keeps no reference to the plan.

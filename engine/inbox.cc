@@ -27,13 +27,18 @@ Status Inbox::Submit(Request request) {
   const Status fits = CheckFits(options_, request);
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   const auto too_many = [](int64_t found, const char* what, int64_t limit) {
-    return std::to_string(found) + " " + what + " wait already, the limit is " + std::to_string(limit) + "; retry later";
+    return std::to_string(found) + " " + what + " wait already, the limit is " +
+           std::to_string(limit) + "; retry later";
   };
-  if (request.arrival == std::chrono::steady_clock::time_point()) request.arrival = std::chrono::steady_clock::now();
+  if (request.arrival == std::chrono::steady_clock::time_point())
+    request.arrival = std::chrono::steady_clock::now();
   {
     std::lock_guard lock(mutex_);
-    if (draining_ || stop_) return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, kShuttingDown);
-    if (failed_) return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, "the engine has stopped after a failure");
+    if (draining_ || stop_)
+      return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, kShuttingDown);
+    if (failed_)
+      return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable,
+                    "the engine has stopped after a failure");
     if (!fits.ok()) {
       ++refused_[static_cast<size_t>(RefusalReason::kTooLong)];
       return fits;
@@ -72,7 +77,8 @@ void Inbox::Drain(std::chrono::steady_clock::time_point deadline) {
   if (all_done_.wait_until(lock, deadline, [&] { return live_.empty(); })) return;
   end_all_ = true;
   wake_.notify_one();
-  all_done_.wait_for(lock, std::chrono::milliseconds(options_.drain_grace_ms), [&] { return live_.empty(); });
+  all_done_.wait_for(lock, std::chrono::milliseconds(options_.drain_grace_ms),
+                     [&] { return live_.empty(); });
 }
 
 void Inbox::Stop() {
@@ -86,7 +92,9 @@ void Inbox::Stop() {
 Inbox::Incoming Inbox::Take(bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) {
-    wake_.wait(lock, [&] { return stop_ || failed_ || end_all_ || !requests_.empty() || !cancels_.empty(); });
+    wake_.wait(lock, [&] {
+      return stop_ || failed_ || end_all_ || !requests_.empty() || !cancels_.empty();
+    });
   }
   Incoming incoming;
   incoming.requests = std::exchange(requests_, {});
@@ -96,7 +104,8 @@ Inbox::Incoming Inbox::Take(bool wait) {
   if (stop_) {
     incoming.end_all = Ending{0, FinishReason::kCancelled, Status()};
   } else if (std::exchange(end_all_, false)) {
-    incoming.end_all = Ending{0, FinishReason::kError, Status(StatusCode::kUnavailable, kShuttingDown)};
+    incoming.end_all = Ending{0, FinishReason::kError,
+                              Status(StatusCode::kUnavailable, kShuttingDown)};
   }
   return incoming;
 }
@@ -106,7 +115,8 @@ void Inbox::SetWaiting(int requests, int64_t tokens) {
   if (failed_) return;
   waiting_requests_ = requests + static_cast<int>(requests_.size());
   waiting_tokens_ = tokens;
-  for (const Request& request : requests_) waiting_tokens_ += static_cast<int64_t>(request.prompt.size());
+  for (const Request& request : requests_)
+    waiting_tokens_ += static_cast<int64_t>(request.prompt.size());
 }
 
 bool Inbox::IsLive(RequestId request) const {

@@ -1,7 +1,9 @@
-// Inbox: the one place where other threads meet the engine thread. It takes requests and cancellations in, refuses what is too
-// much, and knows which accepted requests have not had their terminal event yet.
+// Inbox: the one place where other threads meet the engine thread. It takes requests and
+// cancellations in, refuses what is too much, and knows which accepted requests have not had their
+// terminal event yet.
 //
-// Thread safety: every method may be called from any thread; none holds the lock while it calls out.
+// Thread safety: every method may be called from any thread; none holds the lock while it calls
+// out.
 #pragma once
 
 #include <array>
@@ -46,7 +48,8 @@ class Inbox {
   };
   // Sleeps until something comes in if `wait`.
   Incoming Take(bool wait);
-  // The scheduler's queue after a step; counts against the bounds together with what has not been taken yet.
+  // The scheduler's queue after a step; counts against the bounds together with what has not been
+  // taken yet.
   void SetWaiting(int requests, int64_t tokens);
   bool IsLive(RequestId request) const;
   void Finish(RequestId request);
@@ -67,7 +70,8 @@ class Inbox {
   std::condition_variable all_done_;  // for Drain
   std::vector<Request> requests_;
   std::vector<Ending> cancels_;
-  std::unordered_map<RequestId, bool> live_;  // accepted, no terminal event yet -> a cancellation was asked for
+  std::unordered_map<RequestId, bool> live_;  // accepted, no terminal event yet -> a cancellation
+                                              // was asked for
   int waiting_requests_ = 0;                  // in the inbox and in the scheduler
   int64_t waiting_tokens_ = 0;
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};

@@ -7,7 +7,8 @@
 
 namespace diffserve {
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv) : kv_(std::move(kv)), model_(std::move(model)) {}
+ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv)
+    : kv_(std::move(kv)), model_(std::move(model)) {}
 
 void ModelExecutor::Begin(const Request& request) { requests_.emplace(request.id, request); }
 
@@ -23,20 +24,23 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const Request& request = requests_.at(planned.request);
     step.requests.push_back(planned.request);
     const int first_row = static_cast<int>(batch.tokens.size());
-    batch.sequences.push_back({first_row, planned.num_planned, planned.num_computed, planned.pages.data()});
+    batch.sequences.push_back(
+        {first_row, planned.num_planned, planned.num_computed, planned.pages.data()});
     batch.tokens.insert(batch.tokens.end(), planned.tokens.begin(), planned.tokens.end());
     if (batch.tokens.back() < 0) batch.tokens.back() = -1 - drawn_.at(planned.request);
     const int prompt_rows = static_cast<int>(request.prompt.size()) - planned.num_computed;
     batch.num_prompt_rows.push_back(std::clamp(prompt_rows, 0, planned.num_planned));
     for (int t = 0; t < planned.num_planned; ++t) {
-      const size_t next = static_cast<size_t>(planned.num_computed + t) + 1;  // position that this row predicts
+      const size_t next = static_cast<size_t>(planned.num_computed + t) + 1;  // position that this
+                                                                              // row predicts
       const bool scores = planned.scores_prompt && next < request.prompt.size();
       const bool samples = planned.samples && t + 1 == planned.num_planned;
       if (!scores && !samples) continue;
       if (!scores) drawn[planned.request] = static_cast<int32_t>(batch.sample_rows.size());
       batch.logit_rows.push_back(first_row + t);
-      batch.sample_rows.push_back(scores ? PackScoreRow(request.prompt[next], request.prompt_logprobs)
-                                         : Pack(planned, request, next, batch));
+      batch.sample_rows.push_back(scores
+                                      ? PackScoreRow(request.prompt[next], request.prompt_logprobs)
+                                      : Pack(planned, request, next, batch));
       step.uses.push_back({i, scores, batch.sample_rows.back()});
     }
   }
@@ -45,9 +49,11 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   launched_.push_back(std::move(step));
 }
 
-SampleRow ModelExecutor::Pack(const PlannedSequence& planned, const Request& request, size_t position, Batch& batch) const {
+SampleRow ModelExecutor::Pack(const PlannedSequence& planned, const Request& request,
+                              size_t position, Batch& batch) const {
   SampleArgs args;
-  args.logits = {static_cast<const float*>(nullptr), static_cast<size_t>(model_->config().vocab_size)};
+  args.logits = {static_cast<const float*>(nullptr),
+                 static_cast<size_t>(model_->config().vocab_size)};
   args.params = &request.sampling;
   args.sequence = request.sequence;
   args.position = position;
@@ -71,7 +77,8 @@ StepResult ModelExecutor::Collect() {
     SequenceResult& of_sequence = result.sequences[use.sequence];
     SampleResult answer = ToSampleResult(use.row, (*sampled)[i]);
     const int vocab = model_->config().vocab_size;
-    DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab), "a drawn token is in the vocabulary");
+    DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab),
+             "a drawn token is in the vocabulary");
     if (use.scores) {
       of_sequence.prompt_scores.push_back(std::move(answer));
     } else {

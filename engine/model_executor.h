@@ -1,6 +1,7 @@
-// ModelExecutor: the real Executor, on every device. It turns a StepPlan into a Batch, has the model run it, and gives the rows that
-// come back to their sequences. It owns the model, the KV pages and a copy of each running request. Used by the engine thread, which
-// is worker 0 of the CPU's pool. What a device fails at is thrown as DeviceError.
+// ModelExecutor: the real Executor, on every device. It turns a StepPlan into a Batch, has the
+// model run it, and gives the rows that come back to their sequences. It owns the model, the KV
+// pages and a copy of each running request. Used by the engine thread, which is worker 0 of the
+// CPU's pool. What a device fails at is thrown as DeviceError.
 #pragma once
 
 #include <deque>
@@ -41,12 +42,14 @@ class ModelExecutor : public Executor {
     std::vector<LogitUse> uses;
   };
 
-  SampleRow Pack(const PlannedSequence& planned, const Request& request, size_t position, Batch& batch) const;
+  SampleRow Pack(const PlannedSequence& planned, const Request& request, size_t position,
+                 Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages
   std::unordered_map<RequestId, Request> requests_;
-  std::unordered_map<RequestId, int32_t> drawn_;  // by the last launched step: entry of its sample rows
+  std::unordered_map<RequestId, int32_t> drawn_;  // by the last launched step: entry of its sample
+                                                  // rows
   std::deque<LaunchedStep> launched_;
 };
 

@@ -16,9 +16,11 @@ struct EngineOptions {
   // Admission bounds: what may wait before new work is refused with kResourceExhausted.
   int max_waiting_requests = 1024;
   int64_t max_waiting_tokens = int64_t{1} << 22;
-  // A sequence preempted this often waits until the pool can hold all it may still need, and is then never preempted again.
+  // A sequence preempted this often waits until the pool can hold all it may still need, and is
+  // then never preempted again.
   int max_preemptions_per_sequence = 4;
-  int drain_grace_ms = 5000;  // how long Drain waits beyond its deadline for a running step to return
+  int drain_grace_ms = 5000;  // how long Drain waits beyond its deadline for a running step to
+                              // return
 };
 
 }  // namespace diffserve

@@ -35,7 +35,8 @@ void PagePool::Share(int32_t page) {
 }
 
 void PagePool::Release(int32_t page, bool keep) {
-  DS_CHECK(pages_[page].state == State::kInUse && pages_[page].holders > 0, "only a held page is released");
+  DS_CHECK(pages_[page].state == State::kInUse && pages_[page].holders > 0,
+           "only a held page is released");
   if (--pages_[page].holders > 0) return;
   if (keep) {
     PushNewest(page);
@@ -72,12 +73,14 @@ void PagePool::Unlink(int32_t page) {
 void PagePool::CheckInvariants() const {
   std::vector<int> seen(pages_.size(), 0);
   for (int32_t page : free_) {
-    DS_CHECK(pages_[page].state == State::kFree && pages_[page].holders == 0, "a page of the free list is free");
+    DS_CHECK(pages_[page].state == State::kFree && pages_[page].holders == 0,
+             "a page of the free list is free");
     ++seen[page];
   }
   int cached = 0;
   for (int32_t page = oldest_, older = -1; page >= 0; older = page, page = pages_[page].newer) {
-    DS_CHECK(pages_[page].state == State::kCached && pages_[page].holders == 0, "a page of the cached list is cached");
+    DS_CHECK(pages_[page].state == State::kCached && pages_[page].holders == 0,
+             "a page of the cached list is cached");
     DS_CHECK(pages_[page].older == older, "the cached list is linked both ways");
     DS_CHECK(++cached <= num_cached_, "the cached list has as many pages as are counted");
     ++seen[page];

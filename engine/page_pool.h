@@ -1,8 +1,9 @@
-// PagePool: which pages of the KV cache are free, cached or in use. It knows numbers only: not what a page holds, and not who.
-// Owned by the Scheduler.
+// PagePool: which pages of the KV cache are free, cached or in use. It knows numbers only: not what
+// a page holds, and not who. Owned by the Scheduler.
 //
-// Invariants: each page is exactly one of free (no holder, content worthless), cached (no holder, content in the prefix index)
-// and in use (one or more holders). Cached pages are given out again only when none is free, the least recently released first.
+// Invariants: each page is exactly one of free (no holder, content worthless), cached (no holder,
+// content in the prefix index) and in use (one or more holders). Cached pages are given out again
+// only when none is free, the least recently released first.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ PrefixIndex::PrefixIndex(Options options)
       max_remembered_evictions_(std::max<size_t>(1024, 4 * static_cast<size_t>(options.num_pages))),
       nodes_(options.num_pages),
       tokens_(static_cast<size_t>(options.num_pages) * options.page_size) {
-  DS_CHECK(options.num_pages > 0 && options.page_size > 0, "an index of at least one page with at least one slot");
+  DS_CHECK(options.num_pages > 0 && options.page_size > 0,
+           "an index of at least one page with at least one slot");
 }
 
 uint64_t PrefixIndex::RootHash(const std::string& salt) const {
@@ -40,29 +41,35 @@ uint64_t PrefixIndex::ChainHash(uint64_t parent, std::span<const int32_t> tokens
   return hash & options_.hash_mask;
 }
 
-uint64_t PrefixIndex::UnsaltedHash(std::span<const int32_t> tokens) const { return ChainHash(kUnsaltedDomain, tokens); }
+uint64_t PrefixIndex::UnsaltedHash(std::span<const int32_t> tokens) const {
+  return ChainHash(kUnsaltedDomain, tokens);
+}
 
 std::span<const int32_t> PrefixIndex::TokensOf(int32_t page) const {
-  return {tokens_.data() + static_cast<size_t>(page) * options_.page_size, static_cast<size_t>(options_.page_size)};
+  return {tokens_.data() + static_cast<size_t>(page) * options_.page_size,
+          static_cast<size_t>(options_.page_size)};
 }
 
 int32_t PrefixIndex::Find(const Key& key) const {
   const auto it = by_hash_.find(key.hash);
   if (it == by_hash_.end()) return -1;
   const Node& node = nodes_[it->second];
-  const bool same = node.parent == key.parent && std::ranges::equal(TokensOf(it->second), key.tokens) &&
+  const bool same = node.parent == key.parent &&
+                    std::ranges::equal(TokensOf(it->second), key.tokens) &&
                     (key.parent >= 0 || node.salt == key.salt);
   return same ? it->second : -1;
 }
 
 MissReason PrefixIndex::WhyMissing(const Key& key) const {
   if (evicted_.contains(key.hash)) return MissReason::kEvicted;
-  return first_pages_.contains(UnsaltedHash(key.tokens)) ? MissReason::kSalt : MissReason::kNoPrefix;
+  return first_pages_.contains(UnsaltedHash(key.tokens)) ? MissReason::kSalt
+                                                         : MissReason::kNoPrefix;
 }
 
 int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
   DS_CHECK(!Contains(page), "a page is indexed once");
-  DS_CHECK(key.tokens.size() == static_cast<size_t>(options_.page_size), "only full pages are indexed");
+  DS_CHECK(key.tokens.size() == static_cast<size_t>(options_.page_size),
+           "only full pages are indexed");
   if (key.parent >= 0 && !Contains(key.parent)) return -1;
   if (by_hash_.contains(key.hash)) return Find(key);
   Node& node = nodes_[page];
@@ -70,7 +77,8 @@ int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
   node.indexed = true;
   node.hash = key.hash;
   node.parent = key.parent;
-  std::ranges::copy(key.tokens, tokens_.begin() + static_cast<ptrdiff_t>(page) * options_.page_size);
+  std::ranges::copy(key.tokens,
+                    tokens_.begin() + static_cast<ptrdiff_t>(page) * options_.page_size);
   if (key.parent < 0) {
     node.salt = key.salt;
     node.unsalted = UnsaltedHash(key.tokens);
@@ -88,8 +96,10 @@ int32_t PrefixIndex::Insert(const Key& key, int32_t page) {
 
 // A page that continues the chain told last joins its event.
 void PrefixIndex::RecordStored(const Key& key) {
-  const std::optional<uint64_t> parent = key.parent < 0 ? std::nullopt : std::optional(nodes_[key.parent].hash);
-  const bool continues = !events_.empty() && events_.back().kind == KvEvent::Kind::kStored && parent == events_.back().hashes.back();
+  const std::optional<uint64_t> parent = key.parent < 0 ? std::nullopt
+                                                        : std::optional(nodes_[key.parent].hash);
+  const bool continues = !events_.empty() && events_.back().kind == KvEvent::Kind::kStored &&
+                         parent == events_.back().hashes.back();
   if (!continues) {
     KvEvent& event = events_.emplace_back();
     event.parent = parent;
@@ -100,7 +110,8 @@ void PrefixIndex::RecordStored(const Key& key) {
 }
 
 void PrefixIndex::RecordRemoved(uint64_t hash) {
-  if (events_.empty() || events_.back().kind != KvEvent::Kind::kRemoved) events_.emplace_back().kind = KvEvent::Kind::kRemoved;
+  if (events_.empty() || events_.back().kind != KvEvent::Kind::kRemoved)
+    events_.emplace_back().kind = KvEvent::Kind::kRemoved;
   events_.back().hashes.push_back(hash);
 }
 
@@ -111,7 +122,8 @@ void PrefixIndex::Remove(int32_t page) {
     const auto it = first_pages_.find(node.unsalted);
     if (--it->second == 0) first_pages_.erase(it);
   } else {
-    int32_t& link = node.previous_sibling >= 0 ? nodes_[node.previous_sibling].next_sibling : nodes_[node.parent].first_child;
+    int32_t& link = node.previous_sibling >= 0 ? nodes_[node.previous_sibling].next_sibling
+                                               : nodes_[node.parent].first_child;
     link = node.next_sibling;
     if (node.next_sibling >= 0) nodes_[node.next_sibling].previous_sibling = node.previous_sibling;
   }
@@ -133,7 +145,9 @@ void PrefixIndex::Evict(int32_t page) {
 std::vector<int32_t> PrefixIndex::EraseChain(int32_t page) {
   std::vector<int32_t> chain = {page};
   for (size_t i = 0; i < chain.size(); ++i) {
-    for (int32_t child = nodes_[chain[i]].first_child; child >= 0; child = nodes_[child].next_sibling) chain.push_back(child);
+    for (int32_t child = nodes_[chain[i]].first_child; child >= 0;
+         child = nodes_[child].next_sibling)
+      chain.push_back(child);
   }
   for (size_t i = chain.size(); i-- > 0;) Remove(chain[i]);
   return chain;
@@ -145,12 +159,14 @@ void PrefixIndex::CheckInvariants() const {
     const Node& node = nodes_[page];
     if (!node.indexed) continue;
     ++indexed;
-    DS_CHECK(node.parent < 0 || nodes_[node.parent].indexed, "the parent of an indexed page is indexed");
+    DS_CHECK(node.parent < 0 || nodes_[node.parent].indexed,
+             "the parent of an indexed page is indexed");
     const auto it = by_hash_.find(node.hash);
     DS_CHECK(it != by_hash_.end() && it->second == page, "an indexed page is found by its hash");
   }
   DS_CHECK(indexed == by_hash_.size(), "every hash leads to an indexed page");
-  DS_CHECK(evicted_.size() <= evicted_order_.size() && evicted_order_.size() <= max_remembered_evictions_,
+  DS_CHECK(evicted_.size() <= evicted_order_.size() &&
+               evicted_order_.size() <= max_remembered_evictions_,
            "the memory of evictions is bounded");
 }
 

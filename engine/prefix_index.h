@@ -1,8 +1,10 @@
-// PrefixIndex: which full pages hold which run of tokens. A page is found by the chain hash of all tokens up to its end, and
-// believed only if its own tokens and its parent page (the one before it in the chain) are the wanted ones too, so that a
-// collision of hashes costs a miss and never serves a wrong page. Each cache salt has chains of its own. Owned by the Scheduler.
+// PrefixIndex: which full pages hold which run of tokens. A page is found by the chain hash of all
+// tokens up to its end, and believed only if its own tokens and its parent page (the one before it
+// in the chain) are the wanted ones too, so that a collision of hashes costs a miss and never
+// serves a wrong page. Each cache salt has chains of its own. Owned by the Scheduler.
 //
-// Invariants: the parent of an indexed page is indexed; two indexed pages never stand for the same chain.
+// Invariants: the parent of an indexed page is indexed; two indexed pages never stand for the same
+// chain.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +26,9 @@ class PrefixIndex {
   struct Options {
     int num_pages = 0;
     int page_size = 0;
-    uint64_t hash_key = 0;        // random in a server, so that a client cannot prepare collisions
-    uint64_t hash_mask = ~0ull;   // tests make collisions with a small one
-    bool record_events = false;   // keep what happens for TakeEvents
+    uint64_t hash_key = 0;       // random in a server, so that a client cannot prepare collisions
+    uint64_t hash_mask = ~0ull;  // tests make collisions with a small one
+    bool record_events = false;  // keep what happens for TakeEvents
   };
   explicit PrefixIndex(Options options);
 
@@ -46,9 +48,9 @@ class PrefixIndex {
   // Why Find did not find the first page of a chain.
   MissReason WhyMissing(const Key& key) const;
 
-  // Indexes `page`. Returns the page that stands for this chain from now on: `page`, or another one that already did. -1: it
-  // cannot be indexed, as its parent is not (any more) or its hash is taken by a different chain. REQUIRES: `page` is not
-  // indexed.
+  // Indexes `page`. Returns the page that stands for this chain from now on: `page`, or another one
+  // that already did. -1: it cannot be indexed, as its parent is not (any more) or its hash is
+  // taken by a different chain. REQUIRES: `page` is not indexed.
   int32_t Insert(const Key& key, int32_t page);
   bool Contains(int32_t page) const { return nodes_[page].indexed; }
 
@@ -80,8 +82,8 @@ class PrefixIndex {
 
   const Options options_;
   const size_t max_remembered_evictions_;
-  std::vector<Node> nodes_;       // by page
-  std::vector<int32_t> tokens_;   // [num_pages, page_size]
+  std::vector<Node> nodes_;      // by page
+  std::vector<int32_t> tokens_;  // [num_pages, page_size]
   std::unordered_map<uint64_t, int32_t> by_hash_;
   std::unordered_map<uint64_t, int> first_pages_;  // unsalted hash -> how many salts have it
   // Hashes evicted not long ago, to tell an eviction from a prefix never seen.

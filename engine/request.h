@@ -1,5 +1,5 @@
-// Request: what the engine is asked for (one continuation of one prompt), and TokenEvent: what it answers, token by token.
-// Plain values; they travel between threads by move.
+// Request: what the engine is asked for (one continuation of one prompt), and TokenEvent: what it
+// answers, token by token. Plain values; they travel between threads by move.
 #pragma once
 
 #include <chrono>
@@ -16,31 +16,34 @@ using RequestId = uint64_t;  // unique in a process; one a continuation
 
 struct Request {
   RequestId id = 0;
-  std::vector<int32_t> prompt;          // at least one token, each below the vocabulary's size
+  std::vector<int32_t> prompt;  // at least one token, each below the vocabulary's size
   SamplingParams sampling;
-  uint64_t sequence = 0;                // which of the n continuations; keys the draws together with the seed
-  int max_tokens = 0;                   // >= 0; 0 only with prompt_logprobs
-  int min_tokens = 0;                   // EOS and stop ids cannot be drawn before
+  uint64_t sequence = 0;  // which of the n continuations; keys the draws together with the seed
+  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs
+  int min_tokens = 0;     // EOS and stop ids cannot be drawn before
   bool ignore_eos = false;
   std::vector<int32_t> eos_token_ids;   // end the sequence, finish_reason "stop"
   std::vector<int32_t> stop_token_ids;  // likewise; stop_reason tells which
-  int prompt_logprobs = -1;             // -1: none; 0..20: logprob of each prompt token but the first, and so many others
-  std::string cache_salt;               // sequences share cached pages only within one salt
+  int prompt_logprobs = -1;  // -1: none; 0..20: logprob of each prompt token but the first, and so
+                             // many others
+  std::string cache_salt;    // sequences share cached pages only within one salt
   std::chrono::steady_clock::time_point arrival;
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 
-// One event a step and sequence. The last one has finish != kNone; there is exactly one such event for each accepted request.
+// One event a step and sequence. The last one has finish != kNone; there is exactly one such event
+// for each accepted request.
 struct TokenEvent {
   RequestId request = 0;
-  std::vector<int32_t> tokens;            // normally one; empty in a terminal event without token
-  std::vector<SampleResult> logprobs;     // parallel to tokens if asked for, else empty
-  std::vector<SampleResult> prompt_logprobs;  // once, before or with the first token: entry i is prompt token i + 1
+  std::vector<int32_t> tokens;         // normally one; empty in a terminal event without token
+  std::vector<SampleResult> logprobs;  // parallel to tokens if asked for, else empty
+  std::vector<SampleResult> prompt_logprobs;  // once, before or with the first token: entry i is
+                                              // prompt token i + 1
   FinishReason finish = FinishReason::kNone;
-  int32_t stop_token = -1;                // the stop id that ended it, or -1
-  Status error;                           // with kError
-  int cached_tokens = 0;                  // prompt tokens taken from the prefix cache at first admission
+  int32_t stop_token = -1;  // the stop id that ended it, or -1
+  Status error;             // with kError
+  int cached_tokens = 0;    // prompt tokens taken from the prefix cache at first admission
 };
 
 }  // namespace diffserve

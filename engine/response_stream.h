@@ -1,8 +1,10 @@
-// ResponseStream: the one way out. Text and output threads push events; the transport (an HTTP session or a gRPC reactor) is
-// notified and takes them. The queue is bounded in bytes: a reader that is too slow overflows it, and the request is cancelled.
+// ResponseStream: the one way out. Text and output threads push events; the transport (an HTTP
+// session or a gRPC reactor) is notified and takes them. The queue is bounded in bytes: a reader
+// that is too slow overflows it, and the request is cancelled.
 //
-// Thread safety: every method may be called from any thread. `notify` runs on the pushing thread after each event, one call at a
-// time and without a lock that TryPop needs, and must only post a wake-up.
+// Thread safety: every method may be called from any thread. `notify` runs on the pushing thread
+// after each event, one call at a time and without a lock that TryPop needs, and must only post a
+// wake-up.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +42,8 @@ struct ResponseStarted {
   std::vector<PromptInfo> prompts;
 };
 
-// Log-probabilities of a prompt (echo with logprobs): entry i belongs to prompt token i; the first has none (nullopt).
+// Log-probabilities of a prompt (echo with logprobs): entry i belongs to prompt token i; the first
+// has none (nullopt).
 struct ResponsePromptLogprobs {
   int choice = 0;
   std::vector<std::optional<TokenOutput>> tokens;
@@ -51,7 +54,8 @@ struct ResponseDelta {
   std::string text;
   std::vector<TokenOutput> tokens;  // ids always; logprob and top only if asked for
   FinishReason finish = FinishReason::kNone;
-  std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or id that matched
+  std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or id that
+                                                                   // matched
 };
 
 struct Usage {
@@ -60,24 +64,28 @@ struct Usage {
   int64_t cached_tokens = 0;
 };
 
-// The last event, exactly once: an error that ended the request (before or after ResponseStarted), or ok.
+// The last event, exactly once: an error that ended the request (before or after ResponseStarted),
+// or ok.
 struct ResponseDone {
   Status status;
   Usage usage;
 };
 
-using ResponseEvent = std::variant<ResponseStarted, ResponsePromptLogprobs, ResponseDelta, ResponseDone>;
+using ResponseEvent =
+    std::variant<ResponseStarted, ResponsePromptLogprobs, ResponseDelta, ResponseDone>;
 
 class ResponseStream {
  public:
   ResponseStream(size_t max_queued_bytes, std::function<void()> notify);
 
-  // False once the queue has overflowed or Close was called: the producer then cancels the request. ResponseDone always fits, and
-  // nothing is taken after it. One event counts for a quarter of the limit at most (its own size is bounded by the request), so
-  // that log-probabilities of a long prompt do not look like a slow reader.
+  // False once the queue has overflowed or Close was called: the producer then cancels the request.
+  // ResponseDone always fits, and nothing is taken after it. One event counts for a quarter of the
+  // limit at most (its own size is bounded by the request), so that log-probabilities of a long
+  // prompt do not look like a slow reader.
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
-  // The transport is gone: nothing more is queued, `notify` is never called again after this returns.
+  // The transport is gone: nothing more is queued, `notify` is never called again after this
+  // returns.
   void Close();
 
  private:
@@ -88,7 +96,8 @@ class ResponseStream {
   bool overflowed_ = false;
   bool done_ = false;  // ResponseDone was taken
   bool closed_ = false;
-  std::recursive_mutex notify_mutex_;  // held during notify_, taken before mutex_; recursive, so that notify_ may Close
+  std::recursive_mutex notify_mutex_;  // held during notify_, taken before mutex_; recursive, so
+                                       // that notify_ may Close
   std::function<void()> notify_;
 };
 

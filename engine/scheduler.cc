@@ -10,7 +10,8 @@ namespace diffserve {
 namespace {
 
 bool UsesPenalties(const SamplingParams& params) {
-  return params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f || params.repetition_penalty != 1.0f;
+  return params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||
+         params.repetition_penalty != 1.0f;
 }
 
 PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOptions& options) {
@@ -39,24 +40,29 @@ struct Scheduler::Budget {
 Status CheckFits(const EngineOptions& options, const Request& request) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = prompt + request.max_tokens;
-  if (prompt == 0) return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
+  if (prompt == 0)
+    return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
   if (request.max_tokens < 0 || (request.max_tokens == 0 && request.prompt_logprobs < 0)) {
-    return InvalidArgument("max_tokens is " + std::to_string(request.max_tokens) +
-                               "; it must be at least 1, or 0 if log-probabilities of the prompt are asked for",
-                           "max_tokens");
+    return InvalidArgument(
+        "max_tokens is " + std::to_string(request.max_tokens) +
+            "; it must be at least 1, or 0 if log-probabilities of the prompt are asked for",
+        "max_tokens");
   }
   if (wanted > options.max_model_len) {
-    return InvalidArgument("the maximum context length is " + std::to_string(options.max_model_len) + " tokens, but " +
-                               std::to_string(wanted) + " were requested (" + std::to_string(prompt) + " in the prompt, " +
-                               std::to_string(request.max_tokens) + " in max_tokens)",
-                           prompt >= options.max_model_len ? "prompt" : "max_tokens");
+    return InvalidArgument(
+        "the maximum context length is " + std::to_string(options.max_model_len) + " tokens, but " +
+            std::to_string(wanted) + " were requested (" + std::to_string(prompt) +
+            " in the prompt, " + std::to_string(request.max_tokens) + " in max_tokens)",
+        prompt >= options.max_model_len ? "prompt" : "max_tokens");
   }
   const int64_t pages = PagesFor(MaxCachedTokens(request), options.page_size);
   if (pages > options.num_pages) {
-    return InvalidArgument("the KV cache holds " + std::to_string(int64_t{options.num_pages} * options.page_size) +
-                               " tokens, but " + std::to_string(wanted) + " were requested (" + std::to_string(prompt) +
-                               " in the prompt, " + std::to_string(request.max_tokens) + " in max_tokens)",
-                           PagesFor(prompt, options.page_size) > options.num_pages ? "prompt" : "max_tokens");
+    return InvalidArgument(
+        "the KV cache holds " + std::to_string(int64_t{options.num_pages} * options.page_size) +
+            " tokens, but " + std::to_string(wanted) + " were requested (" +
+            std::to_string(prompt) + " in the prompt, " + std::to_string(request.max_tokens) +
+            " in max_tokens)",
+        PagesFor(prompt, options.page_size) > options.num_pages ? "prompt" : "max_tokens");
   }
   return Status();
 }
@@ -66,7 +72,8 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
       max_running_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
       pool_(options.num_pages),
       index_(Complete(index_options, options)) {
-  DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0, "every size of the engine is positive");
+  DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
+           "every size of the engine is positive");
 }
 
 void Scheduler::Add(Request request) {
@@ -95,7 +102,9 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
 // Frees the sequence's pages and the sequence.
 void Scheduler::Remove(const Sequence& sequence) {
   by_id_.erase(sequence.request.id);
-  const auto is_it = [&](const std::unique_ptr<Sequence>& other) { return other.get() == &sequence; };
+  const auto is_it = [&](const std::unique_ptr<Sequence>& other) {
+    return other.get() == &sequence;
+  };
   if (const auto it = std::ranges::find_if(running_, is_it); it != running_.end()) {
     ReleasePages(**it);
     running_.erase(it);
@@ -112,8 +121,10 @@ StepPlan Scheduler::Plan() {
   StepPlan plan;
   if (MustCommitFirst()) return plan;
   Budget budget;
-  const auto decodes = std::ranges::count_if(running_, [](const auto& s) { return s->num_remaining() == 1; });
-  const auto prompts = std::ranges::count_if(running_, [](const auto& s) { return s->num_remaining() > 1; });
+  const auto decodes = std::ranges::count_if(running_,
+                                             [](const auto& s) { return s->num_remaining() == 1; });
+  const auto prompts = std::ranges::count_if(running_,
+                                             [](const auto& s) { return s->num_remaining() > 1; });
   budget.rows = options_.max_num_batched_tokens - static_cast<int>(decodes);
   budget.half = std::max(1, budget.rows / 2);
   budget.others_wait = prompts + waiting_.size() > 1;
@@ -143,11 +154,13 @@ StepPlan Scheduler::Plan() {
 // Penalties count all tokens that were drawn before, so they must be known.
 bool Scheduler::MustCommitFirst() const {
   return std::ranges::any_of(running_, [](const auto& sequence) {
-    return sequence->awaits_draw() && sequence->num_remaining() > 0 && UsesPenalties(sequence->request.sampling);
+    return sequence->awaits_draw() && sequence->num_remaining() > 0 &&
+           UsesPenalties(sequence->request.sampling);
   });
 }
 
-// False: pages are short while a plan is not committed. Its commit may free some; if not, somebody is preempted then.
+// False: pages are short while a plan is not committed. Its commit may free some; if not, somebody
+// is preempted then.
 bool Scheduler::PlanRunning(Budget& budget) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
@@ -170,12 +183,14 @@ bool Scheduler::PlanRunning(Budget& budget) {
 void Scheduler::TakeBackPlan() {
   for (const auto& sequence : running_) {
     sequence->num_planned = 0;
-    for (; PagesMissing(*sequence, 0) < 0; sequence->pages.pop_back()) pool_.Release(sequence->pages.back(), false);
+    for (; PagesMissing(*sequence, 0) < 0; sequence->pages.pop_back())
+      pool_.Release(sequence->pages.back(), false);
   }
 }
 
 void Scheduler::PlanWaiting(Budget& budget) {
-  while (!waiting_.empty() && static_cast<int>(running_.size()) < max_running_ && budget.rows > 0 && !budget.out_of_pages) {
+  while (!waiting_.empty() && static_cast<int>(running_.size()) < max_running_ && budget.rows > 0 &&
+         !budget.out_of_pages) {
     Sequence& head = *waiting_.front();
     const std::vector<int32_t> hits = FindPrefix(head);
     const int num_hits = static_cast<int>(hits.size());
@@ -225,13 +240,14 @@ void Scheduler::Admit(const std::vector<int32_t>& hits) {
   waiting_.pop_front();
 }
 
-// The youngest running sequence gives up its pages and goes back to the front of the waiting ones. It will compute its tokens
-// again, to the same bits.
+// The youngest running sequence gives up its pages and goes back to the front of the waiting ones.
+// It will compute its tokens again, to the same bits.
 void Scheduler::Preempt(Budget& budget) {
   std::unique_ptr<Sequence> victim = std::move(running_.back());
   running_.pop_back();
   DS_CHECK(victim->num_planned == 0, "pages go by age, so a younger sequence is not planned yet");
-  DS_CHECK(victim->preemptions < options_.max_preemptions_per_sequence, "what it may need was guaranteed when it was admitted");
+  DS_CHECK(victim->preemptions < options_.max_preemptions_per_sequence,
+           "what it may need was guaranteed when it was admitted");
   if (victim->num_remaining() == 1) ++budget.rows;
   ReleasePages(*victim);
   victim->num_computed = victim->num_committed = 0;
@@ -249,8 +265,10 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   planned.num_computed = sequence.num_computed;
   planned.num_planned = sequence.num_planned;
   planned.first_step = !std::exchange(sequence.started, true);
-  planned.samples = sequence.num_planned == sequence.num_remaining() && sequence.request.max_tokens > 0;
-  planned.scores_prompt = sequence.wants_prompt_scores() && sequence.num_computed < sequence.num_prompt_tokens();
+  planned.samples = sequence.num_planned == sequence.num_remaining() &&
+                    sequence.request.max_tokens > 0;
+  planned.scores_prompt = sequence.wants_prompt_scores() &&
+                          sequence.num_computed < sequence.num_prompt_tokens();
   const auto first = sequence.tokens.begin() + sequence.num_computed;
   planned.tokens.assign(first, first + sequence.num_planned);
   planned.pages = sequence.pages;
@@ -263,7 +281,8 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
     if (sequence.num_outputs() < request.min_tokens) {
       planned.banned_tokens = request.stop_token_ids;
       if (!request.ignore_eos) {
-        planned.banned_tokens.insert(planned.banned_tokens.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
+        planned.banned_tokens.insert(planned.banned_tokens.end(), request.eos_token_ids.begin(),
+                                     request.eos_token_ids.end());
       }
     }
   }
@@ -271,7 +290,8 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
 }
 
 std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
-  DS_CHECK(!due_.empty() && result.sequences.size() == due_.front().size(), "a result is parallel to its plan");
+  DS_CHECK(!due_.empty() && result.sequences.size() == due_.front().size(),
+           "a result is parallel to its plan");
   std::vector<TokenEvent> events;
   const std::vector<Due> due = std::move(due_.front());
   due_.pop_front();
@@ -283,17 +303,20 @@ std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
     TokenEvent event = CommitSequence(sequence, due[i], result.sequences[i]);
     const bool ended = event.finish != FinishReason::kNone;
     if (ended) Remove(sequence);
-    if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty()) events.push_back(std::move(event));
+    if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty())
+      events.push_back(std::move(event));
   }
   return events;
 }
 
-TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result) {
+TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
+                                     const SequenceResult& result) {
   TokenEvent event;
   event.request = sequence.request.id;
   event.cached_tokens = sequence.cached_tokens;
   DS_CHECK(result.sampled == due.samples, "a token is drawn exactly where the plan says so");
-  const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) && (!due.samples || result.sample.finite);
+  const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
+                      (!due.samples || result.sample.finite);
   if (!finite) {
     ForgetContent(sequence);
     ++counters_.corrupted;
@@ -313,25 +336,31 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due, const S
 }
 
 // `end`: of the step's tokens.
-void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResult& result, TokenEvent& event) const {
+void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
+                                 TokenEvent& event) const {
   if (!sequence.wants_prompt_scores()) return;
   const int scored = sequence.num_prompt_tokens() - 1;
   const int expected = std::max(0, std::min(end, scored) - sequence.num_committed);
-  DS_CHECK(static_cast<int>(result.prompt_scores.size()) == expected, "one score for each row that predicts a prompt token");
-  sequence.prompt_scores.insert(sequence.prompt_scores.end(), result.prompt_scores.begin(), result.prompt_scores.end());
+  DS_CHECK(static_cast<int>(result.prompt_scores.size()) == expected,
+           "one score for each row that predicts a prompt token");
+  sequence.prompt_scores.insert(sequence.prompt_scores.end(), result.prompt_scores.begin(),
+                                result.prompt_scores.end());
   if (end < sequence.num_prompt_tokens()) return;
   event.prompt_logprobs = std::move(sequence.prompt_scores);
   sequence.prompt_scores.clear();
   sequence.prompt_scored = true;
 }
 
-void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& sample, TokenEvent& event) const {
+void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& sample,
+                          TokenEvent& event) const {
   const Request& request = sequence.request;
   const int num_outputs = position + 1 - sequence.num_prompt_tokens();
   sequence.tokens[position] = sample.token;
   event.tokens.push_back(sample.token);
   if (request.sampling.num_logprobs >= 0) event.logprobs.push_back(sample);
-  const auto is_in = [&](const std::vector<int32_t>& ids) { return std::ranges::find(ids, sample.token) != ids.end(); };
+  const auto is_in = [&](const std::vector<int32_t>& ids) {
+    return std::ranges::find(ids, sample.token) != ids.end();
+  };
   if (num_outputs > request.min_tokens) {
     if (!request.ignore_eos && is_in(request.eos_token_ids)) {
       event.finish = FinishReason::kStop;

@@ -1,23 +1,30 @@
-// Scheduler: decides what each step computes, and which pages hold it. It handles numbers only (no tensor, device, clock or
-// thread) and is deterministic: the same calls give the same plans. Owned by the engine loop; plans are committed in their order.
+// Scheduler: decides what each step computes, and which pages hold it. It handles numbers only (no
+// tensor, device, clock or thread) and is deterministic: the same calls give the same plans. Owned
+// by the engine loop; plans are committed in their order.
 //
-// Policy. Sequences stand in one line by order of arrival; the running ones are its front, the waiting ones the rest. Each
-// running sequence with one token left gets one row; the rows left over go to prompts in order of arrival, except that a prompt
-// longer than half of them takes no more than half while others want some, so that a short prompt need not wait for a long one
-// before it. When no page is left, the youngest running sequence is preempted: it gives up its pages and computes its tokens
-// again later. The oldest running one never is, and as admission proved that each request fits into the pool alone, it always
-// advances.
+// Policy. Sequences stand in one line by order of arrival; the running ones are its front, the
+// waiting ones the rest. Each running sequence with one token left gets one row; the rows left over
+// go to prompts in order of arrival, except that a prompt longer than half of them takes no more
+// than half while others want some, so that a short prompt need not wait for a long one before it.
+// When no page is left, the youngest running sequence is preempted: it gives up its pages and
+// computes its tokens again later. The oldest running one never is, and as admission proved that
+// each request fits into the pool alone, it always advances.
 //
-// Planning ahead. Step t + 1 may be planned while step t is under way (not committed), if the executor runs steps in order. A
-// plan advances its sequences at once (num_computed); what they will draw stands in `tokens` as kDrawnByStepBefore until Commit
-// tells it. A sequence whose draw under way is its last by count is not planned again. One that turns out at Commit to have
-// ended may be in step t + 1 already: that result is dropped, and the one row is wasted. Why no page is in two hands:
-// - Only committed slots enter the prefix index, and steps write only behind them. So a page that a step under way writes, even
-//   for a sequence that has ended, is not indexed and is shared with nobody.
-// - A page given up while a step under way reads or writes it (its sequence has ended; its content was indexed twice) is given
-//   out by a later plan, which the device runs later; and a sequence reads only slots that it has written itself or that were
-//   committed before it found them in the index.
-// - Nobody is preempted while a step is under way, so whatever waits has known tokens and no result to come.
+// Planning ahead. Step t + 1 may be planned while step t is under way (not committed), if the
+// executor runs steps in order. A plan advances its sequences at once (num_computed); what they
+// will draw stands in `tokens` as kDrawnByStepBefore until Commit tells it. A sequence whose draw
+// under way is its last by count is not planned again. One that turns out at Commit to have ended
+// may be in step t + 1 already: that result is dropped, and the one row is wasted. Why no page is
+// in two hands:
+// - Only committed slots enter the prefix index, and steps write only behind them. So a page that a
+//   step under way writes, even for a sequence that has ended, is not indexed and is shared with
+//   nobody.
+// - A page given up while a step under way reads or writes it (its sequence has ended; its content
+//   was indexed twice) is given out by a later plan, which the device runs later; and a sequence
+//   reads only slots that it has written itself or that were committed before it found them in the
+//   index.
+// - Nobody is preempted while a step is under way, so whatever waits has known tokens and no result
+//   to come.
 #pragma once
 
 #include <deque>
@@ -36,7 +43,8 @@
 
 namespace diffserve {
 
-// Whether a request could ever be served; the Status names found, allowed and the field. Thread safety: reads its arguments only.
+// Whether a request could ever be served; the Status names found, allowed and the field. Thread
+// safety: reads its arguments only.
 Status CheckFits(const EngineOptions& options, const Request& request);
 
 struct SchedulerCounters {
@@ -44,7 +52,8 @@ struct SchedulerCounters {
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};
   uint64_t preemptions = 0;
   uint64_t corrupted = 0;
-  uint64_t deferrals = 0;  // steps in which the head of the line waited for a prefix that another sequence was computing
+  uint64_t deferrals = 0;  // steps in which the head of the line waited for a prefix that another
+                           // sequence was computing
 };
 
 class Scheduler {
@@ -53,15 +62,17 @@ class Scheduler {
 
   // REQUIRES: CheckFits(options, request).ok(), an id never used before.
   void Add(Request request);
-  // Ends the request and frees its pages now; results under way are dropped. The event is its terminal one; nullopt: the id is
-  // unknown.
+  // Ends the request and frees its pages now; results under way are dropped. The event is its
+  // terminal one; nullopt: the id is unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
   bool HasWork() const { return !running_.empty() || !waiting_.empty(); }
 
-  // REQUIRES: HasWork(), at most one plan is not committed. Nothing is planned (and nothing to be committed) only if that one
-  // must be committed first: all sequences end with it, pages are short, or penalties count a token that it draws.
+  // REQUIRES: HasWork(), at most one plan is not committed. Nothing is planned (and nothing to be
+  // committed) only if that one must be committed first: all sequences end with it, pages are
+  // short, or penalties count a token that it draws.
   StepPlan Plan();
-  // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is parallel to it.
+  // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is
+  // parallel to it.
   std::vector<TokenEvent> Commit(const StepResult& result);
 
   const Request& request(RequestId id) const { return by_id_.at(id)->request; }
@@ -72,7 +83,8 @@ class Scheduler {
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
   const SchedulerCounters& counters() const { return counters_; }
-  // What entered and left the prefix index since the last call, if its options say that this is recorded.
+  // What entered and left the prefix index since the last call, if its options say that this is
+  // recorded.
   std::vector<KvEvent> TakeKvEvents() { return index_.TakeEvents(); }
   // Every invariant between pool, index and sequences; linear in pages and sequences.
   void CheckInvariants() const;
@@ -96,7 +108,8 @@ class Scheduler {
   void TakeBackPlan();
   PlannedSequence Describe(Sequence& sequence) const;
   // Pages.
-  int PlanRows(Sequence& sequence, int rows);  // plans as many of them as there are pages for, and returns how many
+  int PlanRows(Sequence& sequence, int rows);  // plans as many of them as there are pages for, and
+                                               // returns how many
   int64_t PagesMissing(const Sequence& sequence, int rows) const;
   int64_t MaxPages(const Sequence& sequence) const;  // that it can ever hold
   void ReleasePages(Sequence& sequence);
@@ -111,8 +124,10 @@ class Scheduler {
   void ForgetContent(Sequence& sequence);
   // Commit.
   TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
-  void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result, TokenEvent& event) const;
-  void TakeToken(Sequence& sequence, int position, const SampleResult& sample, TokenEvent& event) const;
+  void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
+                        TokenEvent& event) const;
+  void TakeToken(Sequence& sequence, int position, const SampleResult& sample,
+                 TokenEvent& event) const;
   void Remove(const Sequence& sequence);
 
   const EngineOptions options_;

@@ -1,4 +1,5 @@
-// The Scheduler's part that deals with pages: who holds which, and what the prefix index knows of them.
+// The Scheduler's part that deals with pages: who holds which, and what the prefix index knows of
+// them.
 #include <algorithm>
 #include <unordered_map>
 
@@ -24,20 +25,23 @@ int Scheduler::PlanRows(Sequence& sequence, int rows) {
     sequence.pages.push_back(grant->page);
   }
   const int64_t slots = static_cast<int64_t>(sequence.pages.size()) * options_.page_size;
-  const int planned = static_cast<int>(std::min<int64_t>(rows, slots - sequence.num_computed - sequence.num_planned));
+  const int planned = static_cast<int>(
+      std::min<int64_t>(rows, slots - sequence.num_computed - sequence.num_planned));
   sequence.num_planned += planned;
   return planned;
 }
 
 // The last page first, so that of a cached chain the end is evicted before what it hangs on.
 void Scheduler::ReleasePages(Sequence& sequence) {
-  for (size_t i = sequence.pages.size(); i-- > 0;) pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
+  for (size_t i = sequence.pages.size(); i-- > 0;)
+    pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
   sequence.pages.clear();
   sequence.num_indexed_pages = 0;
 }
 
-// Whether the head of the line may run now. What can run to its end together with all that run is never preempted; else there
-// must be pages for all tokens known so far, its own and the others', and one more for each that runs.
+// Whether the head of the line may run now. What can run to its end together with all that run is
+// never preempted; else there must be pages for all tokens known so far, its own and the others',
+// and one more for each that runs.
 bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const {
   if (running_.empty()) return true;
   int64_t pages_at_end = MaxPages(head);
@@ -48,7 +52,8 @@ bool Scheduler::HasRoomFor(const Sequence& head, const std::vector<int32_t>& hit
   }
   if (pages_at_end <= pool_.num_pages()) return true;
   if (head.preemptions >= options_.max_preemptions_per_sequence) return false;
-  pages_missing += PagesFor(head.num_tokens(), options_.page_size) - static_cast<int64_t>(hits.size());
+  pages_missing += PagesFor(head.num_tokens(), options_.page_size) -
+                   static_cast<int64_t>(hits.size());
   pages_missing += std::ranges::count_if(hits, [&](int32_t page) { return pool_.is_cached(page); });
   return pages_missing <= pool_.num_available();
 }
@@ -62,13 +67,16 @@ PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) 
   const auto size = static_cast<size_t>(options_.page_size);
   const std::span<const int32_t> tokens = sequence.tokens;
   for (size_t known = sequence.page_hashes.size(); known <= static_cast<size_t>(page); ++known) {
-    const uint64_t before = known == 0 ? index_.RootHash(sequence.request.cache_salt) : sequence.page_hashes.back();
+    const uint64_t before = known == 0 ? index_.RootHash(sequence.request.cache_salt)
+                                       : sequence.page_hashes.back();
     sequence.page_hashes.push_back(index_.ChainHash(before, tokens.subspan(known * size, size)));
   }
-  return {parent, sequence.page_hashes[page], tokens.subspan(page * size, size), sequence.request.cache_salt};
+  return {parent, sequence.page_hashes[page], tokens.subspan(page * size, size),
+          sequence.request.cache_salt};
 }
 
-// The longest run of indexed pages that leaves at least one token to compute: the draw needs the last token's logits.
+// The longest run of indexed pages that leaves at least one token to compute: the draw needs the
+// last token's logits.
 std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   std::vector<int32_t> hits;
   if (!TakesFromCache(sequence)) return hits;
@@ -81,23 +89,27 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   return hits;
 }
 
-// Whether a running sequence is about to compute the page that the head needs next, and at least as fast as the head could, or
-// has it in a step that is not committed: then the head waits for it instead of computing the same again (n continuations of one
-// prompt arrive together).
+// Whether a running sequence is about to compute the page that the head needs next, and at least as
+// fast as the head could, or has it in a step that is not committed: then the head waits for it
+// instead of computing the same again (n continuations of one prompt arrive together).
 bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int rows) const {
   const int64_t end = int64_t{num_hits + 1} * options_.page_size;
   if (!TakesFromCache(head) || end >= head.num_tokens()) return false;
   const uint64_t wanted = KeyOf(head, num_hits, -1).hash;
   return std::ranges::any_of(running_, [&](const auto& other) {
-    const bool chain_is_indexed = other->num_indexed_pages == other->num_committed / options_.page_size;
+    const bool chain_is_indexed = other->num_indexed_pages ==
+                                  other->num_committed / options_.page_size;
     const bool soon = other->num_planned >= rows || end <= other->num_computed;
-    return soon && chain_is_indexed && other->num_indexed_pages <= num_hits && end <= other->num_tokens() &&
-           other->tokens[end - 1] != kDrawnByStepBefore && KeyOf(*other, num_hits, -1).hash == wanted;
+    return soon && chain_is_indexed && other->num_indexed_pages <= num_hits &&
+           end <= other->num_tokens() && other->tokens[end - 1] != kDrawnByStepBefore &&
+           KeyOf(*other, num_hits, -1).hash == wanted;
   });
 }
 
 void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
-  const auto count = [&](MissReason reason) { ++counters_.prefix_misses[static_cast<size_t>(reason)]; };
+  const auto count = [&](MissReason reason) {
+    ++counters_.prefix_misses[static_cast<size_t>(reason)];
+  };
   if (!TakesFromCache(sequence)) return count(MissReason::kDisabled);
   counters_.prefix_queries += sequence.num_prompt_tokens();
   counters_.prefix_hits += sequence.cached_tokens;
@@ -106,14 +118,17 @@ void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
   count(index_.WhyMissing(KeyOf(sequence, 0, -1)));
 }
 
-// Puts the pages whose slots are all committed into the index: their tokens are known, and no step under way writes them. Where
-// the same tokens are indexed already, the sequence goes over to that page and gives its own back: the bits are the same. So
-// whoever holds a page of a chain holds the pages before it as well.
+// Puts the pages whose slots are all committed into the index: their tokens are known, and no step
+// under way writes them. Where the same tokens are indexed already, the sequence goes over to that
+// page and gives its own back: the bits are the same. So whoever holds a page of a chain holds the
+// pages before it as well.
 void Scheduler::IndexFullPages(Sequence& sequence) {
   if (!options_.enable_prefix_caching) return;
-  for (int page = sequence.num_indexed_pages; int64_t{page + 1} * options_.page_size <= sequence.num_committed; ++page) {
+  for (int page = sequence.num_indexed_pages;
+       int64_t{page + 1} * options_.page_size <= sequence.num_committed; ++page) {
     const int32_t own = sequence.pages[page];
-    const int32_t kept = index_.Insert(KeyOf(sequence, page, page == 0 ? -1 : sequence.pages[page - 1]), own);
+    const int32_t kept = index_.Insert(
+        KeyOf(sequence, page, page == 0 ? -1 : sequence.pages[page - 1]), own);
     if (kept < 0) return;
     if (kept != own) {
       pool_.Share(kept);
@@ -124,8 +139,8 @@ void Scheduler::IndexFullPages(Sequence& sequence) {
   }
 }
 
-// The sequence's K and V are not to be trusted, wherever they came from: nobody takes them, or what hangs on them, from the
-// cache.
+// The sequence's K and V are not to be trusted, wherever they came from: nobody takes them, or what
+// hangs on them, from the cache.
 void Scheduler::ForgetContent(Sequence& sequence) {
   if (sequence.num_indexed_pages == 0 || !index_.Contains(sequence.pages[0])) return;
   for (int32_t page : index_.EraseChain(sequence.pages[0])) {
@@ -139,16 +154,19 @@ void Scheduler::CheckInvariants() const {
   std::vector<int> holders(pool_.num_pages(), 0);
   for (const auto& sequence : running_) {
     const int64_t slots = int64_t{sequence->num_computed} + sequence->num_planned;
-    DS_CHECK(slots <= sequence->num_tokens(), "only tokens that are known or under way are computed");
+    DS_CHECK(slots <= sequence->num_tokens(),
+             "only tokens that are known or under way are computed");
     DS_CHECK(sequence->num_committed <= sequence->num_computed, "what is committed was computed");
     const size_t hashed = sequence->page_hashes.size() * static_cast<size_t>(options_.page_size);
-    DS_CHECK(hashed == 0 || sequence->tokens[hashed - 1] != kDrawnByStepBefore, "only known tokens are hashed");
+    DS_CHECK(hashed == 0 || sequence->tokens[hashed - 1] != kDrawnByStepBefore,
+             "only known tokens are hashed");
     const int64_t indexed = int64_t{sequence->num_indexed_pages} * options_.page_size;
     DS_CHECK(indexed <= sequence->num_committed, "only committed slots are indexed");
     DS_CHECK(static_cast<int64_t>(sequence->pages.size()) == PagesFor(slots, options_.page_size),
              "a page table is as long as its tokens need");
     for (int32_t page : sequence->pages) ++holders[page];
-    for (size_t i = static_cast<size_t>(sequence->num_indexed_pages); i < sequence->pages.size(); ++i) {
+    for (size_t i = static_cast<size_t>(sequence->num_indexed_pages); i < sequence->pages.size();
+         ++i) {
       DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");
     }
   }
@@ -162,9 +180,11 @@ void Scheduler::CheckInvariants() const {
   DS_CHECK(waiting_tokens == waiting_tokens_, "waiting tokens are counted");
   DS_CHECK(by_id_.size() == running_.size() + waiting_.size(), "every sequence runs or waits");
   for (int32_t page = 0; page < pool_.num_pages(); ++page) {
-    DS_CHECK(pool_.holders(page) == holders[page], "a page has as many holders as sequences list it");
+    DS_CHECK(pool_.holders(page) == holders[page],
+             "a page has as many holders as sequences list it");
     DS_CHECK(!pool_.is_cached(page) || index_.Contains(page), "a cached page is indexed");
-    DS_CHECK(holders[page] > 0 || pool_.is_cached(page) || !index_.Contains(page), "an indexed page has content");
+    DS_CHECK(holders[page] > 0 || pool_.is_cached(page) || !index_.Contains(page),
+             "an indexed page has content");
   }
 }
 

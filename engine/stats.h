@@ -1,5 +1,5 @@
-// EngineStats: the engine's counters and gauges, a value copied out at the end of a step. The metrics exporter turns it into
-// Prometheus names; nothing in the engine knows Prometheus.
+// EngineStats: the engine's counters and gauges, a value copied out at the end of a step. The
+// metrics exporter turns it into Prometheus names; nothing in the engine knows Prometheus.
 #pragma once
 
 #include <array>
@@ -23,12 +23,14 @@ struct Histogram {
 };
 
 // Seconds, from 0.1 ms: a small model's step is well below vLLM's first bucket of 10 ms.
-inline constexpr std::array<double, 18> kLatencyBounds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                          0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
+inline constexpr std::array<double, 18> kLatencyBounds = {
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+    0.1,    0.25,    0.5,    1,     2.5,    5,     10,   30,    60};
 struct LatencyHistogram : Histogram<kLatencyBounds.size()> {
   LatencyHistogram() { bounds = kLatencyBounds; }
 };
-inline constexpr std::array<double, 12> kTokenCountBounds = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192, 32768};
+inline constexpr std::array<double, 12> kTokenCountBounds = {1,   8,   16,   32,   64,   128,
+                                                             256, 512, 1024, 2048, 8192, 32768};
 struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
   TokenCountHistogram() { bounds = kTokenCountBounds; }
 };
@@ -54,18 +56,23 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;  // of requests that began to run, the cached ones included
   uint64_t prompt_tokens_cached = 0;
   uint64_t generation_tokens = 0;
-  uint64_t prefix_queries = 0;  // tokens
-  uint64_t prefix_hits = 0;     // tokens
-  std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};    // requests that got no cached token
-  uint64_t prefix_deferrals = 0;  // steps in which the next request waited for a prefix that another one was computing
-  std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused{};       // requests
+  uint64_t prefix_queries = 0;                                                    // tokens
+  uint64_t prefix_hits = 0;                                                       // tokens
+  std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};  // requests that
+                                                                                  // got no cached
+                                                                                  // token
+  uint64_t prefix_deferrals = 0;  // steps in which the next request waited for a prefix that
+                                  // another one was computing
+  std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused{};  // requests
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t preemptions = 0;
-  uint64_t corrupted = 0;  // requests ended by a NaN row
-  uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0 without one
+  uint64_t corrupted = 0;                                   // requests ended by a NaN row
+  uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0
+                                                            // without one
 
   // Histograms.
-  LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds, prefill_seconds, decode_seconds;
+  LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,
+      prefill_seconds, decode_seconds;
   LatencyHistogram plan_seconds, execute_seconds, commit_seconds;  // phases of a step
   TokenCountHistogram step_rows, request_prompt_tokens, request_generation_tokens;
 };

@@ -1,5 +1,5 @@
-// StatsRecorder: keeps EngineStats up to date, and the times of each request that its histograms need. Used by the engine thread
-// alone; it reads no clock itself.
+// StatsRecorder: keeps EngineStats up to date, and the times of each request that its histograms
+// need. Used by the engine thread alone; it reads no clock itself.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,8 @@ class StatsRecorder {
   struct StepTimes {
     TimePoint begin, planned, executed, committed;
   };
-  // Steps come in their order. One that was launched behind another is executed from when that one was.
+  // Steps come in their order. One that was launched behind another is executed from when that one
+  // was.
   void OnStep(const StepPlan& plan, const StepTimes& times);
   void ReadGauges(const Scheduler& scheduler);
 

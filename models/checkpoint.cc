@@ -12,13 +12,17 @@ namespace {
 constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
 
-// A shard must lie in the model directory itself: a plain file name, which is also shown in error lines.
+// A shard must lie in the model directory itself: a plain file name, which is also shown in error
+// lines.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         std::ranges::all_of(name, [](char c) { return c >= 0x20 && c < 0x7f && c != '/' && c != '\\'; });
+         std::ranges::all_of(name,
+                             [](char c) { return c >= 0x20 && c < 0x7f && c != '/' && c != '\\'; });
 }
 
-std::string ShapeString(const std::vector<int64_t>& shape) { return TensorView{nullptr, DType::kFloat32, shape}.ShapeString(); }
+std::string ShapeString(const std::vector<int64_t>& shape) {
+  return TensorView{nullptr, DType::kFloat32, shape}.ShapeString();
+}
 
 }  // namespace
 
@@ -31,14 +35,16 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   // A link that leads nowhere is there: the error of opening it says more than "missing".
   const auto is_there = [](const std::string& path) {
     std::error_code ignored;
-    return std::filesystem::symlink_status(path, ignored).type() != std::filesystem::file_type::not_found;
+    return std::filesystem::symlink_status(path, ignored).type() !=
+           std::filesystem::file_type::not_found;
   };
   if (is_there(single)) {
     DS_RETURN_IF_ERROR(checkpoint->AddFile(single));
   } else if (is_there(index)) {
     DS_RETURN_IF_ERROR(checkpoint->OpenShards(model_dir, index));
   } else {
-    return InvalidArgument(model_dir + ": holds neither model.safetensors nor model.safetensors.index.json");
+    return InvalidArgument(model_dir +
+                           ": holds neither model.safetensors nor model.safetensors.index.json");
   }
   DS_RETURN_IF_ERROR(checkpoint->SortTensors());
   return checkpoint;
@@ -77,12 +83,14 @@ Status Checkpoint::OpenShards(const std::string& model_dir, const std::string& i
 
   std::ranges::stable_sort(places, {}, &std::pair<std::string, std::string>::second);
   size_t num_shards = 0;
-  for (size_t i = 0; i < places.size(); ++i) num_shards += i == 0 || places[i].second != places[i - 1].second;
+  for (size_t i = 0; i < places.size(); ++i)
+    num_shards += i == 0 || places[i].second != places[i - 1].second;
   if (num_shards == 0 || num_shards > kMaxShards) {
-    return InvalidArgument(index_path + ": weight_map names " + std::to_string(num_shards) + " files, expected 1.." +
-                           std::to_string(kMaxShards));
+    return InvalidArgument(index_path + ": weight_map names " + std::to_string(num_shards) +
+                           " files, expected 1.." + std::to_string(kMaxShards));
   }
-  // Each shard must hold what the index says before the next is opened, so that names of one file, linked often, are refused soon.
+  // Each shard must hold what the index says before the next is opened, so that names of one file,
+  // linked often, are refused soon.
   for (size_t i = 0; i < places.size(); ++i) {
     const auto& [tensor, shard] = places[i];
     if (i == 0 || shard != places[i - 1].second) {
@@ -90,8 +98,8 @@ Status Checkpoint::OpenShards(const std::string& model_dir, const std::string& i
     }
     const SafetensorsIndex& inside = files_.back()->index();
     if (inside.Find(tensor) == inside.size()) {
-      return InvalidArgument(files_.back()->path() + ": tensor " + ConfigReader::OneLine(tensor) + " is missing, but " +
-                             index_path + " says it is there");
+      return InvalidArgument(files_.back()->path() + ": tensor " + ConfigReader::OneLine(tensor) +
+                             " is missing, but " + index_path + " says it is there");
     }
   }
   return Status();
@@ -103,17 +111,21 @@ Status Checkpoint::SortTensors() {
     for (uint32_t i = 0; i < files_[file]->index().size(); ++i) tensors_.push_back({file, i});
   }
   if (files_.size() == 1) return Status();
-  std::ranges::sort(tensors_, {}, [this](const Located& tensor) { return std::pair(NameOf(tensor), tensor.file); });
+  std::ranges::sort(tensors_, {}, [this](const Located& tensor) {
+    return std::pair(NameOf(tensor), tensor.file);
+  });
   for (size_t i = 1; i < tensors_.size(); ++i) {
     if (NameOf(tensors_[i]) != NameOf(tensors_[i - 1])) continue;
-    return InvalidArgument(files_[tensors_[i].file]->path() + ": tensor " + std::string(NameOf(tensors_[i])) + " is also in " +
+    return InvalidArgument(files_[tensors_[i].file]->path() + ": tensor " +
+                           std::string(NameOf(tensors_[i])) + " is also in " +
                            files_[tensors_[i - 1].file]->path());
   }
   return Status();
 }
 
 const Checkpoint::Located* Checkpoint::Find(std::string_view name) const {
-  const auto found = std::ranges::lower_bound(tensors_, name, {}, [this](const Located& tensor) { return NameOf(tensor); });
+  const auto found = std::ranges::lower_bound(
+      tensors_, name, {}, [this](const Located& tensor) { return NameOf(tensor); });
   return found != tensors_.end() && NameOf(*found) == name ? &*found : nullptr;
 }
 
@@ -130,16 +142,19 @@ Status Checkpoint::Check(const std::string& name, const std::vector<int64_t>& sh
   const Located* found = Find(name);
   if (found == nullptr) {
     const std::string& where = files_.size() == 1 ? files_.front()->path() : model_dir_;
-    return InvalidArgument(where + ": tensor " + name + " is missing, expected shape " + ShapeString(shape));
+    return InvalidArgument(where + ": tensor " + name + " is missing, expected shape " +
+                           ShapeString(shape));
   }
   const SafetensorsFile& file = *files_[found->file];
   const SafetensorsEntry entry = file.index().entry(found->index);
   if (entry.shape != shape) {
-    return InvalidArgument(file.path() + ": tensor " + name + " has shape " + ShapeString(entry.shape) + ", expected " +
-                           ShapeString(shape) + " from config.json");
+    return InvalidArgument(file.path() + ": tensor " + name + " has shape " +
+                           ShapeString(entry.shape) + ", expected " + ShapeString(shape) +
+                           " from config.json");
   }
   if (!entry.is_float) {
-    return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name + ", expected F32, BF16 or F16");
+    return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
+                           ", expected F32, BF16 or F16");
   }
   return Status();
 }

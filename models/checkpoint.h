@@ -1,6 +1,7 @@
-// Checkpoint: all tensors of a model directory, by name: model.safetensors, or the shards that model.safetensors.index.json lists
-// (plain file names inside the directory). What a single file may have at most, of tensors and of header bytes, all files together
-// may have. A dummy checkpoint makes seeded random tensors and reads no file.
+// Checkpoint: all tensors of a model directory, by name: model.safetensors, or the shards that
+// model.safetensors.index.json lists (plain file names inside the directory). What a single file
+// may have at most, of tensors and of header bytes, all files together may have. A dummy checkpoint
+// makes seeded random tensors and reads no file.
 //
 // Thread safety: one thread, the one that loads the model.
 #pragma once
@@ -17,29 +18,39 @@ namespace diffserve {
 class Checkpoint {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
-  // Values depend on seed, name and position alone. Their spread keeps activations and logits in a trained model's range.
+  // Values depend on seed, name and position alone. Their spread keeps activations and logits in a
+  // trained model's range.
   static std::unique_ptr<Checkpoint> Dummy(DType dtype, uint64_t seed);
 
   // Whether a file holds the tensor; false for a dummy.
   bool Has(const std::string& name) const { return Find(name) != nullptr; }
   // The file that holds it. REQUIRES: Has(name).
-  const std::string& PathOf(const std::string& name) const { return files_[Find(name)->file]->path(); }
-  // Error unless the tensor exists with this shape and a float dtype: one line naming file, tensor, found and expected.
+  const std::string& PathOf(const std::string& name) const {
+    return files_[Find(name)->file]->path();
+  }
+  // Error unless the tensor exists with this shape and a float dtype: one line naming file, tensor,
+  // found and expected.
   Status Check(const std::string& name, const std::vector<int64_t>& shape) const;
-  // The tensor, read into memory that lives until ReleaseMemory. The same errors, and those of reading.
+  // The tensor, read into memory that lives until ReleaseMemory. The same errors, and those of
+  // reading.
   Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape);
   void ReleaseMemory() { buffers_.clear(); }
 
  private:
   // A tensor: the file, and its index there.
-  struct Located { uint32_t file = 0; uint32_t index = 0; };
+  struct Located {
+    uint32_t file = 0;
+    uint32_t index = 0;
+  };
 
   Checkpoint() = default;
   Status AddFile(const std::string& path);
   Status OpenShards(const std::string& model_dir, const std::string& index_path);
   // Fills tensors_ from files_. Error: a tensor is in two files.
   Status SortTensors();
-  std::string_view NameOf(const Located& tensor) const { return files_[tensor.file]->index().name(tensor.index); }
+  std::string_view NameOf(const Located& tensor) const {
+    return files_[tensor.file]->index().name(tensor.index);
+  }
   const Located* Find(std::string_view name) const;
   std::byte* Allocate(size_t size_bytes);
 

@@ -17,7 +17,8 @@ constexpr size_t kMaxLineChars = 128;  // of a key
 constexpr size_t kMaxListItems = 16;
 
 bool IsShort(const Json& value) {
-  return !value.is_structured() && !(value.is_string() && value.get_ref<const std::string&>().size() > kMaxFoundChars);
+  return !value.is_structured() &&
+         !(value.is_string() && value.get_ref<const std::string&>().size() > kMaxFoundChars);
 }
 
 // A value in an error line. Long ones are cut before they are written out.
@@ -26,14 +27,19 @@ std::string Shown(const Json& value) {
   if (value.is_array() && (value.size() > kMaxListItems || !std::ranges::all_of(value, IsShort))) {
     return "a list of " + std::to_string(value.size());
   }
-  const auto text = [](const Json& shown) { return shown.dump(-1, ' ', true, Json::error_handler_t::replace); };
+  const auto text = [](const Json& shown) {
+    return shown.dump(-1, ' ', true, Json::error_handler_t::replace);
+  };
   const bool is_long = value.is_string() && !IsShort(value);
-  const std::string line = is_long ? text(value.get_ref<const std::string&>().substr(0, kMaxFoundChars)) : text(value);
+  const std::string line = is_long
+                               ? text(value.get_ref<const std::string&>().substr(0, kMaxFoundChars))
+                               : text(value);
   return line.size() > kMaxFoundChars ? line.substr(0, kMaxFoundChars) + "..." : line;
 }
 
-// Builds the tree from the parser's events, and ends the parse at the first thing that the JSON grammar allows and we do not. (The
-// library's own parse with a callback takes time quadratic in the number of objects in a list, and an end of it is an exception.)
+// Builds the tree from the parser's events, and ends the parse at the first thing that the JSON
+// grammar allows and we do not. (The library's own parse with a callback takes time quadratic in
+// the number of objects in a list, and an end of it is an exception.)
 class TreeBuilder : public Json::json_sax_t {
  public:
   explicit TreeBuilder(Json& root) : root_(root) {}
@@ -43,7 +49,9 @@ class TreeBuilder : public Json::json_sax_t {
   bool boolean(bool value) override { return Add(value) != nullptr; }
   bool number_integer(number_integer_t value) override { return Add(value) != nullptr; }
   bool number_unsigned(number_unsigned_t value) override { return Add(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t&) override {
+    return Add(value) != nullptr;
+  }
   bool string(string_t& value) override { return Add(std::move(value)) != nullptr; }
   bool binary(binary_t&) override { return Stop("holds binary data"); }
   bool start_object(size_t) override { return Open(Json::object()); }
@@ -56,8 +64,10 @@ class TreeBuilder : public Json::json_sax_t {
     return is_new || Stop("the key " + Shown(name) + " occurs twice in one object");
   }
   bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
-    const bool number_too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;  // known at its end only
-    return Stop("not valid JSON" + (number_too_large ? "" : " at byte " + std::to_string(position)));
+    const bool number_too_large = dynamic_cast<const Json::out_of_range*>(&error) !=
+                                  nullptr;  // known at its end only
+    return Stop("not valid JSON" +
+                (number_too_large ? "" : " at byte " + std::to_string(position)));
   }
 
  private:
@@ -97,7 +107,8 @@ class TreeBuilder : public Json::json_sax_t {
 struct ConfigReader::State {
   std::string file;
   std::string prefix;            // "rope_scaling." inside a nested object
-  std::shared_ptr<State> outer;  // of a nested object: problems are recorded there, and it owns the values
+  std::shared_ptr<State> outer;  // of a nested object: problems are recorded there, and it owns the
+                                 // values
   Json owned;                    // of the outermost
   const Json* object = &owned;
   Status problem;
@@ -114,9 +125,11 @@ Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file
   auto state = std::make_shared<State>();
   state->file = std::move(file);
   TreeBuilder builder(state->owned);
-  if (!Json::sax_parse(text, &builder)) return InvalidArgument(state->file + ": " + builder.problem());
+  if (!Json::sax_parse(text, &builder))
+    return InvalidArgument(state->file + ": " + builder.problem());
   if (!state->owned.is_object()) {
-    return InvalidArgument(state->file + ": is " + Shown(state->owned) + ", expected one JSON object");
+    return InvalidArgument(state->file + ": is " + Shown(state->owned) +
+                           ", expected one JSON object");
   }
   return ConfigReader(std::move(state));
 }
@@ -124,7 +137,7 @@ Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file
 Result<ConfigReader> ConfigReader::Open(const std::string& path, size_t max_bytes) {
   // Non-blocking, so that a pipe in a file's place is refused instead of waited for.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status {};
+  struct stat status{};
   if (descriptor < 0 || fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     if (descriptor >= 0) close(descriptor);
     return InvalidArgument(path + ": is missing, or not a regular file");
@@ -133,12 +146,14 @@ Result<ConfigReader> ConfigReader::Open(const std::string& path, size_t max_byte
   std::string text(size <= max_bytes ? size : 0, '\0');
   size_t got = 0;
   ssize_t count = 0;
-  while (got < text.size() && (count = pread(descriptor, text.data() + got, text.size() - got, static_cast<off_t>(got))) > 0) {
+  while (got < text.size() && (count = pread(descriptor, text.data() + got, text.size() - got,
+                                             static_cast<off_t>(got))) > 0) {
     got += static_cast<size_t>(count);
   }
   close(descriptor);
   if (size > max_bytes) {
-    return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " + std::to_string(max_bytes));
+    return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " +
+                           std::to_string(max_bytes));
   }
   if (got < size) return InvalidArgument(path + ": cannot be read");
   return Parse(text, path);
@@ -146,7 +161,9 @@ Result<ConfigReader> ConfigReader::Open(const std::string& path, size_t max_byte
 
 bool ConfigReader::Has(std::string_view key) const { return state_->Find(key) != nullptr; }
 
-bool ConfigReader::IsString(std::string_view key) const { return Has(key) && state_->Find(key)->is_string(); }
+bool ConfigReader::IsString(std::string_view key) const {
+  return Has(key) && state_->Find(key)->is_string();
+}
 
 int ConfigReader::Int(std::string_view key, std::optional<int> fallback, int min, int max) {
   const Json* value = state_->Find(key);
@@ -154,7 +171,8 @@ int ConfigReader::Int(std::string_view key, std::optional<int> fallback, int min
     if (!fallback) Fail(key, "is missing");
     return fallback.value_or(min);
   }
-  const bool small = value->is_number_integer() && (!value->is_number_unsigned() || value->get<uint64_t>() <= INT64_MAX);
+  const bool small = value->is_number_integer() &&
+                     (!value->is_number_unsigned() || value->get<uint64_t>() <= INT64_MAX);
   if (!small || value->get<int64_t>() < min || value->get<int64_t>() > max) {
     Refuse(key, "an integer in " + std::to_string(min) + ".." + std::to_string(max));
     return min;
@@ -162,7 +180,8 @@ int ConfigReader::Int(std::string_view key, std::optional<int> fallback, int min
   return static_cast<int>(value->get<int64_t>());
 }
 
-double ConfigReader::Number(std::string_view key, std::optional<double> fallback, double min, double max) {
+double ConfigReader::Number(std::string_view key, std::optional<double> fallback, double min,
+                            double max) {
   const Json* value = state_->Find(key);
   if (value == nullptr) {
     if (!fallback) Fail(key, "is missing");
@@ -204,7 +223,8 @@ std::vector<int32_t> ConfigReader::IntOrList(std::string_view key, int min, int 
   for (const Json& item : list) {
     const bool fits = item.is_number_integer() && item >= Json(min) && item <= Json(max);
     if (!fits) {
-      Refuse(key, "an integer in " + std::to_string(min) + ".." + std::to_string(max) + ", or a list of those");
+      Refuse(key, "an integer in " + std::to_string(min) + ".." + std::to_string(max) +
+                      ", or a list of those");
       return {};
     }
     numbers.push_back(item.get<int32_t>());
@@ -265,12 +285,14 @@ void ConfigReader::Fail(std::string_view key, std::string_view problem) {
   State* outermost = state_.get();
   while (outermost->outer) outermost = outermost->outer.get();
   if (!outermost->problem.ok()) return;
-  outermost->problem = InvalidArgument(state_->file + ": " + state_->prefix + OneLine(key) + " " + std::string(problem));
+  outermost->problem = InvalidArgument(state_->file + ": " + state_->prefix + OneLine(key) + " " +
+                                       std::string(problem));
 }
 
 void ConfigReader::Refuse(std::string_view key, std::string_view expected) {
   const Json* value = state_->Find(key);
-  Fail(key, (value ? "is " + Shown(*value) : std::string("is missing")) + ", expected " + std::string(expected));
+  Fail(key, (value ? "is " + Shown(*value) : std::string("is missing")) + ", expected " +
+                std::string(expected));
 }
 
 Status ConfigReader::status() const {

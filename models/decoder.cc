@@ -14,8 +14,8 @@ namespace diffserve {
 Decoder::Decoder(Parts parts, ThreadPool& pool)
     : parts_(std::move(parts)),
       pool_(pool),
-      rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim), parts_.max_positions,
-            parts_.config.rope.attention_factor) {}
+      rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim),
+            parts_.max_positions, parts_.config.rope.attention_factor) {}
 
 Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
   return KvCache(layout, parts_.config.num_layers, num_pages);
@@ -42,12 +42,15 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
     Mlp(layer, rows);
   }
 
-  // Only the rows whose logits are wanted go on. They are ascending, so moving each up never overwrites one still to be moved.
+  // Only the rows whose logits are wanted go on. They are ascending, so moving each up never
+  // overwrites one still to be moved.
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const size_t row = static_cast<size_t>(batch.logit_rows[i]);
-    DS_CHECK(row >= i && row < batch.tokens.size(), "logit_rows must be ascending rows of the batch");
-    if (row != i) std::memcpy(&work_.hidden[i * width], &work_.hidden[row * width], width * sizeof(float));
+    DS_CHECK(row >= i && row < batch.tokens.size(),
+             "logit_rows must be ascending rows of the batch");
+    if (row != i)
+      std::memcpy(&work_.hidden[i * width], &work_.hidden[row * width], width * sizeof(float));
   }
   Norm(parts_.weights.final_norm, num_logit_rows_);
   SampleAll(batch);
@@ -69,17 +72,21 @@ void Decoder::SampleAll(const Batch& batch) {
       for (size_t i = next.fetch_add(1); i < rows; i = next.fetch_add(1)) {
         const SampleRow& row = batch.sample_rows[first + i];
         const auto adjustments = std::span(batch.adjustments)
-                                     .subspan(static_cast<size_t>(row.first_adjustment), static_cast<size_t>(row.num_adjustments));
+                                     .subspan(static_cast<size_t>(row.first_adjustment),
+                                              static_cast<size_t>(row.num_adjustments));
         sampled_[first + i] = cpu::SampleRow(logits.subspan(i * vocab, vocab), row, adjustments);
       }
     });
   }
 }
 
-Result<std::span<const float>> Decoder::Logits(int first, int count) { return LogitsOf(first, count); }
+Result<std::span<const float>> Decoder::Logits(int first, int count) {
+  return LogitsOf(first, count);
+}
 
 std::span<const float> Decoder::LogitsOf(int first, int count) {
-  DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first, "logits of rows that the last Forward did not keep");
+  DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first,
+           "logits of rows that the last Forward did not keep");
   if (count == 0) return {};
   const size_t vocab = static_cast<size_t>(parts_.config.vocab_size);
   const size_t width = static_cast<size_t>(parts_.config.hidden_size);
@@ -106,8 +113,11 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   cpu::RopeAppend(append, parts_.isa, pool_);
 
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    cpu::Linear(layer.lambda_proj, {.x = work_.normed.data(), .rows = rows, .y = work_.lambda.data()}, pool_);
-    cpu::Sigmoid({work_.lambda.data(), static_cast<size_t>(rows) * static_cast<size_t>(spec.num_q1_heads)}, parts_.isa);
+    cpu::Linear(layer.lambda_proj,
+                {.x = work_.normed.data(), .rows = rows, .y = work_.lambda.data()}, pool_);
+    cpu::Sigmoid(
+        {work_.lambda.data(), static_cast<size_t>(rows) * static_cast<size_t>(spec.num_q1_heads)},
+        parts_.isa);
   }
 
   DiffAttentionArgs attention;
@@ -122,14 +132,17 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   attention.sub_norm_weight = layer.sub_norm.data();
   attention.out_scale = layer.out_scale;
   cpu::DiffAttention(attention, parts_.isa, pool_);
-  cpu::Linear(layer.attention_out,
-              {.x = work_.attention.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true}, pool_);
+  cpu::Linear(
+      layer.attention_out,
+      {.x = work_.attention.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true},
+      pool_);
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 void Decoder::Mlp(const LayerWeights& layer, int rows) {
   Norm(layer.post_attention_norm, rows);
-  cpu::Linear(layer.gate_up, {.x = work_.normed.data(), .rows = rows, .y = work_.gate_up.data()}, pool_);
+  cpu::Linear(layer.gate_up, {.x = work_.normed.data(), .rows = rows, .y = work_.gate_up.data()},
+              pool_);
   const int width = parts_.config.intermediate_size;
   switch (parts_.config.mlp) {
     case MlpKind::kSwiGlu:
@@ -137,17 +150,22 @@ void Decoder::Mlp(const LayerWeights& layer, int rows) {
       break;
     case MlpKind::kPolyNorm: {
       const auto& [w, bias] = layer.poly_norm;
-      cpu::PolyNormMul({work_.gate_up.data(), work_.mlp.data(), rows, width, {w[0], w[1], w[2]}, bias}, parts_.isa, pool_);
+      cpu::PolyNormMul(
+          {work_.gate_up.data(), work_.mlp.data(), rows, width, {w[0], w[1], w[2]}, bias},
+          parts_.isa, pool_);
       break;
     }
   }
-  cpu::Linear(layer.down, {.x = work_.mlp.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true}, pool_);
+  cpu::Linear(layer.down,
+              {.x = work_.mlp.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true},
+              pool_);
 }
 
 // normed = rms-norm of the first `rows` rows of hidden.
 void Decoder::Norm(const std::vector<float>& weight, int rows) {
-  cpu::RmsNorm({work_.hidden.data(), weight.data(), work_.normed.data(), rows, parts_.config.hidden_size,
-                parts_.config.rms_norm_eps}, parts_.isa, pool_);
+  cpu::RmsNorm({work_.hidden.data(), weight.data(), work_.normed.data(), rows,
+                parts_.config.hidden_size, parts_.config.rms_norm_eps},
+               parts_.isa, pool_);
 }
 
 std::vector<float> Decoder::Lambdas() const {
@@ -177,7 +195,8 @@ void Decoder::Workspace::Reserve(const ModelConfig& config, size_t rows) {
 
 size_t Decoder::ActivationBytesPerRow(const ModelConfig& config) {
   size_t floats = 0;
-  for (const auto& [buffer, width] : Workspace().PerRow(config)) floats += static_cast<size_t>(width);
+  for (const auto& [buffer, width] : Workspace().PerRow(config))
+    floats += static_cast<size_t>(width);
   return floats * sizeof(float);
 }
 

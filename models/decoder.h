@@ -1,6 +1,6 @@
-// Decoder: the forward pass of every family on one page (rms-norm, attention over pages, gated MLP). What differs between
-// families is data: DiffSpec, head order and rope in the ModelConfig. All operations treat a row on its own, so a row's result
-// does not depend on the batch it is in.
+// Decoder: the forward pass of every family on one page (rms-norm, attention over pages, gated
+// MLP). What differs between families is data: DiffSpec, head order and rope in the ModelConfig.
+// All operations treat a row on its own, so a row's result does not depend on the batch it is in.
 //
 // Thread safety: one thread, the engine's rank thread.
 #pragma once
@@ -42,17 +42,21 @@ class Decoder : public Model {
  private:
   // Activations, float32, row-major. They grow to the largest batch seen.
   struct Workspace {
-    std::vector<float> hidden;     // [rows, hidden_size], the residual stream
-    std::vector<float> normed;     // [rows, hidden_size]; after Forward: the final state of its logit rows
-    std::vector<float> qkv;        // [rows, q_width + k_width + v_width]
-    std::vector<float> q;          // [rows, q_width], rotated
-    std::vector<float> lambda;     // [rows, num_q1_heads], LambdaKind::kPerTokenHead
+    std::vector<float> hidden;  // [rows, hidden_size], the residual stream
+    std::vector<float> normed;  // [rows, hidden_size]; after Forward: the final state of its logit
+                                // rows
+    std::vector<float> qkv;     // [rows, q_width + k_width + v_width]
+    std::vector<float> q;       // [rows, q_width], rotated
+    std::vector<float> lambda;  // [rows, num_q1_heads], LambdaKind::kPerTokenHead
     std::vector<float> attention;  // [rows, out_width]
     std::vector<float> gate_up;    // [rows, 2 * intermediate_size]
     std::vector<float> mlp;        // [rows, intermediate_size]
     std::vector<float> logits;     // [rows of the last Logits, vocab_size]
 
-    struct Sized { std::vector<float>* buffer; int width; };
+    struct Sized {
+      std::vector<float>* buffer;
+      int width;
+    };
     std::array<Sized, 8> PerRow(const ModelConfig& config);  // all but the logits
     void Reserve(const ModelConfig& config, size_t rows);
   };

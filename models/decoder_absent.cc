@@ -4,7 +4,9 @@
 namespace diffserve::cuda {
 namespace {
 
-Status NotCompiledIn() { return Status(StatusCode::kUnimplemented, "this build has no CUDA backend"); }
+Status NotCompiledIn() {
+  return Status(StatusCode::kUnimplemented, "this build has no CUDA backend");
+}
 
 }  // namespace
 

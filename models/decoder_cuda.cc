@@ -37,7 +37,8 @@ class Decoder : public Model {
  public:
   explicit Decoder(DecoderOptions options) : options_(std::move(options)) {}
   ~Decoder() override {
-    // Buffers outlive what the device still does with them; an error here has been told by the call that met it.
+    // Buffers outlive what the device still does with them; an error here has been told by the call
+    // that met it.
     if (stream_ != nullptr) static_cast<void>(stream_->Synchronize());
   }
 
@@ -73,15 +74,19 @@ class Decoder : public Model {
   Status TakeBuffers();
   Status WarmUp();
   Status Upload(const PackedStep& step);
-  Status RunPass(const StepShape& shape, KvCache& kv, const AttentionTiling& tiling, int first_logit);
-  Status RunLayer(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv, const AttentionTiling& tiling);
-  Status Attend(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv, const AttentionTiling& tiling);
+  Status RunPass(const StepShape& shape, KvCache& kv, const AttentionTiling& tiling,
+                 int first_logit);
+  Status RunLayer(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+                  const AttentionTiling& tiling);
+  Status Attend(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+                const AttentionTiling& tiling);
   Status RunMlp(const DeviceLayer& layer, int rows);
   Status SampleAll(const StepShape& shape, int count);
   Status RunDecode(const PackedStep& step, KvCache& kv, const AttentionTiling& tiling);
   Status QueueResults(size_t count);
   Status Norm(const DeviceBuffer& weight, int rows);
-  Status Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows, const DeviceBuffer& y, DType y_dtype, bool accumulate);
+  Status Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows, const DeviceBuffer& y,
+                DType y_dtype, bool accumulate);
   Status HeadLogits(int first, int count);
   KvImageLayer ImageLayer(KvCache& kv, int layer) const;
 
@@ -96,9 +101,9 @@ class Decoder : public Model {
   size_t next_upload_ = 0, next_result_ = 0;
   std::deque<Launched> launched_;
   PackedStep packed_;
-  std::map<int, DecodeGraph> graphs_;             // by rows; an entry has run once outside a graph
-  std::pair<const std::byte*, int> graphs_kv_;    // the pages that the graphs use
-  int num_logit_rows_ = 0;                        // of the last Forward
+  std::map<int, DecodeGraph> graphs_;           // by rows; an entry has run once outside a graph
+  std::pair<const std::byte*, int> graphs_kv_;  // the pages that the graphs use
+  int num_logit_rows_ = 0;                      // of the last Forward
   std::vector<float> host_logits_;
 };
 
@@ -128,13 +133,17 @@ Status Decoder::Load(Checkpoint& checkpoint) {
 
 Status Decoder::TakeBuffers() {
   const ModelConfig& config = options_.config;
-  const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim), options_.max_positions, config.rope.attention_factor);
-  const size_t angles = static_cast<size_t>(rope.max_positions()) * static_cast<size_t>(rope.half_dim());
-  for (const auto& [buffer, values] : {std::pair(&cos_, rope.Cos(0)), std::pair(&sin_, rope.Sin(0))}) {
+  const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim),
+                       options_.max_positions, config.rope.attention_factor);
+  const size_t angles = static_cast<size_t>(rope.max_positions()) *
+                        static_cast<size_t>(rope.half_dim());
+  for (const auto& [buffer, values] :
+       {std::pair(&cos_, rope.Cos(0)), std::pair(&sin_, rope.Sin(0))}) {
     Result<DeviceBuffer> taken = DeviceBuffer::Allocate(angles * sizeof(float));
     if (!taken.ok()) return taken.status();
     *buffer = std::move(*taken);
-    DS_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(std::span(values, angles)), *buffer, 0, *stream_));
+    DS_RETURN_IF_ERROR(
+        CopyToDevice(std::as_bytes(std::span(values, angles)), *buffer, 0, *stream_));
   }
   Result<Workspace> work = Workspace::Allocate(config, options_.limits);
   if (!work.ok()) return work.status();
@@ -143,7 +152,8 @@ Status Decoder::TakeBuffers() {
     for (Pinned& pinned : *ring) DS_RETURN_IF_ERROR(Make(&pinned.done, Event::Create()));
   }
   for (Pinned& result : results_) {
-    Result<PinnedBuffer> buffer = PinnedBuffer::Allocate(static_cast<size_t>(options_.limits.num_rows) * sizeof(SampledRow));
+    Result<PinnedBuffer> buffer = PinnedBuffer::Allocate(
+        static_cast<size_t>(options_.limits.num_rows) * sizeof(SampledRow));
     if (!buffer.ok()) return buffer.status();
     result.buffer = std::move(*buffer);
   }
@@ -156,7 +166,8 @@ Status Decoder::TakeBuffers() {
 
 // A prompt row and a generated row, both with a draw: what can fail on this device fails now.
 Status Decoder::WarmUp() {
-  const PagedKvLayout layout = PagedKvLayout::Of(options_.config.attention, kImagePageSize, DType::kBFloat16);
+  const PagedKvLayout layout = PagedKvLayout::Of(options_.config.attention, kImagePageSize,
+                                                 DType::kBFloat16);
   Result<KvCache> kv = MakeKvCache(layout, 2);
   if (!kv.ok()) return kv.status();
   const int32_t pages[] = {0, 1};
@@ -172,36 +183,48 @@ Status Decoder::WarmUp() {
 }
 
 Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
-  DS_CHECK(layout.page_size == kImagePageSize && layout.dtype == DType::kBFloat16, "CUDA pages are 64 slots of bfloat16");
+  DS_CHECK(layout.page_size == kImagePageSize && layout.dtype == DType::kBFloat16,
+           "CUDA pages are 64 slots of bfloat16");
   const int num_layers = options_.config.num_layers;
-  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layout, num_layers) * static_cast<size_t>(num_pages));
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layout, num_layers) *
+                                                       static_cast<size_t>(num_pages));
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
-  return KvCache(layout, num_layers, num_pages, std::shared_ptr<std::byte>(owner, owner->as<std::byte>()));
+  return KvCache(layout, num_layers, num_pages,
+                 std::shared_ptr<std::byte>(owner, owner->as<std::byte>()));
 }
 
 KvImageLayer Decoder::ImageLayer(KvCache& kv, int layer) const {
   const DiffSpec& spec = options_.config.attention;
-  return {kv.Layer(layer).base, {kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim}};
+  return {kv.Layer(layer).base,
+          {kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim}};
 }
 
 Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
   for (int layer = 0; layer < kv.num_layers(); ++layer) {
     const PagedKvLayer pages = kv.Layer(layer);
-    DS_RETURN_IF_ERROR(CopyOnDevice(pages.Page(from, 0), pages.Page(to, 0), KvCache::BytesPerPage(kv.layout(), 1), *stream_));
+    DS_RETURN_IF_ERROR(CopyOnDevice(pages.Page(from, 0), pages.Page(to, 0),
+                                    KvCache::BytesPerPage(kv.layout(), 1), *stream_));
   }
   return Status();
 }
 
 Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   const size_t num_samples = batch.sample_rows.size();
-  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(options_.limits.num_rows), "a step within the limit of rows");
-  DS_CHECK(batch.sequences.size() <= static_cast<size_t>(options_.limits.num_sequences), "a step within the limit of sequences");
-  DS_CHECK(num_samples == 0 || num_samples == batch.logit_rows.size(), "one sample row for each row of logits");
+  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(options_.limits.num_rows),
+           "a step within the limit of rows");
+  DS_CHECK(batch.sequences.size() <= static_cast<size_t>(options_.limits.num_sequences),
+           "a step within the limit of sequences");
+  DS_CHECK(num_samples == 0 || num_samples == batch.logit_rows.size(),
+           "one sample row for each row of logits");
   DS_CHECK(launched_.size() < kStepsInFlightMax, "too many steps in flight");
-  const AttentionTiling tiling = DiffDecodeTiling(options_.config.attention, std::max(1, GeneratedRowsMax(batch)));
-  const std::vector<StepPass> passes = CutIntoPasses(batch, tiling, work_.GeneratedItemsMax(options_.config.attention, tiling));
-  const int graph_rows = passes.size() == 1 && IsDecode(batch) ? GraphRows(batch.tokens.size(), options_.limits.num_sequences) : 0;
+  const AttentionTiling tiling = DiffDecodeTiling(options_.config.attention,
+                                                  std::max(1, GeneratedRowsMax(batch)));
+  const std::vector<StepPass> passes = CutIntoPasses(
+      batch, tiling, work_.GeneratedItemsMax(options_.config.attention, tiling));
+  const int graph_rows = passes.size() == 1 && IsDecode(batch)
+                             ? GraphRows(batch.tokens.size(), options_.limits.num_sequences)
+                             : 0;
   const bool in_graph = graph_rows > 0;
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
@@ -217,7 +240,8 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   }
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
   if (num_samples == 0 && !batch.is_collected) return Status();
-  if (!in_graph && num_samples > 0) DS_RETURN_IF_ERROR(SampleAll(packed_.shape, static_cast<int>(num_samples)));
+  if (!in_graph && num_samples > 0)
+    DS_RETURN_IF_ERROR(SampleAll(packed_.shape, static_cast<int>(num_samples)));
   return QueueResults(num_samples);
 }
 
@@ -244,8 +268,9 @@ Status Decoder::Upload(const PackedStep& step) {
   return stream_->Record(*staging.done);
 }
 
-// A size of decode runs once as it is, which loads its kernels and chooses its products, and from then on as a graph. Where it cannot be
-// recorded now (cuBLASLt must choose a product's kernel again and does not do so then, no memory for the graph) it runs as it is.
+// A size of decode runs once as it is, which loads its kernels and chooses its products, and from
+// then on as a graph. Where it cannot be recorded now (cuBLASLt must choose a product's kernel
+// again and does not do so then, no memory for the graph) it runs as it is.
 Status Decoder::RunDecode(const PackedStep& step, KvCache& kv, const AttentionTiling& tiling) {
   const std::pair<const std::byte*, int> pages = {kv.Layer(0).base, kv.num_pages()};
   if (graphs_kv_ != pages) graphs_.clear();
@@ -259,23 +284,27 @@ Status Decoder::RunDecode(const PackedStep& step, KvCache& kv, const AttentionTi
   if (!is_new && decode.graph == nullptr && decode.attempts_left > 0) {
     if (const Status made = Make(&decode.graph, Graph::Capture(*stream_, queue)); !made.ok()) {
       --decode.attempts_left;
-      Log(LogLevel::kWarning, "graph_not_recorded", {{"rows", std::to_string(step.shape.num_rows)}, {"reason", made.message()}});
+      Log(LogLevel::kWarning, "graph_not_recorded",
+          {{"rows", std::to_string(step.shape.num_rows)}, {"reason", made.message()}});
     }
   }
   return decode.graph == nullptr ? queue() : decode.graph->Launch(*stream_);
 }
 
-Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTiling& tiling, int first_logit) {
+Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTiling& tiling,
+                        int first_logit) {
   const ModelConfig& config = options_.config;
   const DeviceStep step(shape, step_memory_.as<std::byte>());
   if (step.generated.num_rows > 0) {
     DS_RETURN_IF_ERROR(StatusOfCudaError(
-        PlanDiffAttention(tiling, step.generated, work_.generated_plan.Plan(), stream_->handle()), "planning decode attention"));
+        PlanDiffAttention(tiling, step.generated, work_.generated_plan.Plan(), stream_->handle()),
+        "planning decode attention"));
   }
   if (step.prompts.num_rows > 0) {
     const AttentionTiling prefill = DiffPrefillTiling(config.attention);
-    DS_RETURN_IF_ERROR(StatusOfCudaError(PlanDiffAttention(prefill, step.prompts, work_.prompt_plan.Plan(), stream_->handle()),
-                                         "planning prefill attention"));
+    DS_RETURN_IF_ERROR(StatusOfCudaError(
+        PlanDiffAttention(prefill, step.prompts, work_.prompt_plan.Plan(), stream_->handle()),
+        "planning prefill attention"));
   }
   EmbeddingLookupArgs embedding;
   embedding.table = weights_.embedding.data();
@@ -287,21 +316,25 @@ Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTili
   embedding.drawn_stride = sizeof(SampledRow) / sizeof(int32_t);
   DS_RETURN_IF_ERROR(EmbeddingLookup(embedding, *stream_));
   for (size_t l = 0; l < weights_.layers.size(); ++l) {
-    DS_RETURN_IF_ERROR(RunLayer(weights_.layers[l], step, ImageLayer(kv, static_cast<int>(l)), tiling));
+    DS_RETURN_IF_ERROR(
+        RunLayer(weights_.layers[l], step, ImageLayer(kv, static_cast<int>(l)), tiling));
   }
   RmsNormArgs norm;
   norm.residual = work_.residual.as<float>();
   norm.source_rows = step.logit_rows;
   norm.weight = weights_.final_norm.as<float>();
-  norm.out = work_.final_state.as<uint16_t>() + static_cast<int64_t>(first_logit) * config.hidden_size;
+  norm.out = work_.final_state.as<uint16_t>() +
+             static_cast<int64_t>(first_logit) * config.hidden_size;
   norm.rows = shape.num_logit_rows;
   norm.width = config.hidden_size;
   norm.eps = config.rms_norm_eps;
   return RmsNorm(norm, *stream_);
 }
 
-// residual += W_o attention(norm(residual)), then += mlp(norm(residual)); K and V of the rows are appended to their pages.
-Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv, const AttentionTiling& tiling) {
+// residual += W_o attention(norm(residual)), then += mlp(norm(residual)); K and V of the rows are
+// appended to their pages.
+Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+                         const AttentionTiling& tiling) {
   const DiffSpec& spec = options_.config.attention;
   const int rows = step.all.num_rows;
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, rows));
@@ -315,17 +348,22 @@ Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const
   append.style = options_.config.rope.style;
   append.qkv = work_.qkv.as<uint16_t>();
   append.q = work_.q.as<uint16_t>();
-  DS_RETURN_IF_ERROR(StatusOfCudaError(RopeAppend(append, stream_->handle()), "appending to pages"));
+  DS_RETURN_IF_ERROR(
+      StatusOfCudaError(RopeAppend(append, stream_->handle()), "appending to pages"));
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    DS_RETURN_IF_ERROR(Linear(layer.lambda_proj, work_.normed, rows, work_.lambda, DType::kFloat32, false));
-    DS_RETURN_IF_ERROR(Sigmoid({work_.lambda.as<float>(), static_cast<int64_t>(rows) * spec.num_q1_heads}, *stream_));
+    DS_RETURN_IF_ERROR(
+        Linear(layer.lambda_proj, work_.normed, rows, work_.lambda, DType::kFloat32, false));
+    DS_RETURN_IF_ERROR(Sigmoid(
+        {work_.lambda.as<float>(), static_cast<int64_t>(rows) * spec.num_q1_heads}, *stream_));
   }
   DS_RETURN_IF_ERROR(Attend(layer, step, kv, tiling));
-  DS_RETURN_IF_ERROR(Linear(layer.attention_out, work_.attention, rows, work_.residual, DType::kFloat32, true));
+  DS_RETURN_IF_ERROR(
+      Linear(layer.attention_out, work_.attention, rows, work_.residual, DType::kFloat32, true));
   return RunMlp(layer, rows);
 }
 
-Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv, const AttentionTiling& tiling) {
+Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+                       const AttentionTiling& tiling) {
   DiffAttentionArgs args;
   args.spec = options_.config.attention;
   args.kv = kv;
@@ -349,7 +387,8 @@ Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const K
 
 Status Decoder::RunMlp(const DeviceLayer& layer, int rows) {
   DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, rows));
-  DS_RETURN_IF_ERROR(Linear(layer.gate_up, work_.normed, rows, work_.gate_up, DType::kBFloat16, false));
+  DS_RETURN_IF_ERROR(
+      Linear(layer.gate_up, work_.normed, rows, work_.gate_up, DType::kBFloat16, false));
   const int width = options_.config.intermediate_size;
   const auto* gate_up = work_.gate_up.as<uint16_t>();
   auto* out = work_.mlp.as<uint16_t>();
@@ -359,7 +398,8 @@ Status Decoder::RunMlp(const DeviceLayer& layer, int rows) {
       break;
     case MlpKind::kPolyNorm: {
       const auto& [w, bias] = layer.poly_norm;
-      DS_RETURN_IF_ERROR(PolyNormMul({gate_up, out, rows, width, {w[0], w[1], w[2]}, bias}, *stream_));
+      DS_RETURN_IF_ERROR(
+          PolyNormMul({gate_up, out, rows, width, {w[0], w[1], w[2]}, bias}, *stream_));
       break;
     }
   }
@@ -377,8 +417,8 @@ Status Decoder::Norm(const DeviceBuffer& weight, int rows) {
   return RmsNorm(norm, *stream_);
 }
 
-Status Decoder::Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows, const DeviceBuffer& y, DType y_dtype,
-                       bool accumulate) {
+Status Decoder::Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows,
+                       const DeviceBuffer& y, DType y_dtype, bool accumulate) {
   LinearArgs args;
   args.weight = layer.weight.as<uint16_t>();
   args.in_features = layer.in_features;
@@ -398,7 +438,8 @@ Status Decoder::HeadLogits(int first, int count) {
   args.weight = weights_.lm_head_rows();
   args.in_features = options_.config.hidden_size;
   args.out_features = options_.config.vocab_size;
-  args.x = work_.final_state.as<uint16_t>() + static_cast<int64_t>(first) * options_.config.hidden_size;
+  args.x = work_.final_state.as<uint16_t>() +
+           static_cast<int64_t>(first) * options_.config.hidden_size;
   args.rows = count;
   args.y = work_.logits.data();
   args.y_dtype = DType::kFloat32;
@@ -426,7 +467,8 @@ Status Decoder::SampleAll(const StepShape& shape, int count) {
 Status Decoder::QueueResults(size_t count) {
   const size_t slot = next_result_++ % results_.size();
   const Pinned& result = results_[slot];
-  DS_RETURN_IF_ERROR(CopyToHost(work_.sampled, 0, result.buffer.bytes().first(count * sizeof(SampledRow)), *stream_));
+  DS_RETURN_IF_ERROR(CopyToHost(work_.sampled, 0,
+                                result.buffer.bytes().first(count * sizeof(SampledRow)), *stream_));
   DS_RETURN_IF_ERROR(stream_->Record(*result.done));
   launched_.push_back({slot, count});
   return Status();
@@ -443,13 +485,16 @@ Result<std::vector<SampledRow>> Decoder::Collect() {
 }
 
 Result<std::span<const float>> Decoder::Logits(int first, int count) {
-  DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first, "logits of rows that the last Forward did not keep");
+  DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first,
+           "logits of rows that the last Forward did not keep");
   const size_t vocab = static_cast<size_t>(options_.config.vocab_size);
   host_logits_.resize(std::max(host_logits_.size(), static_cast<size_t>(count) * vocab));
   for (int done = 0; done < count; done += work_.logits_rows) {
     const int rows = std::min(work_.logits_rows, count - done);
     DS_RETURN_IF_ERROR(HeadLogits(first + done, rows));
-    const auto to = std::span(host_logits_).subspan(static_cast<size_t>(done) * vocab, static_cast<size_t>(rows) * vocab);
+    const auto to = std::span(host_logits_)
+                        .subspan(static_cast<size_t>(done) * vocab,
+                                 static_cast<size_t>(rows) * vocab);
     DS_RETURN_IF_ERROR(CopyToHost(work_.logits, 0, std::as_writable_bytes(to), *stream_));
   }
   DS_RETURN_IF_ERROR(stream_->Synchronize());
@@ -467,20 +512,25 @@ std::vector<float> Decoder::Lambdas() const {
 
 Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType dtype) {
   if (dtype != DType::kBFloat16) {
-    return InvalidArgument("--dtype is " + std::string(NameOf(dtype)) + ", allowed with --device cuda: auto, bfloat16", "--dtype");
+    return InvalidArgument(
+        "--dtype is " + std::string(NameOf(dtype)) + ", allowed with --device cuda: auto, bfloat16",
+        "--dtype");
   }
   constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
-  const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size}, {"intermediate_size", config.intermediate_size}};
+  const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},
+                                                {"intermediate_size", config.intermediate_size}};
   for (const auto& [key, width] : widths) {
     if (width % kUnit == 0) continue;
-    return InvalidArgument(model_dir + "/config.json: --device cuda: " + key + " is " + std::to_string(width) +
-                           ", allowed: a multiple of " + std::to_string(kUnit));
+    return InvalidArgument(model_dir + "/config.json: --device cuda: " + key + " is " +
+                           std::to_string(width) + ", allowed: a multiple of " +
+                           std::to_string(kUnit));
   }
   const char* reason = DiffAttentionUnsupported(config.attention, kImagePageSize);
   if (reason == nullptr) return Status();
   const DiffSpec& spec = config.attention;
-  return InvalidArgument(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " + std::to_string(spec.head_dim) +
-                         ", v_dim " + std::to_string(spec.v_dim) + ", K maps " + std::to_string(spec.k_maps) +
+  return InvalidArgument(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
+                         std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim) +
+                         ", K maps " + std::to_string(spec.k_maps) +
                          "; allowed head_dim: 16, 48, 64, 96, 128");
 }
 

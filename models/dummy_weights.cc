@@ -23,7 +23,8 @@ uint64_t HashName(const std::string& name, uint64_t seed) {
   return hash;
 }
 
-// The standard normal distribution's quantiles at the middles of kQuantiles equal shares, by bisection.
+// The standard normal distribution's quantiles at the middles of kQuantiles equal shares, by
+// bisection.
 std::array<float, kQuantiles> NormalQuantiles() {
   std::array<float, kQuantiles> quantiles;
   for (size_t i = 0; i < kQuantiles; ++i) {
@@ -43,13 +44,15 @@ void FillRandom(uint64_t key, const std::array<T, kQuantiles>& values, int64_t c
   int64_t i = 0;
   for (uint64_t counter = 0; i < count; ++counter) {
     uint64_t bits = Mix(key + counter);
-    for (int k = 0; k < kValuesPerHash && i < count; ++k, ++i, bits >>= 12) out[i] = values[bits % kQuantiles];
+    for (int k = 0; k < kValuesPerHash && i < count; ++k, ++i, bits >>= 12)
+      out[i] = values[bits % kQuantiles];
   }
 }
 
 }  // namespace
 
-void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count, std::byte* out) {
+void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count,
+                     std::byte* out) {
   static const std::array<float, kQuantiles> kNormal = NormalQuantiles();
   const bool is_norm = name.find("norm.weight") != std::string::npos;
   const float deviation = name.find("lambda_") != std::string::npos ? 0.1f : 0.02f;

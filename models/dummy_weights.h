@@ -9,8 +9,10 @@
 
 namespace diffserve {
 
-// Fills out[count] (of `dtype`) as a freshly initialised model would: norm weights 1, lambda vectors with a standard deviation of
-// 0.1, everything else 0.02. Element i is a function of (seed, name, i); about a gigabyte a second.
-void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count, std::byte* out);
+// Fills out[count] (of `dtype`) as a freshly initialised model would: norm weights 1, lambda
+// vectors with a standard deviation of 0.1, everything else 0.02. Element i is a function of (seed,
+// name, i); about a gigabyte a second.
+void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_t count,
+                     std::byte* out);
 
 }  // namespace diffserve

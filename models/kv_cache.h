@@ -1,6 +1,7 @@
-// KvCache: the memory of all KV pages of one rank: num_layers x num_pages x num_groups pages. It knows no policy; which page
-// belongs to whom is engine/page_pool.h's business. In the host's memory a page is laid out as paged_kv.h says, in a CUDA device's
-// as kv_image.h does, in the same number of bytes.
+// KvCache: the memory of all KV pages of one rank: num_layers x num_pages x num_groups pages. It
+// knows no policy; which page belongs to whom is engine/page_pool.h's business. In the host's
+// memory a page is laid out as paged_kv.h says, in a CUDA device's as kv_image.h does, in the same
+// number of bytes.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,8 @@ namespace {
 
 // The machine's memory, or less where the container's limit is lower.
 size_t MachineBytes() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                 static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::ifstream limit("/sys/fs/cgroup/memory.max");  // a number of bytes, or "max"
   size_t limit_bytes = 0;
   if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);
@@ -28,7 +29,8 @@ Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
   const size_t machine_bytes = MachineBytes();
   if (needed_bytes <= machine_bytes) return Status();
   return InvalidArgument(model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
-                         " MiB for weights and rope table, this machine has " + std::to_string(machine_bytes >> 20) + " MiB");
+                         " MiB for weights and rope table, this machine has " +
+                         std::to_string(machine_bytes >> 20) + " MiB");
 }
 
 // A checked model directory, of which no tensor has been read.
@@ -51,9 +53,11 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   model.config = std::move(config).value();
   const bool on_cuda = options.device == Device::kCuda;
   model.dtype = options.dtype.value_or(on_cuda ? DType::kBFloat16 : model.config.checkpoint_dtype);
-  if (model.dtype == DType::kFloat16) model.dtype = DType::kFloat32;  // no float16 kernels; float32 holds every float16
+  if (model.dtype == DType::kFloat16)
+    model.dtype = DType::kFloat32;  // no float16 kernels; float32 holds every float16
   if (on_cuda) DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.dtype));
-  model.max_positions = options.max_positions > 0 ? options.max_positions : model.config.max_positions;
+  model.max_positions = options.max_positions > 0 ? options.max_positions
+                                                  : model.config.max_positions;
 
   if (options.dummy_weights) {
     model.checkpoint = Checkpoint::Dummy(model.dtype, options.seed);
@@ -62,7 +66,8 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     if (!checkpoint.ok()) return checkpoint.status();
     model.checkpoint = std::move(checkpoint).value();
   }
-  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.dtype, /*packs_tied_head=*/!on_cuda);
+  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.dtype,
+                                           /*packs_tied_head=*/!on_cuda);
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
@@ -77,9 +82,15 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
 Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
-  ModelSummary summary = {model->config, model->dtype, model->sizes.num_parameters, model->sizes.step_bytes, model->sizes.memory_bytes,
-                          Decoder::ActivationBytesPerRow(model->config), 0};
-  if (options.device == Device::kCuda) summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
+  ModelSummary summary = {model->config,
+                          model->dtype,
+                          model->sizes.num_parameters,
+                          model->sizes.step_bytes,
+                          model->sizes.memory_bytes,
+                          Decoder::ActivationBytesPerRow(model->config),
+                          0};
+  if (options.device == Device::kCuda)
+    summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
   return summary;
 }
 
@@ -94,7 +105,8 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
                               .batch_invariant = options.batch_invariant},
                              *model->checkpoint);
   }
-  Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype, options.isa, pool);
+  Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype,
+                                               options.isa, pool);
   if (!weights.ok()) return weights.status();
   Decoder::Parts parts;
   parts.config = std::move(model->config);

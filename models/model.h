@@ -1,5 +1,6 @@
-// Model: a loaded checkpoint that can run steps over a batch of sequences, on the CPU (models/decoder.h) or on a CUDA device
-// (models/decoder_cuda.h). One thread at a time uses it: the one that loads it, then the engine's.
+// Model: a loaded checkpoint that can run steps over a batch of sequences, on the CPU
+// (models/decoder.h) or on a CUDA device (models/decoder_cuda.h). One thread at a time uses it: the
+// one that loads it, then the engine's.
 #pragma once
 
 #include <memory>
@@ -19,26 +20,29 @@ namespace diffserve {
 
 enum class Device { kCpu, kCuda };
 
-// What one step may hold at most. A device takes its memory for it when the model is loaded; the CPU's buffers grow as needed.
+// What one step may hold at most. A device takes its memory for it when the model is loaded; the
+// CPU's buffers grow as needed.
 struct StepLimits {
   int num_rows = 2048;
   int num_sequences = 256;
   int max_model_len = 0;  // tokens of a sequence; 0: the config's
-  // A device's memory for partial results of decode attention, unless a single row needs more: a step whose contexts sum to more than
-  // this holds is cut into passes.
+  // A device's memory for partial results of decode attention, unless a single row needs more: a
+  // step whose contexts sum to more than this holds is cut into passes.
   size_t attention_partial_bytes_max = size_t{256} << 20;
 };
 
 struct ModelOptions {
   std::string model_dir;
   Device device = Device::kCpu;
-  std::optional<DType> dtype;  // weights; nullopt: as the checkpoint (float16 becomes float32), on a CUDA device bfloat16
+  std::optional<DType> dtype;  // weights; nullopt: as the checkpoint (float16 becomes float32), on
+                               // a CUDA device bfloat16
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
-  int max_positions = 0;       // length of the rope table; 0: the config's
+  int max_positions = 0;  // length of the rope table; 0: the config's
   StepLimits limits;
-  bool batch_invariant = false;  // CUDA: a row's bits do not depend on the batch (the CPU's never do)
+  bool batch_invariant = false;  // CUDA: a row's bits do not depend on the batch (the CPU's never
+                                 // do)
 };
 
 // What can be told of a model directory without reading its weights.
@@ -46,24 +50,26 @@ struct ModelSummary {
   ModelConfig config;
   DType dtype = DType::kFloat32;
   int64_t num_parameters = 0;
-  size_t weight_bytes = 0;  // read by a decode step
-  size_t memory_bytes = 0;  // kept in memory: weights, embedding table, rope table
+  size_t weight_bytes = 0;              // read by a decode step
+  size_t memory_bytes = 0;              // kept in memory: weights, embedding table, rope table
   size_t activation_bytes_per_row = 0;  // of a step's batch on the CPU, logits not counted
   size_t device_step_bytes = 0;         // taken on a CUDA device for steps within the StepLimits
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
 
-// Logits of at most this many elements (but of one row at least) are asked for at once; a prompt's are scored in slices of it.
+// Logits of at most this many elements (but of one row at least) are asked for at once; a prompt's
+// are scored in slices of it.
 inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
 // One step's work, row-major: row r is one token of one sequence.
 struct Batch {
-  std::vector<int32_t> tokens;          // [rows]; -1 - i: the token that entry i of the step before drew
+  std::vector<int32_t> tokens;  // [rows]; -1 - i: the token that entry i of the step before drew
   std::vector<SequenceRows> sequences;  // cover all rows; pages already hold room for every row
   std::vector<int32_t> logit_rows;      // rows whose logits are wanted, ascending
-  // [sequences]: how many leading rows of each are tokens of its prompt. Empty: all. A device computes rows of a prompt and
-  // generated ones by different kernels, so which one a token meets must not depend on how the work was cut into steps.
+  // [sequences]: how many leading rows of each are tokens of its prompt. Empty: all. A device
+  // computes rows of a prompt and generated ones by different kernels, so which one a token meets
+  // must not depend on how the work was cut into steps.
   std::vector<int32_t> num_prompt_rows = {};
   // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
   std::vector<SampleRow> sample_rows = {};
@@ -84,20 +90,23 @@ class Model {
   virtual int steps_in_flight_max() const { return 1; }
   // The memory of `num_pages` KV pages, for Forward. Error: kResourceExhausted with the numbers.
   virtual Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const = 0;
-  // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state of logit_rows for Logits, and
-  // draws or scores where sample_rows says so. Errors are the device's; one with kUnavailable is the end of it.
-  // REQUIRES: tokens in [0, vocab_size), or drawn by the step before; positions below max_positions; within the StepLimits.
+  // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state
+  // of logit_rows for Logits, and draws or scores where sample_rows says so. Errors are the
+  // device's; one with kUnavailable is the end of it. REQUIRES: tokens in [0, vocab_size), or drawn
+  // by the step before; positions below max_positions; within the StepLimits.
   virtual Status Forward(const Batch& batch, KvCache& kv) = 0;
   // Waits for the oldest launched step that has sample_rows or is_collected: what its rows came to.
   virtual Result<std::vector<SampledRow>> Collect() = 0;
-  // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until the next call of either.
+  // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until
+  // the next call of either.
   virtual Result<std::span<const float>> Logits(int first, int count) = 0;
   // Copies one page id's contents, all layers.
   virtual Status CopyPage(KvCache& kv, int32_t from, int32_t to) = 0;
 
   // lambda of each layer (float32); empty for plain attention.
   virtual std::vector<float> Lambdas() const = 0;
-  virtual size_t weight_bytes() const = 0;    // packed weights that a decode step reads (embedding table not counted)
+  virtual size_t weight_bytes() const = 0;  // packed weights that a decode step reads (embedding
+                                            // table not counted)
   virtual int64_t num_parameters() const = 0;
 };
 

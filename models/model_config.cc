@@ -16,7 +16,10 @@ constexpr int kMaxPositions = 16 << 20;
 
 // Features that would change what the model computes and are not served: their keys must be absent.
 void RefuseUnservedFeatures(ConfigReader& json) {
-  struct Feature { const char* key; const char* name; };
+  struct Feature {
+    const char* key;
+    const char* name;
+  };
   constexpr Feature kFeatures[] = {
       {"quantization_config", "quantised weights"},
       {"num_local_experts", "mixture of experts"},
@@ -26,7 +29,8 @@ void RefuseUnservedFeatures(ConfigReader& json) {
       {"kv_lora_rank", "latent attention (MLA, GDLA)"},
   };
   for (const Feature& feature : kFeatures) {
-    if (json.Has(feature.key)) json.Fail(feature.key, std::string("is set: ") + feature.name + " cannot be served");
+    if (json.Has(feature.key))
+      json.Fail(feature.key, std::string("is set: ") + feature.name + " cannot be served");
   }
   if (json.Has("sliding_window") && json.Bool("use_sliding_window", true)) {
     json.Fail("sliding_window", "is switched on: windowed attention cannot be served");
@@ -34,7 +38,8 @@ void RefuseUnservedFeatures(ConfigReader& json) {
   for (const std::string& type : json.Strings("layer_types")) {
     if (type != "full_attention") json.Refuse("layer_types", "full_attention in every layer");
   }
-  if (json.Number("partial_rotary_factor", 1.0, 0, 1) != 1.0) json.Refuse("partial_rotary_factor", "1");
+  if (json.Number("partial_rotary_factor", 1.0, 0, 1) != 1.0)
+    json.Refuse("partial_rotary_factor", "1");
 }
 
 DType ReadDType(ConfigReader& json) {
@@ -51,15 +56,19 @@ DType ReadDType(ConfigReader& json) {
 void ReadGenerationConfig(ConfigReader& json, ModelConfig& config) {
   std::vector<int32_t> eos = json.IntOrList("eos_token_id", 0, config.vocab_size - 1);
   if (!eos.empty()) config.eos_token_ids = std::move(eos);
-  if (json.Has("bos_token_id")) config.bos_token_id = json.Int("bos_token_id", std::nullopt, 0, config.vocab_size - 1);
-  if (json.Has("temperature")) config.default_temperature = static_cast<float>(json.Number("temperature", std::nullopt, 0, 100));
+  if (json.Has("bos_token_id"))
+    config.bos_token_id = json.Int("bos_token_id", std::nullopt, 0, config.vocab_size - 1);
+  if (json.Has("temperature"))
+    config.default_temperature = static_cast<float>(
+        json.Number("temperature", std::nullopt, 0, 100));
   if (json.Has("top_p")) {
     config.default_top_p = static_cast<float>(json.Number("top_p", std::nullopt, 0, 1));
     if (config.default_top_p == 0.0f) json.Refuse("top_p", "more than 0");
   }
   if (json.Has("top_k")) config.default_top_k = json.Int("top_k", std::nullopt, 0, INT32_MAX);
   if (json.Has("repetition_penalty")) {
-    config.default_repetition_penalty = static_cast<float>(json.Number("repetition_penalty", std::nullopt, 0.01, 100));
+    config.default_repetition_penalty = static_cast<float>(
+        json.Number("repetition_penalty", std::nullopt, 0.01, 100));
   }
 }
 
@@ -75,11 +84,13 @@ Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
   config.hidden_size = json.Int("hidden_size", std::nullopt, 1, kMaxWidth);
   config.intermediate_size = json.Int("intermediate_size", std::nullopt, 1, kMaxWidth);
   config.num_layers = json.Int("num_hidden_layers", std::nullopt, 1, kMaxLayers);
-  config.max_positions = json.Int("max_position_embeddings", (*family)->default_max_positions, 1, kMaxPositions);
+  config.max_positions = json.Int("max_position_embeddings", (*family)->default_max_positions, 1,
+                                  kMaxPositions);
   config.tie_word_embeddings = json.Bool("tie_word_embeddings", false);
   config.rope = ReadRope(json, config.max_positions);
   config.eos_token_ids = json.IntOrList("eos_token_id", 0, config.vocab_size - 1);
-  if (json.Has("bos_token_id")) config.bos_token_id = json.Int("bos_token_id", std::nullopt, 0, config.vocab_size - 1);
+  if (json.Has("bos_token_id"))
+    config.bos_token_id = json.Int("bos_token_id", std::nullopt, 0, config.vocab_size - 1);
   DS_RETURN_IF_ERROR(json.status());
 
   (*family)->configure(json, config);
@@ -99,7 +110,8 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   const std::filesystem::path generation_path = dir / "generation_config.json";
   std::error_code absent;
   // A link that leads nowhere is there, and an error.
-  if (std::filesystem::symlink_status(generation_path, absent).type() != std::filesystem::file_type::not_found) {
+  if (std::filesystem::symlink_status(generation_path, absent).type() !=
+      std::filesystem::file_type::not_found) {
     Result<ConfigReader> generation = ConfigReader::Open(generation_path.string());
     if (!generation.ok()) return generation.status();
     ReadGenerationConfig(*generation, *config);

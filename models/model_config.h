@@ -1,4 +1,5 @@
-// ModelConfig: what config.json and generation_config.json say, checked and brought into one form for every family.
+// ModelConfig: what config.json and generation_config.json say, checked and brought into one form
+// for every family.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace diffserve {
 
-// How a family's physical heads map to the canonical order (diff_spec.h): canonical head i is physical head order[i].
+// How a family's physical heads map to the canonical order (diff_spec.h): canonical head i is
+// physical head order[i].
 struct HeadOrder {
   std::vector<int32_t> q;  // num_q1_heads + num_q2_heads entries
   std::vector<int32_t> k;  // num_kv_groups * k_maps entries
@@ -27,8 +29,9 @@ enum class MlpKind {
 };
 
 struct ModelConfig {
-  std::string family;  // "diffllama", "llama", ...
-  DType checkpoint_dtype = DType::kFloat32;  // torch_dtype / dtype of config.json; float32 if absent
+  std::string family;                        // "diffllama", "llama", ...
+  DType checkpoint_dtype = DType::kFloat32;  // torch_dtype / dtype of config.json; float32 if
+                                             // absent
 
   int vocab_size = 0;
   int hidden_size = 0;
@@ -55,7 +58,8 @@ struct ModelConfig {
   std::optional<int> default_top_k;
 };
 
-// Reads DIR/config.json and DIR/generation_config.json (if there). Every refusal is one line: file, key, found, allowed.
+// Reads DIR/config.json and DIR/generation_config.json (if there). Every refusal is one line: file,
+// key, found, allowed.
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
 
 }  // namespace diffserve

@@ -11,12 +11,14 @@
 namespace diffserve {
 namespace {
 
-// Reads exactly `count` bytes at `offset`. False: the file ends before, or cannot be read (errno is then not 0).
+// Reads exactly `count` bytes at `offset`. False: the file ends before, or cannot be read (errno is
+// then not 0).
 bool ReadAt(int descriptor, size_t offset, std::byte* out, size_t count) {
   constexpr size_t kMaxRead = size_t{1} << 30;  // below the limit of one system call
   while (count > 0) {
     errno = 0;
-    const ssize_t got = pread(descriptor, out, std::min(count, kMaxRead), static_cast<off_t>(offset));
+    const ssize_t got = pread(descriptor, out, std::min(count, kMaxRead),
+                              static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
     out += got;
@@ -27,23 +29,28 @@ bool ReadAt(int descriptor, size_t offset, std::byte* out, size_t count) {
 }
 
 Status ReadError(const std::string& path) {
-  return InvalidArgument(path + ": " + (errno != 0 ? std::string("cannot be read: ") + std::strerror(errno)
-                                                   : std::string("became shorter while it was read")));
+  return InvalidArgument(path + ": " +
+                         (errno != 0 ? std::string("cannot be read: ") + std::strerror(errno)
+                                     : std::string("became shorter while it was read")));
 }
 
-// Whether a header of `length` bytes can stand behind its length field in a file of which `known_bytes` are at hand.
-Status CheckHeaderLength(uint64_t length, size_t known_bytes, size_t file_size, const std::string& name) {
+// Whether a header of `length` bytes can stand behind its length field in a file of which
+// `known_bytes` are at hand.
+Status CheckHeaderLength(uint64_t length, size_t known_bytes, size_t file_size,
+                         const std::string& name) {
   if (known_bytes < sizeof(length) || file_size < sizeof(length)) {
-    return InvalidArgument(name + ": has " + std::to_string(file_size) + " bytes, too few for a safetensors header");
+    return InvalidArgument(name + ": has " + std::to_string(file_size) +
+                           " bytes, too few for a safetensors header");
   }
   if (length > SafetensorsFile::kMaxHeaderBytes) {
-    return InvalidArgument(name + ": says its header has " + std::to_string(length) + " bytes, allowed " +
-                           std::to_string(SafetensorsFile::kMaxHeaderBytes));
+    return InvalidArgument(name + ": says its header has " + std::to_string(length) +
+                           " bytes, allowed " + std::to_string(SafetensorsFile::kMaxHeaderBytes));
   }
   const size_t available = std::min(known_bytes, file_size) - sizeof(length);
   if (length <= available) return Status();
-  return InvalidArgument(name + ": says its header has " + std::to_string(length) + " bytes, and only " +
-                         std::to_string(available) + " follow (truncated file?)");
+  return InvalidArgument(name + ": says its header has " + std::to_string(length) +
+                         " bytes, and only " + std::to_string(available) +
+                         " follow (truncated file?)");
 }
 
 int64_t ModifiedNs(const struct stat& status) {
@@ -57,8 +64,9 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
   file->path_ = path;
   // Non-blocking, so that a pipe in a file's place is refused instead of waited for.
   file->descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file->descriptor_ < 0) return InvalidArgument(path + ": cannot be opened: " + std::strerror(errno));
-  struct stat status {};
+  if (file->descriptor_ < 0)
+    return InvalidArgument(path + ": cannot be opened: " + std::strerror(errno));
+  struct stat status{};
   if (fstat(file->descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     return InvalidArgument(path + ": is not a regular file");
   }
@@ -67,23 +75,29 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
 
   uint64_t length = 0;
   const size_t length_bytes = std::min(file->file_size_, sizeof(length));
-  if (!ReadAt(file->descriptor_, 0, reinterpret_cast<std::byte*>(&length), length_bytes)) return ReadError(path);
+  if (!ReadAt(file->descriptor_, 0, reinterpret_cast<std::byte*>(&length), length_bytes))
+    return ReadError(path);
   DS_RETURN_IF_ERROR(CheckHeaderLength(length, file->file_size_, file->file_size_, path));
   std::string text(length, '\0');
-  if (!ReadAt(file->descriptor_, sizeof(length), reinterpret_cast<std::byte*>(text.data()), text.size())) return ReadError(path);
+  if (!ReadAt(file->descriptor_, sizeof(length), reinterpret_cast<std::byte*>(text.data()),
+              text.size()))
+    return ReadError(path);
   file->data_offset_ = sizeof(length) + length;
-  Result<SafetensorsIndex> index = SafetensorsIndex::Parse(std::move(text), file->file_size_ - file->data_offset_, path);
+  Result<SafetensorsIndex> index = SafetensorsIndex::Parse(
+      std::move(text), file->file_size_ - file->data_offset_, path);
   if (!index.ok()) return index.status();
   file->index_ = std::move(index).value();
   return file;
 }
 
-Result<SafetensorsHeader> SafetensorsFile::ParseHeader(std::string_view bytes, size_t file_size, const std::string& name) {
+Result<SafetensorsHeader> SafetensorsFile::ParseHeader(std::string_view bytes, size_t file_size,
+                                                       const std::string& name) {
   uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof(length)));  // little-endian, as this machine
+  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof(length)));  // little-endian, as
+                                                                               // this machine
   DS_RETURN_IF_ERROR(CheckHeaderLength(length, bytes.size(), file_size, name));
-  Result<SafetensorsIndex> index =
-      SafetensorsIndex::Parse(std::string(bytes.substr(sizeof(length), length)), file_size - sizeof(length) - length, name);
+  Result<SafetensorsIndex> index = SafetensorsIndex::Parse(
+      std::string(bytes.substr(sizeof(length), length)), file_size - sizeof(length) - length, name);
   if (!index.ok()) return index.status();
   return index->ToHeader();
 }
@@ -98,12 +112,14 @@ SafetensorsFile::~SafetensorsFile() {
 }
 
 Status SafetensorsFile::Read(const SafetensorsEntry& entry, std::byte* out) const {
-  if (!ReadAt(descriptor_, data_offset_ + entry.begin, out, entry.end - entry.begin)) return ReadError(path_);
-  struct stat status {};
+  if (!ReadAt(descriptor_, data_offset_ + entry.begin, out, entry.end - entry.begin))
+    return ReadError(path_);
+  struct stat status{};
   if (fstat(descriptor_, &status) != 0) return ReadError(path_);
   const size_t size = static_cast<size_t>(status.st_size);
   if (size == file_size_ && ModifiedNs(status) == modified_ns_) return Status();
-  return InvalidArgument(path_ + (size < file_size_ ? ": became shorter" : ": was changed") + " while it was read");
+  return InvalidArgument(path_ + (size < file_size_ ? ": became shorter" : ": was changed") +
+                         " while it was read");
 }
 
 }  // namespace diffserve

@@ -1,8 +1,9 @@
-// Reads *.safetensors and trusts nothing in them: header at most 100 MB, inside the file and of the format's fixed depth, at
-// most 65,536 tensors, no duplicate names, sizes that follow from dtype and shape without overflow, offsets that cover the data
-// section exactly, without hole or overlap. Data is read into memory of our own, never served from a mapping: a file that is cut
-// or written while it is read is an error line instead of a SIGBUS or of weights from two versions, and one that is replaced later
-// does not matter.
+// Reads *.safetensors and trusts nothing in them: header at most 100 MB, inside the file and of the
+// format's fixed depth, at most 65,536 tensors, no duplicate names, sizes that follow from dtype
+// and shape without overflow, offsets that cover the data section exactly, without hole or overlap.
+// Data is read into memory of our own, never served from a mapping: a file that is cut or written
+// while it is read is an error line instead of a SIGBUS or of weights from two versions, and one
+// that is replaced later does not matter.
 //
 // Thread safety: const after Open, but for header().
 #pragma once
@@ -19,7 +20,8 @@
 
 namespace diffserve {
 
-// One tensor of a header. Types other than the three floats may stand in a file but cannot be asked for.
+// One tensor of a header. Types other than the three floats may stand in a file but cannot be asked
+// for.
 struct SafetensorsEntry {
   std::string dtype_name;  // as the format spells it: "BF16"
   bool is_float = false;   // dtype_name is F32, BF16 or F16, and `dtype` says which
@@ -31,12 +33,15 @@ struct SafetensorsEntry {
 
 using SafetensorsHeader = std::map<std::string, SafetensorsEntry, std::less<>>;
 
-// A checked header: its text and four bytes a tensor. An entry is read from the text again whenever it is asked for, so a header
-// takes less than twice its bytes in the file, while it is checked and afterwards, however many tensors it lists.
+// A checked header: its text and four bytes a tensor. An entry is read from the text again whenever
+// it is asked for, so a header takes less than twice its bytes in the file, while it is checked and
+// afterwards, however many tensors it lists.
 class SafetensorsIndex {
  public:
-  // `text` is the header without its length field, in front of `data_bytes` of data; `file` names the file in errors.
-  static Result<SafetensorsIndex> Parse(std::string text, size_t data_bytes, const std::string& file);
+  // `text` is the header without its length field, in front of `data_bytes` of data; `file` names
+  // the file in errors.
+  static Result<SafetensorsIndex> Parse(std::string text, size_t data_bytes,
+                                        const std::string& file);
 
   size_t size() const { return names_.size(); }
   // Tensors in the order of their names, 0 <= i < size().
@@ -60,9 +65,10 @@ class SafetensorsFile {
 
   // Errors are one line that names the file, the tensor, what was found and what was expected.
   static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
-  // The header alone: `bytes` are the first bytes (all of the header, at least) of a file of `file_size` bytes; `name` names the
-  // file in errors. They are copied.
-  static Result<SafetensorsHeader> ParseHeader(std::string_view bytes, size_t file_size, const std::string& name);
+  // The header alone: `bytes` are the first bytes (all of the header, at least) of a file of
+  // `file_size` bytes; `name` names the file in errors. They are copied.
+  static Result<SafetensorsHeader> ParseHeader(std::string_view bytes, size_t file_size,
+                                               const std::string& name);
 
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -70,11 +76,13 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const SafetensorsIndex& index() const { return index_; }
-  // The same as a map, made at the first call, which is not safe beside another; for headers whose memory does not matter.
+  // The same as a map, made at the first call, which is not safe beside another; for headers whose
+  // memory does not matter.
   const SafetensorsHeader& header() const;
   // Length field and header.
   size_t header_bytes() const { return data_offset_; }
-  // Reads entry's bytes into out[entry.end - entry.begin]. Error: the file cannot be read, or is not as it was when it was opened.
+  // Reads entry's bytes into out[entry.end - entry.begin]. Error: the file cannot be read, or is
+  // not as it was when it was opened.
   Status Read(const SafetensorsEntry& entry, std::byte* out) const;
 
  private:

@@ -1,7 +1,9 @@
 // The header of a safetensors file: 8 bytes of length, then a JSON object of a fixed form,
-//   {"__metadata__": {"k": "v", ...}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-// followed by spaces. A parser of its own for that form alone: no nesting to limit, no copy of the text, no value kept that can be
-// read again, so that a header of any size is refused or read in time and memory in proportion to it.
+//   {"__metadata__": {"k": "v", ...}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
+//   24]}, ...}
+// followed by spaces. A parser of its own for that form alone: no nesting to limit, no copy of the
+// text, no value kept that can be read again, so that a header of any size is refused or read in
+// time and memory in proportion to it.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -12,11 +14,15 @@
 namespace diffserve {
 namespace {
 
-struct FormatType { std::string_view name; int bits; };
+struct FormatType {
+  std::string_view name;
+  int bits;
+};
 constexpr std::array<FormatType, 20> kFormatTypes = {{
-    {"F32", 32}, {"BF16", 16}, {"F16", 16}, {"F64", 64}, {"I64", 64}, {"I32", 32}, {"I16", 16}, {"I8", 8}, {"U64", 64},
-    {"U32", 32}, {"U16", 16}, {"U8", 8}, {"BOOL", 8}, {"C64", 64}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
-    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
+    {"F32", 32},    {"BF16", 16},   {"F16", 16},    {"F64", 64},    {"I64", 64},
+    {"I32", 32},    {"I16", 16},    {"I8", 8},      {"U64", 64},    {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8},    {"C64", 64},    {"F8_E5M2", 8},
+    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
 }};
 constexpr size_t kMaxQuotedChars = 80;  // of the file's text in an error
 // The shortest tensor of a header: "":{"dtype":"F4","shape":[],"data_offsets":[0,0]},
@@ -40,10 +46,12 @@ std::string_view NameAt(std::string_view text, uint32_t position) {
   return text.substr(position, text.find('"', position) - position);
 }
 
-// A cursor over the header's text. Every method returns false, with a problem recorded, if the text is not what was asked for.
+// A cursor over the header's text. Every method returns false, with a problem recorded, if the text
+// is not what was asked for.
 class HeaderParser {
  public:
-  explicit HeaderParser(std::string_view text, size_t position = 0) : text_(text), position_(position) {}
+  explicit HeaderParser(std::string_view text, size_t position = 0)
+      : text_(text), position_(position) {}
 
   // The whole header; `extents` are in the order of the text.
   bool ParseAll(std::vector<Extent>& extents) {
@@ -74,14 +82,17 @@ class HeaderParser {
  private:
   // The first problem counts.
   bool Fail(std::string_view what) {
-    if (problem_.empty()) problem_ = std::string(what) + " (header byte " + std::to_string(position_) + ")";
+    if (problem_.empty())
+      problem_ = std::string(what) + " (header byte " + std::to_string(position_) + ")";
     return false;
   }
-  bool FailTensor(std::string_view name, const std::string& what) { return Fail("tensor " + Quoted(name) + " " + what); }
+  bool FailTensor(std::string_view name, const std::string& what) {
+    return Fail("tensor " + Quoted(name) + " " + what);
+  }
 
   void SkipSpace() {
-    while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\n' || text_[position_] == '\r' ||
-                                        text_[position_] == '\t')) {
+    while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\n' ||
+                                        text_[position_] == '\r' || text_[position_] == '\t')) {
       ++position_;
     }
   }
@@ -94,7 +105,8 @@ class HeaderParser {
   }
   bool Expect(char c) { return Take(c) || Fail(std::string("expected '") + c + "'"); }
 
-  // A string, without its quotes. Escapes stay as they are: no name or value that is used needs one.
+  // A string, without its quotes. Escapes stay as they are: no name or value that is used needs
+  // one.
   bool String(std::string_view& out) {
     if (!Expect('"')) return false;
     const size_t begin = position_;
@@ -116,9 +128,11 @@ class HeaderParser {
     SkipSpace();
     const size_t begin = position_;
     uint64_t value = 0;
-    for (; position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9'; ++position_) {
+    for (; position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9';
+         ++position_) {
       if (__builtin_mul_overflow(value, uint64_t{10}, &value) ||
-          __builtin_add_overflow(value, static_cast<uint64_t>(text_[position_] - '0'), &value) || value > INT64_MAX) {
+          __builtin_add_overflow(value, static_cast<uint64_t>(text_[position_] - '0'), &value) ||
+          value > INT64_MAX) {
         return Fail("number too large");
       }
     }
@@ -172,11 +186,16 @@ class HeaderParser {
     std::vector<int64_t> offsets;
     unsigned seen = 0;  // bits: dtype, shape, data_offsets
     const bool parsed = Object([&](std::string_view key) {
-      const unsigned bit = key == "dtype" ? 1u : key == "shape" ? 2u : key == "data_offsets" ? 4u : 0u;
+      const unsigned bit = key == "dtype"          ? 1u
+                           : key == "shape"        ? 2u
+                           : key == "data_offsets" ? 4u
+                                                   : 0u;
       if (bit == 0) return FailTensor(name, "has an unknown key " + Quoted(key));
       if ((seen & bit) != 0) return FailTensor(name, "has " + std::string(key) + " twice");
       seen |= bit;
-      if (bit == 2) return Numbers(entry.shape, SafetensorsFile::kMaxRank) || FailTensor(name, "has a bad shape");
+      if (bit == 2)
+        return Numbers(entry.shape, SafetensorsFile::kMaxRank) ||
+               FailTensor(name, "has a bad shape");
       if (bit == 4) return Numbers(offsets, 2) || FailTensor(name, "has bad data_offsets");
       std::string_view dtype_name;
       if (!String(dtype_name)) return false;
@@ -184,25 +203,34 @@ class HeaderParser {
       return true;
     });
     if (!parsed) return false;
-    if (seen != 7u || offsets.size() != 2) return FailTensor(name, "needs dtype, shape and two data_offsets");
+    if (seen != 7u || offsets.size() != 2)
+      return FailTensor(name, "needs dtype, shape and two data_offsets");
     return CheckExtent(name, offsets[0], offsets[1], entry);
   }
 
   // The one place where a size in bytes follows from a shape.
   bool CheckExtent(std::string_view name, int64_t begin, int64_t end, SafetensorsEntry& entry) {
-    const auto type = std::ranges::find(kFormatTypes, std::string_view(entry.dtype_name), &FormatType::name);
-    if (type == kFormatTypes.end()) return FailTensor(name, "has dtype " + entry.dtype_name + ", which the format does not know");
+    const auto type = std::ranges::find(kFormatTypes, std::string_view(entry.dtype_name),
+                                        &FormatType::name);
+    if (type == kFormatTypes.end())
+      return FailTensor(name, "has dtype " + entry.dtype_name + ", which the format does not know");
     entry.is_float = type->name == "F32" || type->name == "BF16" || type->name == "F16";
-    entry.dtype = type->name == "BF16" ? DType::kBFloat16 : type->name == "F16" ? DType::kFloat16 : DType::kFloat32;
+    entry.dtype = type->name == "BF16"  ? DType::kBFloat16
+                  : type->name == "F16" ? DType::kFloat16
+                                        : DType::kFloat32;
     int64_t bits = type->bits;
     for (int64_t extent : entry.shape) {
-      if (__builtin_mul_overflow(bits, extent, &bits)) return FailTensor(name, "has a shape whose size overflows");
+      if (__builtin_mul_overflow(bits, extent, &bits))
+        return FailTensor(name, "has a shape whose size overflows");
     }
-    if (bits % 8 != 0) return FailTensor(name, "has a size of " + std::to_string(bits) + " bits, expected whole bytes");
+    if (bits % 8 != 0)
+      return FailTensor(name,
+                        "has a size of " + std::to_string(bits) + " bits, expected whole bytes");
     if (begin > end) return FailTensor(name, "ends before it begins");
     if (end - begin != bits / 8) {
-      return FailTensor(name, "has " + std::to_string(end - begin) + " bytes, expected " + std::to_string(bits / 8) + " for " +
-                                  entry.dtype_name + " " + TensorView{nullptr, entry.dtype, entry.shape}.ShapeString());
+      return FailTensor(name, "has " + std::to_string(end - begin) + " bytes, expected " +
+                                  std::to_string(bits / 8) + " for " + entry.dtype_name + " " +
+                                  TensorView{nullptr, entry.dtype, entry.shape}.ShapeString());
     }
     entry.begin = static_cast<size_t>(begin);
     entry.end = static_cast<size_t>(end);
@@ -217,28 +245,33 @@ class HeaderParser {
 };
 
 // Tensors must cover [0, data_bytes) one behind the other. Empty if they do. Sorts `extents`.
-std::string CoverageProblem(std::string_view text, std::vector<Extent>& extents, size_t data_bytes) {
-  std::ranges::sort(extents, {}, [](const Extent& e) { return std::tuple(e.begin, e.end, e.name_position); });
+std::string CoverageProblem(std::string_view text, std::vector<Extent>& extents,
+                            size_t data_bytes) {
+  std::ranges::sort(extents, {},
+                    [](const Extent& e) { return std::tuple(e.begin, e.end, e.name_position); });
   size_t covered = 0;
   for (const Extent& extent : extents) {
     const auto tensor = [&] { return "tensor " + std::string(NameAt(text, extent.name_position)); };
     if (extent.begin != covered) {
-      return tensor() + " begins at byte " + std::to_string(extent.begin) + " of the data, expected " + std::to_string(covered) +
+      return tensor() + " begins at byte " + std::to_string(extent.begin) +
+             " of the data, expected " + std::to_string(covered) +
              (extent.begin < covered ? " (overlap)" : " (hole)");
     }
     covered = extent.end;
     if (covered > data_bytes) {
-      return tensor() + " ends at byte " + std::to_string(covered) + " of the data, which has " + std::to_string(data_bytes) +
-             " (truncated file?)";
+      return tensor() + " ends at byte " + std::to_string(covered) + " of the data, which has " +
+             std::to_string(data_bytes) + " (truncated file?)";
     }
   }
   if (covered == data_bytes) return "";
-  return "has " + std::to_string(data_bytes) + " bytes of data, expected " + std::to_string(covered) + " for its tensors";
+  return "has " + std::to_string(data_bytes) + " bytes of data, expected " +
+         std::to_string(covered) + " for its tensors";
 }
 
 }  // namespace
 
-Result<SafetensorsIndex> SafetensorsIndex::Parse(std::string text, size_t data_bytes, const std::string& file) {
+Result<SafetensorsIndex> SafetensorsIndex::Parse(std::string text, size_t data_bytes,
+                                                 const std::string& file) {
   SafetensorsIndex index;
   index.text_ = std::move(text);
   std::vector<Extent> extents;
@@ -248,11 +281,13 @@ Result<SafetensorsIndex> SafetensorsIndex::Parse(std::string text, size_t data_b
 
   index.names_.reserve(extents.size());
   for (const Extent& extent : extents) index.names_.push_back(extent.name_position);
-  std::ranges::sort(index.names_, {}, [&](uint32_t position) { return std::pair(NameAt(index.text_, position), position); });
+  std::ranges::sort(index.names_, {}, [&](uint32_t position) {
+    return std::pair(NameAt(index.text_, position), position);
+  });
   for (size_t i = 1; i < index.size(); ++i) {
     if (index.name(i) != index.name(i - 1)) continue;
-    return InvalidArgument(file + ": tensor " + Quoted(index.name(i)) + " occurs twice (header byte " +
-                           std::to_string(index.names_[i]) + ")");
+    return InvalidArgument(file + ": tensor " + Quoted(index.name(i)) +
+                           " occurs twice (header byte " + std::to_string(index.names_[i]) + ")");
   }
   const std::string problem = CoverageProblem(index.text_, extents, data_bytes);
   if (!problem.empty()) return InvalidArgument(file + ": " + problem);
@@ -272,7 +307,8 @@ SafetensorsEntry SafetensorsIndex::entry(size_t i) const {
 }
 
 size_t SafetensorsIndex::Find(std::string_view name) const {
-  const auto found = std::ranges::lower_bound(names_, name, {}, [this](uint32_t position) { return NameAt(text_, position); });
+  const auto found = std::ranges::lower_bound(
+      names_, name, {}, [this](uint32_t position) { return NameAt(text_, position); });
   const bool is_there = found != names_.end() && NameAt(text_, *found) == name;
   return is_there ? static_cast<size_t>(found - names_.begin()) : size();
 }

@@ -23,7 +23,9 @@ std::string ShardName(size_t index, size_t count) {
 }
 
 std::string QuotedName(const std::string& name) {
-  DS_CHECK(std::ranges::all_of(name, [](char c) { return c > 0x20 && c < 0x7f && c != '"' && c != '\\'; }), name);
+  DS_CHECK(std::ranges::all_of(
+               name, [](char c) { return c > 0x20 && c < 0x7f && c != '"' && c != '\\'; }),
+           name);
   return "\"" + name + "\"";
 }
 
@@ -35,15 +37,15 @@ uint64_t OutputTensor::size_bytes() const {
   return bytes;
 }
 
-Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(const std::string& dir,
-                                                                     const std::vector<OutputTensor>& tensors,
-                                                                     uint64_t max_shard_bytes) {
+Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
+    const std::string& dir, const std::vector<OutputTensor>& tensors, uint64_t max_shard_bytes) {
   std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter());
   writer->Divide(tensors, max_shard_bytes);
   const size_t count = writer->shards_.size();
   if (count > kMaxShards) {
-    return InvalidArgument("files of " + std::to_string(max_shard_bytes) + " bytes would be " + std::to_string(count) +
-                           " files, allowed: at most " + std::to_string(kMaxShards),
+    return InvalidArgument("files of " + std::to_string(max_shard_bytes) + " bytes would be " +
+                               std::to_string(count) + " files, allowed: at most " +
+                               std::to_string(kMaxShards),
                            "max_shard_bytes");
   }
   for (size_t i = 0; i < count; ++i) {
@@ -68,12 +70,15 @@ void SafetensorsWriter::Divide(const std::vector<OutputTensor>& tensors, uint64_
 }
 
 Status SafetensorsWriter::WriteHeader(Shard& shard) {
-  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";  // transformers wants to be told which framework's layout it is
+  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";  // transformers wants to be told
+                                                               // which framework's layout it is
   uint64_t begin = 0;
   for (const OutputTensor& tensor : shard.tensors) {
     const uint64_t end = begin + tensor.size_bytes();
-    json += "," + QuotedName(tensor.name) + ":{\"dtype\":\"" + FormatName(tensor.dtype) + "\",\"shape\":[";
-    for (size_t i = 0; i < tensor.shape.size(); ++i) json += (i > 0 ? "," : "") + std::to_string(tensor.shape[i]);
+    json += "," + QuotedName(tensor.name) + ":{\"dtype\":\"" + FormatName(tensor.dtype) +
+            "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.size(); ++i)
+      json += (i > 0 ? "," : "") + std::to_string(tensor.shape[i]);
     json += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
     begin = end;
   }
@@ -88,15 +93,18 @@ Status SafetensorsWriter::WriteHeader(Shard& shard) {
   if (!file.ok()) return file.status();
   DS_RETURN_IF_ERROR((*file)->Write(std::as_bytes(std::span(length_bytes))));
   DS_RETURN_IF_ERROR((*file)->Write(std::as_bytes(std::span(json))));
-  return (*file)->Extend(shard.data_begin + shard.data_bytes);  // NextShard brings it to the disk, with the data
+  return (*file)->Extend(shard.data_begin + shard.data_bytes);  // NextShard brings it to the disk,
+                                                                // with the data
 }
 
 Status SafetensorsWriter::WriteIndex(const std::string& dir) const {
-  std::string json = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total_bytes_) + "\n  },\n  \"weight_map\": {";
+  std::string json = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total_bytes_) +
+                     "\n  },\n  \"weight_map\": {";
   bool first = true;
   for (size_t i = 0; i < shards_.size(); ++i) {
     for (const OutputTensor& tensor : shards_[i].tensors) {
-      json += (first ? "\n    " : ",\n    ") + QuotedName(tensor.name) + ": \"" + ShardName(i, shards_.size()) + "\"";
+      json += (first ? "\n    " : ",\n    ") + QuotedName(tensor.name) + ": \"" +
+              ShardName(i, shards_.size()) + "\"";
       first = false;
     }
   }
@@ -111,7 +119,8 @@ Status SafetensorsWriter::NextShard() {
     ++current_;
   }
   DS_CHECK(current_ < shards_.size(), "more bytes than the tensors have");
-  Result<std::unique_ptr<OutputFile>> file = OutputFile::Open(shards_[current_].path, shards_[current_].data_begin);
+  Result<std::unique_ptr<OutputFile>> file = OutputFile::Open(shards_[current_].path,
+                                                              shards_[current_].data_begin);
   if (!file.ok()) return file.status();
   file_ = std::move(file).value();
   appended_ = 0;
@@ -121,9 +130,11 @@ Status SafetensorsWriter::NextShard() {
 Status SafetensorsWriter::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     // A loop: a shard of empty tensors has no room at all.
-    while (file_ == nullptr || appended_ == shards_[current_].data_bytes) DS_RETURN_IF_ERROR(NextShard());
+    while (file_ == nullptr || appended_ == shards_[current_].data_bytes)
+      DS_RETURN_IF_ERROR(NextShard());
     const uint64_t room = shards_[current_].data_bytes - appended_;
-    const std::span<const std::byte> part = bytes.first(static_cast<size_t>(std::min<uint64_t>(bytes.size(), room)));
+    const std::span<const std::byte> part = bytes.first(
+        static_cast<size_t>(std::min<uint64_t>(bytes.size(), room)));
     DS_RETURN_IF_ERROR(file_->Write(part));
     appended_ += part.size();
     bytes = bytes.subspan(part.size());

@@ -1,6 +1,7 @@
-// SafetensorsWriter: the tensors of a checkpoint in files of a directory, in the order given: model.safetensors, or shards
-// model-00001-of-00003.safetensors with model.safetensors.index.json. The files' headers are complete and the files have their
-// final length once Create has returned, so that a reader can check names and shapes before any data has been written.
+// SafetensorsWriter: the tensors of a checkpoint in files of a directory, in the order given:
+// model.safetensors, or shards model-00001-of-00003.safetensors with model.safetensors.index.json.
+// The files' headers are complete and the files have their final length once Create has returned,
+// so that a reader can check names and shapes before any data has been written.
 //
 // Thread safety: one thread.
 #pragma once
@@ -30,9 +31,11 @@ class SafetensorsWriter {
  public:
   static constexpr size_t kMaxShards = 4096;  // what a reader takes
 
-  // A file holds at most max_shard_bytes of tensors, unless one tensor alone is larger. `dir` holds none of the files. Error: one
-  // that cannot be written, or more than kMaxShards (param: "max_shard_bytes").
-  static Result<std::unique_ptr<SafetensorsWriter>> Create(const std::string& dir, const std::vector<OutputTensor>& tensors,
+  // A file holds at most max_shard_bytes of tensors, unless one tensor alone is larger. `dir` holds
+  // none of the files. Error: one that cannot be written, or more than kMaxShards (param:
+  // "max_shard_bytes").
+  static Result<std::unique_ptr<SafetensorsWriter>> Create(const std::string& dir,
+                                                           const std::vector<OutputTensor>& tensors,
                                                            uint64_t max_shard_bytes);
 
   // The next bytes of the tensors' data, in any portions.
@@ -60,8 +63,8 @@ class SafetensorsWriter {
 
   std::vector<Shard> shards_;
   uint64_t total_bytes_ = 0;
-  size_t current_ = 0;               // shard that is being written
-  uint64_t appended_ = 0;            // bytes of its data
+  size_t current_ = 0;                // shard that is being written
+  uint64_t appended_ = 0;             // bytes of its data
   std::unique_ptr<OutputFile> file_;  // null between shards
 };
 

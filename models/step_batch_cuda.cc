@@ -14,12 +14,14 @@ constexpr size_t kGraphRowsMax = 512;
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 int NumPromptRows(const Batch& batch, size_t sequence) {
-  return batch.num_prompt_rows.empty() ? batch.sequences[sequence].num_rows : batch.num_prompt_rows[sequence];
+  return batch.num_prompt_rows.empty() ? batch.sequences[sequence].num_rows
+                                       : batch.num_prompt_rows[sequence];
 }
 
 template <typename T>
 void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& values) {
-  if (bytes.size() < offset + values.size() * sizeof(T)) bytes.resize(offset + values.size() * sizeof(T));
+  if (bytes.size() < offset + values.size() * sizeof(T))
+    bytes.resize(offset + values.size() * sizeof(T));
   if (!values.empty()) std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(T));
 }
 
@@ -30,7 +32,8 @@ struct StepArrays {
   std::vector<int32_t> place_of_row;  // of the batch: its packed row, or -1
 };
 
-void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_size, StepArrays& arrays) {
+void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_size,
+               StepArrays& arrays) {
   for (const StepPiece& piece : pass) {
     if (piece.is_prompt != prompts) continue;
     const SequenceRows& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
@@ -38,7 +41,8 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
     DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_rows, position,
                             static_cast<int32_t>(arrays.pages.size())};
     for (const StepPiece& other : pass) {
-      if (other.sequence == piece.sequence && other.first > piece.first) entry.num_rows_after += other.num_rows;
+      if (other.sequence == piece.sequence && other.first > piece.first)
+        entry.num_rows_after += other.num_rows;
     }
     const int num_pages = (position + piece.num_rows + page_size - 1) / page_size;
     arrays.pages.insert(arrays.pages.end(), rows.pages, rows.pages + num_pages);
@@ -56,11 +60,13 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
 
 int GeneratedRowsMax(const Batch& batch) {
   int most = 0;
-  for (size_t i = 0; i < batch.sequences.size(); ++i) most = std::max(most, batch.sequences[i].num_rows - NumPromptRows(batch, i));
+  for (size_t i = 0; i < batch.sequences.size(); ++i)
+    most = std::max(most, batch.sequences[i].num_rows - NumPromptRows(batch, i));
   return most;
 }
 
-std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling, int64_t items_max) {
+std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling,
+                                    int64_t items_max) {
   std::vector<StepPass> passes(1);
   int64_t items = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
@@ -70,12 +76,15 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
     if (num_prompt_rows > 0) passes.back().push_back({sequence, 0, num_prompt_rows, true});
     for (int first = num_prompt_rows; first < rows.num_rows;) {
       const auto items_of = [&](int num_rows) {
-        return int64_t{tiling.NumTiles(num_rows)} * tiling.NumSplits(rows.position + first + num_rows);
+        return int64_t{tiling.NumTiles(num_rows)} *
+               tiling.NumSplits(rows.position + first + num_rows);
       };
       int num_rows = rows.num_rows - first;
       while (num_rows > 1 && items_of(num_rows) > items_max) num_rows = (num_rows + 1) / 2;
       DS_CHECK(items_of(num_rows) <= items_max, "the attention of one row fits a pass");
-      if (first > num_prompt_rows || items + items_of(num_rows) > items_max) {  // one generated entry of a sequence a pass
+      if (first > num_prompt_rows || items + items_of(num_rows) > items_max) {  // one generated
+                                                                                // entry of a
+                                                                                // sequence a pass
         passes.emplace_back();
         items = 0;
       }
@@ -89,9 +98,11 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
 
 bool IsDecode(const Batch& batch) {
   const size_t rows = batch.tokens.size();
-  const bool draws = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows && batch.sequences.size() == rows;
+  const bool draws = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows &&
+                     batch.sequences.size() == rows;
   return draws && !batch.num_prompt_rows.empty() &&
-         std::all_of(batch.num_prompt_rows.begin(), batch.num_prompt_rows.end(), [](int32_t count) { return count == 0; });
+         std::all_of(batch.num_prompt_rows.begin(), batch.num_prompt_rows.end(),
+                     [](int32_t count) { return count == 0; });
 }
 
 int GraphRows(size_t num_rows, int rows_max) {
@@ -115,7 +126,8 @@ StepOffsets::StepOffsets(const StepShape& shape) {
   tail = next;
 }
 
-void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded, PackedStep* step) {
+void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded,
+              PackedStep* step) {
   StepArrays arrays;
   arrays.place_of_row.assign(batch.tokens.size(), -1);
   AddPieces(batch, pass, /*prompts=*/false, page_size, arrays);
@@ -124,13 +136,15 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samp
   shape.num_generated_sequences = static_cast<int>(arrays.sequences.size());
   AddPieces(batch, pass, /*prompts=*/true, page_size, arrays);
   for (int32_t row : batch.logit_rows) {
-    if (const int32_t place = arrays.place_of_row[static_cast<size_t>(row)]; place >= 0) arrays.logit_rows.push_back(place);
+    if (const int32_t place = arrays.place_of_row[static_cast<size_t>(row)]; place >= 0)
+      arrays.logit_rows.push_back(place);
   }
   std::vector<SampleRow> sample_rows;
   if (samples) sample_rows = batch.sample_rows;
 
   const auto padded = static_cast<size_t>(num_padded);
-  DS_CHECK(num_padded == 0 || arrays.logit_rows.size() == arrays.tokens.size(), "a padded step wants the logits of every row");
+  DS_CHECK(num_padded == 0 || arrays.logit_rows.size() == arrays.tokens.size(),
+           "a padded step wants the logits of every row");
   while (arrays.tokens.size() < padded) {
     const auto row = static_cast<int32_t>(arrays.tokens.size());
     arrays.row_sequences.push_back(row);
@@ -147,8 +161,10 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samp
   shape.num_logit_rows = static_cast<int>(arrays.logit_rows.size());
   shape.num_sample_rows = static_cast<int>(sample_rows.size());
   const StepOffsets offsets(shape);
-  const size_t adjustments_begin = RoundedUp(arrays.pages.size() * sizeof(int32_t), sizeof(LogitAdjustment));
-  for (SampleRow& row : sample_rows) row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
+  const size_t adjustments_begin = RoundedUp(arrays.pages.size() * sizeof(int32_t),
+                                             sizeof(LogitAdjustment));
+  for (SampleRow& row : sample_rows)
+    row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
 
   step->bytes.assign(offsets.tail, std::byte{0});
   Append(step->bytes, offsets.sequences, arrays.sequences);

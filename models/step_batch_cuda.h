@@ -1,8 +1,9 @@
 // A step's Batch as the device gets it: one run of bytes, copied at once. Plain host code.
 //
-// Rows are reordered: generated rows first, since one kernel serves them and another the rows of prompts (model.h says why), and each
-// wants its own to lie together. A sequence that brings both has an entry for each. A step whose attention would need more room for
-// partial results than there is is cut into passes, each a forward pass of its own, in the order of positions.
+// Rows are reordered: generated rows first, since one kernel serves them and another the rows of
+// prompts (model.h says why), and each wants its own to lie together. A sequence that brings both
+// has an entry for each. A step whose attention would need more room for partial results than there
+// is is cut into passes, each a forward pass of its own, in the order of positions.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@
 
 namespace diffserve::cuda {
 
-// Rows [first, first + num_rows) of one sequence's rows in the batch, all of its prompt or all generated.
+// Rows [first, first + num_rows) of one sequence's rows in the batch, all of its prompt or all
+// generated.
 struct StepPiece {
   int sequence = 0;  // index into Batch::sequences
   int first = 0;
@@ -23,18 +25,19 @@ struct StepPiece {
 };
 using StepPass = std::vector<StepPiece>;
 
-// `tiling` is that of the batch's generated rows; `items_max` is how many attention items a pass may have of them. A pass has at most
-// one piece of each kind of a sequence.
+// `tiling` is that of the batch's generated rows; `items_max` is how many attention items a pass
+// may have of them. A pass has at most one piece of each kind of a sequence.
 // REQUIRES: any single row needs no more; the batch's sequences are in the order of their rows.
-std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling, int64_t items_max);
+std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling,
+                                    int64_t items_max);
 
 // The most generated rows that a sequence brings; 0 without any.
 int GeneratedRowsMax(const Batch& batch);
 
 // One generated row of each sequence, each with a draw.
 bool IsDecode(const Batch& batch);
-// Decodes of several sizes share a graph: the number of rows that one of `num_rows` is filled up to, at most `rows_max`; 0 if it is too
-// large for a graph.
+// Decodes of several sizes share a graph: the number of rows that one of `num_rows` is filled up
+// to, at most `rows_max`; 0 if it is too large for a graph.
 int GraphRows(size_t num_rows, int rows_max);
 
 // Sizes that decide where the arrays of a packed step lie.
@@ -55,7 +58,8 @@ struct StepOffsets {
   size_t tokens;         // int32 [num_rows]
   size_t logit_rows;     // int32 [num_logit_rows], places in the packed order
   size_t sample_rows;    // SampleRow [num_sample_rows]
-  size_t tail;           // int32 page ids of all entries; then LogitAdjustments, of which a SampleRow's first_adjustment counts from here
+  size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleRow's
+                // first_adjustment counts from here
 };
 
 struct PackedStep {
@@ -64,9 +68,11 @@ struct PackedStep {
 };
 
 // Packs one pass; with `samples`, the batch's sample rows too (those of all passes).
-// `num_padded` above 0: a decode of that many rows and sequences, of which the ones beyond the pass's own are nobody's. REQUIRES
-// then: every piece is one generated row, whose logits are wanted.
-void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded, PackedStep* step);
+// `num_padded` above 0: a decode of that many rows and sequences, of which the ones beyond the
+// pass's own are nobody's. REQUIRES then: every piece is one generated row, whose logits are
+// wanted.
+void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded,
+              PackedStep* step);
 
 // Where the arrays of a packed step lie once it is copied to `base`.
 struct DeviceStep {

@@ -29,16 +29,20 @@ struct LinearNeed {
 };
 
 LinearNeed Query(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.q_proj", c.attention.q_width(), c.hidden_size, c.qkv_bias};
+  return {LayerPrefix(layer) + "self_attn.q_proj", c.attention.q_width(), c.hidden_size,
+          c.qkv_bias};
 }
 LinearNeed Key(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.k_proj", c.attention.k_width(), c.hidden_size, c.qkv_bias};
+  return {LayerPrefix(layer) + "self_attn.k_proj", c.attention.k_width(), c.hidden_size,
+          c.qkv_bias};
 }
 LinearNeed Value(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.v_proj", c.attention.v_width(), c.hidden_size, c.qkv_bias};
+  return {LayerPrefix(layer) + "self_attn.v_proj", c.attention.v_width(), c.hidden_size,
+          c.qkv_bias};
 }
 LinearNeed AttentionOut(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn." + c.attention_out_name, c.hidden_size, c.attention.out_width(), c.attention_out_bias};
+  return {LayerPrefix(layer) + "self_attn." + c.attention_out_name, c.hidden_size,
+          c.attention.out_width(), c.attention_out_bias};
 }
 LinearNeed Gate(const ModelConfig& c, int layer) {
   return {LayerPrefix(layer) + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias};
@@ -50,36 +54,49 @@ LinearNeed Down(const ModelConfig& c, int layer) {
   return {LayerPrefix(layer) + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias};
 }
 std::string InputNorm(int layer) { return LayerPrefix(layer) + "input_layernorm.weight"; }
-std::string PostAttentionNorm(int layer) { return LayerPrefix(layer) + "post_attention_layernorm.weight"; }
-std::string LambdaVector(int layer, const char* which) { return LayerPrefix(layer) + "self_attn.lambda_" + which; }
+std::string PostAttentionNorm(int layer) {
+  return LayerPrefix(layer) + "post_attention_layernorm.weight";
+}
+std::string LambdaVector(int layer, const char* which) {
+  return LayerPrefix(layer) + "self_attn.lambda_" + which;
+}
 LinearNeed LambdaProjection(const ModelConfig& c, int layer) {
-  return {LayerPrefix(layer) + "self_attn.lambda_proj", c.attention.num_q1_heads, c.hidden_size, false};
+  return {LayerPrefix(layer) + "self_attn.lambda_proj", c.attention.num_q1_heads, c.hidden_size,
+          false};
 }
 std::string SubNormWeight(int layer) { return LayerPrefix(layer) + "self_attn.subln.weight"; }
-std::string PolyNorm(int layer, const char* which) { return LayerPrefix(layer) + "mlp.act_fn." + which; }
+std::string PolyNorm(int layer, const char* which) {
+  return LayerPrefix(layer) + "mlp.act_fn." + which;
+}
 
-// Which tensors the embedding and the output projection come from. Tied weights as transformers resolves them: one of the two may
-// be absent, and where a checkpoint has both, both are used.
-std::pair<std::string, std::string> EmbeddingAndHead(const ModelConfig& config, const Checkpoint& checkpoint) {
+// Which tensors the embedding and the output projection come from. Tied weights as transformers
+// resolves them: one of the two may be absent, and where a checkpoint has both, both are used.
+std::pair<std::string, std::string> EmbeddingAndHead(const ModelConfig& config,
+                                                     const Checkpoint& checkpoint) {
   if (!config.tie_word_embeddings) return {kEmbedding, kLmHead};
   if (!checkpoint.Has(kLmHead)) return {kEmbedding, kEmbedding};
   return {checkpoint.Has(kEmbedding) ? kEmbedding : kLmHead, kLmHead};
 }
 
 // Calls need(NAME, SHAPE) for each tensor of a layer.
-void ForEachLayerTensor(const ModelConfig& config, int layer, const std::function<void(TensorNeed)>& need) {
+void ForEachLayerTensor(const ModelConfig& config, int layer,
+                        const std::function<void(TensorNeed)>& need) {
   const auto need_linear = [&](const LinearNeed& linear) {
     need({linear.name + ".weight", {linear.out_features, linear.in_features}});
     if (linear.bias) need({linear.name + ".bias", {linear.out_features}});
   };
-  for (const auto linear : {Query, Key, Value, AttentionOut, Gate, Up, Down}) need_linear(linear(config, layer));
+  for (const auto linear : {Query, Key, Value, AttentionOut, Gate, Up, Down})
+    need_linear(linear(config, layer));
   need({InputNorm(layer), {config.hidden_size}});
   need({PostAttentionNorm(layer), {config.hidden_size}});
   if (config.attention.lambda_kind == LambdaKind::kPerLayer) {
-    for (const char* which : {"q1", "k1", "q2", "k2"}) need({LambdaVector(layer, which), {config.attention.head_dim}});
+    for (const char* which : {"q1", "k1", "q2", "k2"})
+      need({LambdaVector(layer, which), {config.attention.head_dim}});
   }
-  if (config.attention.lambda_kind == LambdaKind::kPerTokenHead) need_linear(LambdaProjection(config, layer));
-  if (config.attention.sub_norm == SubNorm::kAffine) need({SubNormWeight(layer), {config.attention.v_dim}});
+  if (config.attention.lambda_kind == LambdaKind::kPerTokenHead)
+    need_linear(LambdaProjection(config, layer));
+  if (config.attention.sub_norm == SubNorm::kAffine)
+    need({SubNormWeight(layer), {config.attention.v_dim}});
   if (config.mlp == MlpKind::kPolyNorm) {
     need({PolyNorm(layer, "weight"), {3}});
     need({PolyNorm(layer, "bias"), {1}});
@@ -106,7 +123,8 @@ class TensorSource {
   }
 
   // `head_order`, if given, brings the rows, in runs of head_dim, into canonical order.
-  LinearPart Part(const LinearNeed& need, const std::vector<int32_t>& head_order = {}, int head_dim = 0) {
+  LinearPart Part(const LinearNeed& need, const std::vector<int32_t>& head_order = {},
+                  int head_dim = 0) {
     LinearPart part;
     part.weight = View(need.name + ".weight", {need.out_features, need.in_features});
     if (need.bias) part.bias = View(need.name + ".bias", {need.out_features});
@@ -137,7 +155,8 @@ float ReadLambda(const ModelConfig& config, int layer, TensorSource& source) {
   return signal - exp_dot("q2", "k2") + config.lambda_init[static_cast<size_t>(layer)];
 }
 
-// The table in the model's own dtype, so that a lookup reads what the checkpoint's weights would be in that dtype.
+// The table in the model's own dtype, so that a lookup reads what the checkpoint's weights would be
+// in that dtype.
 Buffer CopyEmbedding(const TensorView& table, DType dtype) {
   const int64_t count = table.num_elements();
   Buffer memory(static_cast<size_t>(count) * SizeOf(dtype));
@@ -153,7 +172,8 @@ Buffer CopyEmbedding(const TensorView& table, DType dtype) {
     if (dtype == DType::kFloat32) {
       std::memcpy(memory.as<float>() + begin, run, static_cast<size_t>(run_count) * sizeof(float));
     } else {
-      for (int64_t i = 0; i < run_count; ++i) memory.as<uint16_t>()[begin + i] = FloatToBFloat16(run[i]);
+      for (int64_t i = 0; i < run_count; ++i)
+        memory.as<uint16_t>()[begin + i] = FloatToBFloat16(run[i]);
     }
   }
   return memory;
@@ -166,20 +186,23 @@ Result<OuterTensors> ReadOuterTensors(const ModelConfig& config, Checkpoint& che
   TensorSource source(checkpoint);
   OuterTensors outer;
   outer.embedding = source.View(embedding_name, {config.vocab_size, config.hidden_size});
-  outer.lm_head =
-      lm_head_name == embedding_name ? outer.embedding : source.View(lm_head_name, {config.vocab_size, config.hidden_size});
+  outer.lm_head = lm_head_name == embedding_name
+                      ? outer.embedding
+                      : source.View(lm_head_name, {config.vocab_size, config.hidden_size});
   outer.final_norm = source.Vector(kFinalNorm, config.hidden_size);
   if (!source.status().ok()) return source.status();
   return outer;
 }
 
-Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer, Checkpoint& checkpoint) {
+Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer,
+                                      Checkpoint& checkpoint) {
   TensorSource source(checkpoint);
   const HeadOrder& order = config.head_order;
   const int head_dim = config.attention.head_dim;
   LayerTensors tensors;
   tensors.input_norm = source.Vector(InputNorm(layer), config.hidden_size);
-  tensors.qkv = {source.Part(Query(config, layer), order.q, head_dim), source.Part(Key(config, layer), order.k, head_dim),
+  tensors.qkv = {source.Part(Query(config, layer), order.q, head_dim),
+                 source.Part(Key(config, layer), order.k, head_dim),
                  source.Part(Value(config, layer), order.v, head_dim)};
   tensors.attention_out = {source.Part(AttentionOut(config, layer))};
   tensors.post_attention_norm = source.Vector(PostAttentionNorm(layer), config.hidden_size);
@@ -203,7 +226,8 @@ Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer, Chec
   return tensors;
 }
 
-Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint, DType dtype, bool packs_tied_head) {
+Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                 DType dtype, bool packs_tied_head) {
   WeightSizes sizes;
   Status status;
   // Matrices are kept in `dtype`, vectors in float32.
@@ -211,11 +235,13 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
     if (status.ok()) status = checkpoint.Check(need.name, need.shape);
     const int64_t count = TensorView{nullptr, dtype, need.shape}.num_elements();
     sizes.num_parameters += count;
-    sizes.memory_bytes += static_cast<size_t>(count) * (need.shape.size() == 2 ? SizeOf(dtype) : sizeof(float));
+    sizes.memory_bytes += static_cast<size_t>(count) *
+                          (need.shape.size() == 2 ? SizeOf(dtype) : sizeof(float));
   };
   const auto [embedding, lm_head] = EmbeddingAndHead(config, checkpoint);
   const std::vector<int64_t> table_shape = {config.vocab_size, config.hidden_size};
-  const size_t table_bytes = static_cast<size_t>(config.vocab_size) * static_cast<size_t>(config.hidden_size) * SizeOf(dtype);
+  const size_t table_bytes = static_cast<size_t>(config.vocab_size) *
+                             static_cast<size_t>(config.hidden_size) * SizeOf(dtype);
   check({embedding, table_shape});
   if (lm_head != embedding) {
     check({lm_head, table_shape});
@@ -229,8 +255,10 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   for (const auto linear : {Query, AttentionOut, Down}) {
     const LinearNeed need = linear(config, 0);
     if (!need.bias && checkpoint.Has(need.name + ".bias")) {
-      return InvalidArgument(checkpoint.PathOf(need.name + ".bias") + ": tensor " + need.name + ".bias is there, but config.json " +
-                             "says that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
+      return InvalidArgument(
+          checkpoint.PathOf(need.name + ".bias") + ": tensor " + need.name +
+          ".bias is there, but config.json " +
+          "says that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
     }
   }
   const bool reads_table = lm_head == embedding && !packs_tied_head;
@@ -238,7 +266,8 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   return sizes;
 }
 
-Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype, CpuIsa isa, ThreadPool& pool) {
+Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype,
+                                   CpuIsa isa, ThreadPool& pool) {
   const auto pack = [&](const std::vector<LinearPart>& parts) {
     return parts.empty() ? PackedLinear() : PackedLinear(parts, dtype, isa, pool);
   };
@@ -246,7 +275,8 @@ Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkp
   if (!outer.ok()) return outer.status();
   DecoderWeights weights;
   weights.embedding_memory = CopyEmbedding(outer->embedding, dtype);
-  weights.embedding = {weights.embedding_memory.data(), dtype, {config.vocab_size, config.hidden_size}};
+  weights.embedding = {
+      weights.embedding_memory.data(), dtype, {config.vocab_size, config.hidden_size}};
   weights.lm_head = pack({LinearPart{outer->lm_head, {}, {}}});
   weights.final_norm = std::move(outer->final_norm);
   checkpoint.ReleaseMemory();

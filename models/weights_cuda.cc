@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kStagingBytes = size_t{16} << 20;  // each of two
 
-// Fills device buffers through two pinned ones in turn. The first error is kept, and nothing is copied after it.
+// Fills device buffers through two pinned ones in turn. The first error is kept, and nothing is
+// copied after it.
 class Uploader {
  public:
   explicit Uploader(const Stream& stream) : stream_(stream) {}
@@ -57,7 +58,8 @@ class Uploader {
       }
     }
     linear.out_features = static_cast<int>(bias.size());
-    linear.weight = Allocate(bias.size() * static_cast<size_t>(linear.in_features) * sizeof(uint16_t));
+    linear.weight = Allocate(bias.size() * static_cast<size_t>(linear.in_features) *
+                             sizeof(uint16_t));
     size_t offset = 0;
     bool has_bias = false;
     for (const LinearPart& part : parts) {
@@ -100,25 +102,29 @@ class Uploader {
     return Table({values.data(), DType::kFloat32, {static_cast<int64_t>(values.size()), 1}});
   }
 
-  void Rows(const DeviceBuffer& to, size_t offset, const TensorView& rows, const std::vector<int32_t>& order) {
+  void Rows(const DeviceBuffer& to, size_t offset, const TensorView& rows,
+            const std::vector<int32_t>& order) {
     const int64_t num_rows = rows.shape[0], width = rows.shape[1];
     const size_t row_bytes = static_cast<size_t>(width) * sizeof(uint16_t);
     const int64_t per_copy = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / row_bytes));
     std::vector<float> wide(static_cast<size_t>(width));
     for (int64_t begin = 0; begin < num_rows; begin += per_copy) {
       const int64_t count = std::min(per_copy, num_rows - begin);
-      CopyRun(to, offset + static_cast<size_t>(begin) * row_bytes, static_cast<size_t>(count) * row_bytes, [&](std::byte* bytes) {
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t row = order.empty() ? begin + i : order[static_cast<size_t>(begin + i)];
-          std::byte* out = bytes + static_cast<size_t>(i) * row_bytes;
-          if (rows.dtype == DType::kBFloat16) {
-            std::memcpy(out, static_cast<const uint16_t*>(rows.data) + row * width, row_bytes);
-            continue;
-          }
-          CopyToFloat(rows, row * width, width, wide.data());
-          for (int64_t j = 0; j < width; ++j) reinterpret_cast<uint16_t*>(out)[j] = FloatToBFloat16(wide[static_cast<size_t>(j)]);
-        }
-      });
+      CopyRun(
+          to, offset + static_cast<size_t>(begin) * row_bytes,
+          static_cast<size_t>(count) * row_bytes, [&](std::byte* bytes) {
+            for (int64_t i = 0; i < count; ++i) {
+              const int64_t row = order.empty() ? begin + i : order[static_cast<size_t>(begin + i)];
+              std::byte* out = bytes + static_cast<size_t>(i) * row_bytes;
+              if (rows.dtype == DType::kBFloat16) {
+                std::memcpy(out, static_cast<const uint16_t*>(rows.data) + row * width, row_bytes);
+                continue;
+              }
+              CopyToFloat(rows, row * width, width, wide.data());
+              for (int64_t j = 0; j < width; ++j)
+                reinterpret_cast<uint16_t*>(out)[j] = FloatToBFloat16(wide[static_cast<size_t>(j)]);
+            }
+          });
     }
   }
 
@@ -147,14 +153,16 @@ DeviceLayer UploadLayer(const LayerTensors& tensors, Uploader& uploader) {
 
 }  // namespace
 
-Result<DeviceWeights> UploadWeights(const ModelConfig& config, Checkpoint& checkpoint, const Stream& stream) {
+Result<DeviceWeights> UploadWeights(const ModelConfig& config, Checkpoint& checkpoint,
+                                    const Stream& stream) {
   Uploader uploader(stream);
   DS_RETURN_IF_ERROR(uploader.Open());
   DeviceWeights weights;
   Result<OuterTensors> outer = ReadOuterTensors(config, checkpoint);
   if (!outer.ok()) return outer.status();
   weights.embedding = uploader.Table(outer->embedding);
-  if (outer->lm_head.data != outer->embedding.data) weights.lm_head = uploader.Table(outer->lm_head);
+  if (outer->lm_head.data != outer->embedding.data)
+    weights.lm_head = uploader.Table(outer->lm_head);
   weights.final_norm = uploader.Floats(outer->final_norm);
   checkpoint.ReleaseMemory();
   for (int layer = 0; layer < config.num_layers && uploader.status().ok(); ++layer) {

@@ -1,4 +1,5 @@
-// The weights of a decoder on a CUDA device, bfloat16 matrices as checkpoints store them, rows in canonical head order.
+// The weights of a decoder on a CUDA device, bfloat16 matrices as checkpoints store them, rows in
+// canonical head order.
 #pragma once
 
 #include <vector>
@@ -35,10 +36,14 @@ struct DeviceWeights {
   DeviceBuffer lm_head;    // likewise; empty: the embedding is it
   std::vector<DeviceLayer> layers;
   DeviceBuffer final_norm;
-  const uint16_t* lm_head_rows() const { return lm_head.data() == nullptr ? embedding.as<uint16_t>() : lm_head.as<uint16_t>(); }
+  const uint16_t* lm_head_rows() const {
+    return lm_head.data() == nullptr ? embedding.as<uint16_t>() : lm_head.as<uint16_t>();
+  }
 };
 
-// Converts to bfloat16 in pinned memory, a piece while the one before is copied. REQUIRES: CheckWeights has accepted the checkpoint.
-Result<DeviceWeights> UploadWeights(const ModelConfig& config, Checkpoint& checkpoint, const Stream& stream);
+// Converts to bfloat16 in pinned memory, a piece while the one before is copied. REQUIRES:
+// CheckWeights has accepted the checkpoint.
+Result<DeviceWeights> UploadWeights(const ModelConfig& config, Checkpoint& checkpoint,
+                                    const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -2,7 +2,6 @@
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
-
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -37,7 +36,8 @@ Result<ApiKeys> ApiKeys::Load(const std::string& path) {
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) return InvalidArgument(path + ": larger than 1 MiB", "api-key-file");
+  if (text.size() > kMaxFileBytes)
+    return InvalidArgument(path + ": larger than 1 MiB", "api-key-file");
   return FromText(text, path);
 }
 
@@ -50,7 +50,8 @@ Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name
     text.remove_prefix(std::min(end + 1, text.size()));
     ++line_number;
     if (line.empty() || line.front() == '#') continue;
-    const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c > ' ' && c < 127; });
+    const bool printable = std::all_of(line.begin(), line.end(),
+                                       [](char c) { return c > ' ' && c < 127; });
     if (!printable || line.size() > kMaxKeyBytes) {
       return InvalidArgument(name_in_errors + ": line " + std::to_string(line_number) +
                                  ": a key is at most 512 printable ASCII characters without spaces",
@@ -60,7 +61,8 @@ Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name
     SHA256(reinterpret_cast<const unsigned char*>(line.data()), line.size(), digest.data());
     keys.digests_.push_back(digest);
   }
-  if (keys.digests_.empty()) return InvalidArgument(name_in_errors + ": holds no key", "api-key-file");
+  if (keys.digests_.empty())
+    return InvalidArgument(name_in_errors + ": holds no key", "api-key-file");
   return keys;
 }
 
@@ -69,7 +71,8 @@ bool ApiKeys::Accepts(std::string_view presented) const {
   Digest digest;
   SHA256(reinterpret_cast<const unsigned char*>(presented.data()), presented.size(), digest.data());
   int equal = 0;
-  for (const Digest& known : digests_) equal |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0 ? 1 : 0;
+  for (const Digest& known : digests_)
+    equal |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0 ? 1 : 0;
   return equal != 0;
 }
 

@@ -1,5 +1,5 @@
-// ApiKeys: the keys of --api-key-file, kept as SHA-256 digests and compared in constant time. Both ports ask it before routing.
-// Thread safety: const after Load.
+// ApiKeys: the keys of --api-key-file, kept as SHA-256 digests and compared in constant time. Both
+// ports ask it before routing. Thread safety: const after Load.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ class ApiKeys {
  public:
   // No keys: every request is let in.
   ApiKeys() = default;
-  // One key a line; empty lines and lines that begin with '#' are skipped. Error: unreadable, no key in it, or a key with characters
-  // that no header can carry. The message never holds a key.
+  // One key a line; empty lines and lines that begin with '#' are skipped. Error: unreadable, no
+  // key in it, or a key with characters that no header can carry. The message never holds a key.
   static Result<ApiKeys> Load(const std::string& path);
   static Result<ApiKeys> FromText(std::string_view text, const std::string& name_in_errors);
 

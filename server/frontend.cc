@@ -21,12 +21,15 @@ constexpr float kGreedyTemperature = 1e-4f;
 
 size_t PromptBytes(const Prompt& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
-  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return ids->size() * sizeof(int32_t);
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
+    return ids->size() * sizeof(int32_t);
   const auto& chat = std::get<ChatPrompt>(prompt);
   return chat.messages_json.size() + chat.template_kwargs_json.size();
 }
 
-const char* PromptParam(const Prompt& prompt) { return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt"; }
+const char* PromptParam(const Prompt& prompt) {
+  return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
+}
 
 Status WithParam(const Status& status, const char* param) {
   return status.param().empty() ? Status(status.code(), status.message(), param) : status;
@@ -49,15 +52,16 @@ uint64_t RandomBase() {
 struct LiveResponse {
   std::string request_id;
   std::weak_ptr<ResponseStream> stream;
-  std::vector<RequestId> requests;  // known to engine and output loop; empty while the text work waits
-  std::optional<Status> ended;      // by us: cancelled, past its deadline, or its prompt is at fault
+  std::vector<RequestId> requests;  // known to engine and output loop; empty while the text work
+                                    // waits
+  std::optional<Status> ended;  // by us: cancelled, past its deadline, or its prompt is at fault
 };
 
 }  // namespace
 
 struct Frontend::Impl {
-  Impl(FrontendOptions options_in, const ModelConfig& config_in, const Tokenizer& tokenizer_in, const ChatTemplate* template_in,
-       Engine& engine_in, OutputLoop& output_in)
+  Impl(FrontendOptions options_in, const ModelConfig& config_in, const Tokenizer& tokenizer_in,
+       const ChatTemplate* template_in, Engine& engine_in, OutputLoop& output_in)
       : options(std::move(options_in)),
         config(config_in),
         tokenizer(tokenizer_in),
@@ -65,9 +69,10 @@ struct Frontend::Impl {
         engine(engine_in),
         output(output_in),
         seed_base(RandomBase()),
-        pool(std::make_unique<TextPool>(TextPoolOptions{.threads = options.text_threads,
-                                                        .max_tasks = static_cast<size_t>(options.max_text_queue),
-                                                        .max_bytes = options.max_text_queue_bytes})) {}
+        pool(std::make_unique<TextPool>(
+            TextPoolOptions{.threads = options.text_threads,
+                            .max_tasks = static_cast<size_t>(options.max_text_queue),
+                            .max_bytes = options.max_text_queue_bytes})) {}
 
   struct Work {
     GenerateRequest request;
@@ -85,11 +90,15 @@ struct Frontend::Impl {
     return static_cast<int>(std::min<int64_t>(engine.options().max_model_len, pool_tokens));
   }
 
-  Result<std::vector<int32_t>> Tokens(const Prompt& prompt, std::optional<bool> add_special_tokens, std::string* text) const;
-  Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens, const char* param) const;
-  Status Prepare(Work& work, std::vector<Request>* requests, ResponseSpec* spec, ResponseStarted* started);
+  Result<std::vector<int32_t>> Tokens(const Prompt& prompt, std::optional<bool> add_special_tokens,
+                                      std::string* text) const;
+  Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
+                           const char* param) const;
+  Status Prepare(Work& work, std::vector<Request>* requests, ResponseSpec* spec,
+                 ResponseStarted* started);
   void RunWork(Work& work);
-  void SubmitAll(Work& work, std::vector<Request> requests, ResponseSpec spec, ResponseStarted started);
+  void SubmitAll(Work& work, std::vector<Request> requests, ResponseSpec spec,
+                 ResponseStarted started);
   void End(const std::shared_ptr<LiveResponse>& live, const Status& status);
   void SweepLive();  // REQUIRES: mutex held
 
@@ -110,17 +119,19 @@ struct Frontend::Impl {
   std::unique_ptr<TextPool> pool;  // last: its threads use all of the above
 };
 
-Result<std::vector<int32_t>> Frontend::Impl::Tokens(const Prompt& prompt, std::optional<bool> add_special_tokens,
+Result<std::vector<int32_t>> Frontend::Impl::Tokens(const Prompt& prompt,
+                                                    std::optional<bool> add_special_tokens,
                                                     std::string* text) const {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return *ids;
   bool special = true;
   if (const auto* plain = std::get_if<std::string>(&prompt)) {
     *text = *plain;
   } else {
-    if (chat_template == nullptr) return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
+    if (chat_template == nullptr)
+      return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
     const auto& chat = std::get<ChatPrompt>(prompt);
-    Result<std::string> rendered =
-        chat_template->Render(chat.messages_json, chat.add_generation_prompt, chat.template_kwargs_json);
+    Result<std::string> rendered = chat_template->Render(
+        chat.messages_json, chat.add_generation_prompt, chat.template_kwargs_json);
     if (!rendered.ok()) return WithParam(rendered.status(), "messages");
     *text = std::move(rendered).value();
     special = false;
@@ -130,26 +141,33 @@ Result<std::vector<int32_t>> Frontend::Impl::Tokens(const Prompt& prompt, std::o
   return ids;
 }
 
-Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t prompt_tokens, const char* param) const {
+Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
+                                         const char* param) const {
   const int context = MaxTokens();
   const std::string found = "the prompt has " + std::to_string(prompt_tokens) + " tokens";
   const std::string allowed = "the context is " + std::to_string(context) + " tokens";
   if (prompt_tokens == 0) return InvalidArgument("a prompt has no tokens", param);
-  if (prompt_tokens > static_cast<size_t>(context)) return InvalidArgument(found + "; " + allowed, param);
+  if (prompt_tokens > static_cast<size_t>(context))
+    return InvalidArgument(found + "; " + allowed, param);
   const int left = context - static_cast<int>(prompt_tokens);
   if (request.max_tokens) {
     if (*request.max_tokens <= left) return *request.max_tokens;
-    return InvalidArgument(found + " and max_tokens is " + std::to_string(*request.max_tokens) + "; " + allowed, "max_tokens");
+    return InvalidArgument(
+        found + " and max_tokens is " + std::to_string(*request.max_tokens) + "; " + allowed,
+        "max_tokens");
   }
-  if (left == 0) return InvalidArgument(found + " and leaves no room for an answer; " + allowed, param);
-  const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left) : left;
+  if (left == 0)
+    return InvalidArgument(found + " and leaves no room for an answer; " + allowed, param);
+  const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left)
+                                                    : left;
   if (request.min_tokens <= budget) return budget;
-  return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + "; at most " + std::to_string(budget) +
-                             " tokens will be generated",
+  return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + "; at most " +
+                             std::to_string(budget) + " tokens will be generated",
                          "min_tokens");
 }
 
-Status Frontend::Impl::Prepare(Work& work, std::vector<Request>* requests, ResponseSpec* spec, ResponseStarted* started) {
+Status Frontend::Impl::Prepare(Work& work, std::vector<Request>* requests, ResponseSpec* spec,
+                               ResponseStarted* started) {
   GenerateRequest& request = work.request;
   const bool keep_prompts = request.prompt_logprobs >= 0;
   for (const Prompt& prompt : request.prompts) {
@@ -214,7 +232,8 @@ void Frontend::Impl::RunWork(Work& work) {
   SubmitAll(work, std::move(requests), std::move(spec), std::move(started));
 }
 
-void Frontend::Impl::SubmitAll(Work& work, std::vector<Request> requests, ResponseSpec spec, ResponseStarted started) {
+void Frontend::Impl::SubmitAll(Work& work, std::vector<Request> requests, ResponseSpec spec,
+                               ResponseStarted started) {
   const std::vector<RequestId> ids = spec.requests;
   {
     std::lock_guard lock(mutex);
@@ -230,7 +249,8 @@ void Frontend::Impl::SubmitAll(Work& work, std::vector<Request> requests, Respon
     output.Abort(id, status);  // cancels the others too
     break;
   }
-  // Whoever ended it meanwhile may have spoken before the output loop and the engine knew the requests.
+  // Whoever ended it meanwhile may have spoken before the output loop and the engine knew the
+  // requests.
   std::optional<Status> ended;
   {
     std::lock_guard lock(mutex);
@@ -241,7 +261,8 @@ void Frontend::Impl::SubmitAll(Work& work, std::vector<Request> requests, Respon
   for (const RequestId id : ids) engine.Cancel(id);
 }
 
-// Whoever comes first (the text work's own failure, Cancel, the deadline) ends the response; the others find it ended.
+// Whoever comes first (the text work's own failure, Cancel, the deadline) ends the response; the
+// others find it ended.
 void Frontend::Impl::End(const std::shared_ptr<LiveResponse>& live, const Status& status) {
   std::vector<RequestId> requests;
   {
@@ -263,9 +284,10 @@ void Frontend::Impl::SweepLive() {
   sweep_at = std::max<size_t>(256, live_responses.size() * 2);
 }
 
-Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                   Engine& engine, OutputLoop& output)
-    : impl_(std::make_unique<Impl>(std::move(options), config, tokenizer, chat_template, engine, output)) {}
+Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tokenizer& tokenizer,
+                   const ChatTemplate* chat_template, Engine& engine, OutputLoop& output)
+    : impl_(std::make_unique<Impl>(std::move(options), config, tokenizer, chat_template, engine,
+                                   output)) {}
 
 Frontend::~Frontend() = default;
 
@@ -289,7 +311,8 @@ Status Frontend::Generate(GenerateRequest request, std::shared_ptr<ResponseStrea
     if (impl.live_responses.size() >= impl.sweep_at) impl.SweepLive();
     impl.live_responses[key] = live;
   }
-  auto work = std::make_shared<Impl::Work>(Impl::Work{std::move(request), stream, live, Clock::now()});
+  auto work = std::make_shared<Impl::Work>(
+      Impl::Work{std::move(request), stream, live, Clock::now()});
   const bool queued = impl.pool->TrySubmit(bytes, [&impl, work](TextPool::Outcome outcome) {
     if (outcome == TextPool::Outcome::kAbandoned) {
       impl.End(work->live, Status(StatusCode::kUnavailable, "the server is shutting down"));
@@ -321,10 +344,12 @@ bool Frontend::Cancel(const std::string& request_id) {
   {
     std::lock_guard lock(impl_->mutex);
     for (const auto& [key, live] : impl_->live_responses) {
-      if (live->request_id == request_id && !live->ended && !live->stream.expired()) found.push_back(live);
+      if (live->request_id == request_id && !live->ended && !live->stream.expired())
+        found.push_back(live);
     }
   }
-  for (const auto& live : found) impl_->End(live, Status(StatusCode::kCancelled, "the request was cancelled"));
+  for (const auto& live : found)
+    impl_->End(live, Status(StatusCode::kCancelled, "the request was cancelled"));
   return !found.empty();
 }
 
@@ -345,16 +370,20 @@ SamplingParams Frontend::DefaultSampling() const {
   sampling.temperature = config.default_temperature.value_or(sampling.temperature);
   sampling.top_p = config.default_top_p.value_or(sampling.top_p);
   sampling.top_k = config.default_top_k.value_or(sampling.top_k);
-  sampling.repetition_penalty = config.default_repetition_penalty.value_or(sampling.repetition_penalty);
-  sampling.seed = Mixed(impl_->seed_base + impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
+  sampling.repetition_penalty = config.default_repetition_penalty.value_or(
+      sampling.repetition_penalty);
+  sampling.seed = Mixed(impl_->seed_base +
+                        impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
   return sampling;
 }
 
-Status Frontend::Tokenize(Prompt prompt, bool add_special_tokens, std::function<void(Result<std::vector<int32_t>>)> done) {
+Status Frontend::Tokenize(Prompt prompt, bool add_special_tokens,
+                          std::function<void(Result<std::vector<int32_t>>)> done) {
   const size_t bytes = PromptBytes(prompt);
   auto shared = std::make_shared<Prompt>(std::move(prompt));
   const bool queued = impl_->pool->TrySubmit(
-      bytes, [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](TextPool::Outcome outcome) {
+      bytes, [impl = impl_.get(), shared, add_special_tokens,
+              done = std::move(done)](TextPool::Outcome outcome) {
         if (outcome == TextPool::Outcome::kAbandoned) {
           done(Status(StatusCode::kUnavailable, "the server is shutting down"));
           return;
@@ -362,7 +391,8 @@ Status Frontend::Tokenize(Prompt prompt, bool add_special_tokens, std::function<
         std::string text;
         done(impl->Tokens(*shared, add_special_tokens, &text));
       });
-  return queued ? Status() : Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
+  return queued ? Status()
+                : Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
 }
 
 Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const {
@@ -371,23 +401,29 @@ Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const 
   return impl_->tokenizer.Decode(ids, /*skip_special_tokens=*/false);
 }
 
-Status Frontend::Detokenize(std::vector<int32_t> ids, std::function<void(Result<std::string>)> done) {
+Status Frontend::Detokenize(std::vector<int32_t> ids,
+                            std::function<void(Result<std::string>)> done) {
   const size_t bytes = ids.size() * sizeof(int32_t);
   auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
-  const bool queued = impl_->pool->TrySubmit(bytes, [this, shared, done = std::move(done)](TextPool::Outcome outcome) {
-    if (outcome == TextPool::Outcome::kAbandoned) {
-      done(Status(StatusCode::kUnavailable, "the server is shutting down"));
-    } else {
-      done(Detokenize(*shared));
-    }
-  });
-  return queued ? Status() : Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
+  const bool queued = impl_->pool->TrySubmit(
+      bytes, [this, shared, done = std::move(done)](TextPool::Outcome outcome) {
+        if (outcome == TextPool::Outcome::kAbandoned) {
+          done(Status(StatusCode::kUnavailable, "the server is shutting down"));
+        } else {
+          done(Detokenize(*shared));
+        }
+      });
+  return queued ? Status()
+                : Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
 }
 
 Status Frontend::RunOnTextThread(size_t bytes, std::function<void(bool run)> work) {
-  const bool queued = impl_->pool->TrySubmit(
-      bytes, [work = std::move(work)](TextPool::Outcome outcome) { work(outcome == TextPool::Outcome::kRun); });
-  return queued ? Status() : Status(StatusCode::kResourceExhausted, "too many requests wait to be read");
+  const bool queued = impl_->pool->TrySubmit(bytes,
+                                             [work = std::move(work)](TextPool::Outcome outcome) {
+                                               work(outcome == TextPool::Outcome::kRun);
+                                             });
+  return queued ? Status()
+                : Status(StatusCode::kResourceExhausted, "too many requests wait to be read");
 }
 
 const FrontendOptions& Frontend::options() const { return impl_->options; }

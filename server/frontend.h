@@ -1,5 +1,6 @@
-// Frontend: the protocol-free entry. HTTP and gRPC parse their messages into a GenerateRequest and are thin over it.
-// A pool of text threads renders the chat template and tokenizes; then the continuations are submitted to the engine.
+// Frontend: the protocol-free entry. HTTP and gRPC parse their messages into a GenerateRequest and
+// are thin over it. A pool of text threads renders the chat template and tokenizes; then the
+// continuations are submitted to the engine.
 //
 // Thread safety: every method may be called from any thread; none blocks on the model.
 #pragma once
@@ -13,9 +14,9 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/output_loop.h"
 #include "engine/response_stream.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
 
@@ -27,7 +28,8 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
 };
 
-// Text is tokenized with special tokens, a chat prompt is rendered first and tokenized without, ids are taken as they are.
+// Text is tokenized with special tokens, a chat prompt is rendered first and tokenized without, ids
+// are taken as they are.
 using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
 
 struct GenerateRequest {
@@ -48,12 +50,13 @@ struct GenerateRequest {
   bool want_prompt_text = false;           // decode id prompts for PromptInfo::text (echo)
   int prompt_logprobs = -1;
   std::string cache_salt;
-  std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with kDeadlineExceeded
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with
+                                                                  // kDeadlineExceeded
 };
 
 struct FrontendOptions {
   std::string served_model_name;
-  int max_prompts = 128;       // prompts in one request
+  int max_prompts = 128;  // prompts in one request
   int max_n = 16;
   int max_stop_strings = 16;
   size_t max_stop_bytes = 1024;  // of all stop strings together
@@ -69,29 +72,33 @@ struct FrontendOptions {
 
 class Frontend {
  public:
-  Frontend(FrontendOptions options, const ModelConfig& config, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-           Engine& engine, OutputLoop& output);
+  Frontend(FrontendOptions options, const ModelConfig& config, const Tokenizer& tokenizer,
+           const ChatTemplate* chat_template, Engine& engine, OutputLoop& output);
   ~Frontend();  // ends queued text work with kUnavailable and joins the text threads
 
-  // Checks the fields (Status names the parameter), then queues the text work. Later failures arrive as ResponseDone.
-  // Returns kResourceExhausted if the text queue is full.
+  // Checks the fields (Status names the parameter), then queues the text work. Later failures
+  // arrive as ResponseDone. Returns kResourceExhausted if the text queue is full.
   Status Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
-  // Ends all continuations of this request id (the Cancel RPC). False if it is not known (any more).
+  // Ends all continuations of this request id (the Cancel RPC). False if it is not known (any
+  // more).
   bool Cancel(const std::string& request_id);
-  // The transport's client is gone: closes the stream and ends its continuations. A finished or unknown stream is only closed.
+  // The transport's client is gone: closes the stream and ends its continuations. A finished or
+  // unknown stream is only closed.
   void CancelStream(const std::shared_ptr<ResponseStream>& stream);
 
   // What a silent request gets: generation_config's values, and a fresh seed at each call.
   SamplingParams DefaultSampling() const;
 
   // Rendered and tokenized on a text thread; `done` runs there.
-  Status Tokenize(Prompt prompt, bool add_special_tokens, std::function<void(Result<std::vector<int32_t>>)> done);
+  Status Tokenize(Prompt prompt, bool add_special_tokens,
+                  std::function<void(Result<std::vector<int32_t>>)> done);
   Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
   // The same on a text thread, for transports whose own threads must not decode long lists.
   Status Detokenize(std::vector<int32_t> ids, std::function<void(Result<std::string>)> done);
 
-  // Other text work, such as parsing a body too large for an I/O thread; `bytes` is what it holds. `work` is given false if the
-  // frontend ends before its turn. Returns kResourceExhausted if the text queue is full.
+  // Other text work, such as parsing a body too large for an I/O thread; `bytes` is what it holds.
+  // `work` is given false if the frontend ends before its turn. Returns kResourceExhausted if the
+  // text queue is full.
   Status RunOnTextThread(size_t bytes, std::function<void(bool run)> work);
 
   const FrontendOptions& options() const;

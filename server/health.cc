@@ -25,8 +25,9 @@ Status Health::Ready() const {
   if (stats.failed) return Status(StatusCode::kUnavailable, "the engine has failed");
   if (stats.draining) return Status(StatusCode::kUnavailable, "the engine is draining");
   if (stats.seconds_since_progress > options_.max_seconds_without_progress) {
-    return Status(StatusCode::kUnavailable, "the engine has work and has finished no step for " +
-                                                std::to_string(static_cast<int>(stats.seconds_since_progress)) + " s");
+    return Status(StatusCode::kUnavailable,
+                  "the engine has work and has finished no step for " +
+                      std::to_string(static_cast<int>(stats.seconds_since_progress)) + " s");
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// Health: whether the server should be sent work. One object for HTTP's /readyz and gRPC's health service; the serve command flips
-// it to draining first of all at SIGTERM.
+// Health: whether the server should be sent work. One object for HTTP's /readyz and gRPC's health
+// service; the serve command flips it to draining first of all at SIGTERM.
 // Thread safety: every method may be called from any thread.
 #pragma once
 
@@ -14,7 +14,8 @@
 namespace diffserve {
 
 struct HealthOptions {
-  double max_seconds_without_progress = 5;  // an engine with work that finishes no step for so long is not ready
+  double max_seconds_without_progress = 5;  // an engine with work that finishes no step for so long
+                                            // is not ready
 };
 
 class Health {

@@ -9,8 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The tier of the cache that the engine itself computes with is called GPU on the wire, wherever it lies; CPU would be a slower
-// one behind it.
+// The tier of the cache that the engine itself computes with is called GPU on the wire, wherever it
+// lies; CPU would be a slower one behind it.
 constexpr char kMedium[] = "GPU";
 
 Json Stored(const KvEvent& event, int page_size) {
@@ -31,7 +31,10 @@ Json Stored(const KvEvent& event, int page_size) {
 }
 
 Json Removed(const KvEvent& event) {
-  return {{"type", "BlockRemoved"}, {"block_hashes", event.hashes}, {"medium", kMedium}, {"group_idx", 0}};
+  return {{"type", "BlockRemoved"},
+          {"block_hashes", event.hashes},
+          {"medium", kMedium},
+          {"group_idx", 0}};
 }
 
 std::string Payload(double unix_seconds, Json events) {
@@ -43,10 +46,12 @@ std::string Payload(double unix_seconds, Json events) {
 }  // namespace
 
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size) {
-  DS_CHECK(events.size() <= kMaxKvEventsInPayload, "a payload has no more events than its readers take");
+  DS_CHECK(events.size() <= kMaxKvEventsInPayload,
+           "a payload has no more events than its readers take");
   Json list = Json::array();
   for (const KvEvent& event : events) {
-    list.push_back(event.kind == KvEvent::Kind::kStored ? Stored(event, page_size) : Removed(event));
+    list.push_back(event.kind == KvEvent::Kind::kStored ? Stored(event, page_size)
+                                                        : Removed(event));
   }
   return Payload(unix_seconds, std::move(list));
 }

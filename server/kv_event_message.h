@@ -1,4 +1,5 @@
-// The payload of KV events on the wire: msgpack, in the form that vLLM publishes and routers read. A page is called a block there.
+// The payload of KV events on the wire: msgpack, in the form that vLLM publishes and routers read.
+// A page is called a block there.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace diffserve {
 // What readers refuse beyond: a longer list of events is to be cut into several payloads.
 inline constexpr size_t kMaxKvEventsInPayload = 4096;
 
-// [unix_seconds, [event, ...], data_parallel_rank 0]; an event is a map with its `type` first: BlockStored or BlockRemoved.
-// REQUIRES: at most kMaxKvEventsInPayload events.
+// [unix_seconds, [event, ...], data_parallel_rank 0]; an event is a map with its `type` first:
+// BlockStored or BlockRemoved. REQUIRES: at most kMaxKvEventsInPayload events.
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size);
 
 // One AllBlocksCleared: nothing that was said before is true any more.

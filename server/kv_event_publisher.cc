@@ -20,12 +20,13 @@
 namespace diffserve {
 namespace {
 
-constexpr uint64_t kEndOfReplay = ~uint64_t{0};     // -1 in 8 bytes
+constexpr uint64_t kEndOfReplay = ~uint64_t{0};  // -1 in 8 bytes
 constexpr int64_t kMaxReplayRequestBytes = 256;
 
 std::string BigEndian(uint64_t number) {
   std::string bytes(8, '\0');
-  for (int i = 7; i >= 0; --i, number >>= 8) bytes[static_cast<size_t>(i)] = static_cast<char>(number & 0xff);
+  for (int i = 7; i >= 0; --i, number >>= 8)
+    bytes[static_cast<size_t>(i)] = static_cast<char>(number & 0xff);
   return bytes;
 }
 
@@ -35,11 +36,13 @@ uint64_t FromBigEndian(std::string_view bytes) {
   return number;
 }
 
-double UnixSeconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double UnixSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 bool IsListenedOn(const std::string& endpoint) {
-  return endpoint.find('*') != std::string::npos || endpoint.find("::") != std::string::npos || endpoint.starts_with("ipc://") ||
-         endpoint.starts_with("inproc://");
+  return endpoint.find('*') != std::string::npos || endpoint.find("::") != std::string::npos ||
+         endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://");
 }
 
 Status Attach(zmq::socket_t& socket, std::string& endpoint, bool listen, const std::string& flag) {
@@ -53,15 +56,18 @@ Status Attach(zmq::socket_t& socket, std::string& endpoint, bool listen, const s
     return {};
   } catch (const zmq::error_t& error) {
     const std::string message = flag + " is " + endpoint + ": " + error.what();
-    if (error.num() == EADDRINUSE || error.num() == EACCES) return Status(StatusCode::kUnavailable, message);
-    return InvalidArgument(message + "; allowed: an endpoint of ZeroMQ, such as tcp://*:5557", flag);
+    if (error.num() == EADDRINUSE || error.num() == EACCES)
+      return Status(StatusCode::kUnavailable, message);
+    return InvalidArgument(message + "; allowed: an endpoint of ZeroMQ, such as tcp://*:5557",
+                           flag);
   }
 }
 
 }  // namespace
 
 struct KvEventPublisher::Impl {
-  explicit Impl(KvEventPublisherOptions publisher_options) : options(std::move(publisher_options)) {}
+  explicit Impl(KvEventPublisherOptions publisher_options)
+      : options(std::move(publisher_options)) {}
   ~Impl();
   Status Open();
   void Run();
@@ -70,7 +76,8 @@ struct KvEventPublisher::Impl {
   void SendQueued();
   void Send(std::string payload, uint64_t events);
   void Replay();
-  bool Reply(const zmq::message_t& client, std::string_view topic, uint64_t number, zmq::message_t& payload);
+  bool Reply(const zmq::message_t& client, std::string_view topic, uint64_t number,
+             zmq::message_t& payload);
 
   struct Batch {
     double unix_seconds = 0;
@@ -117,11 +124,13 @@ Status KvEventPublisher::Impl::Open() {
   publisher = zmq::socket_t(context, zmq::socket_type::pub);
   publisher.set(zmq::sockopt::sndhwm, options.max_unread_batches);
   publisher.set(zmq::sockopt::linger, 0);
-  DS_RETURN_IF_ERROR(Attach(publisher, options.endpoint, IsListenedOn(options.endpoint), "--kv-events-endpoint"));
+  DS_RETURN_IF_ERROR(
+      Attach(publisher, options.endpoint, IsListenedOn(options.endpoint), "--kv-events-endpoint"));
   if (options.replay_endpoint.empty()) return {};
   replay = zmq::socket_t(context, zmq::socket_type::router);
   replay.set(zmq::sockopt::sndhwm, static_cast<int>(options.max_replay_batches) + 1);
-  replay.set(zmq::sockopt::router_mandatory, true);  // a client that does not read is told by an error, not by silence
+  replay.set(zmq::sockopt::router_mandatory, true);  // a client that does not read is told by an
+                                                     // error, not by silence
   replay.set(zmq::sockopt::maxmsgsize, kMaxReplayRequestBytes);
   replay.set(zmq::sockopt::linger, 0);
   return Attach(replay, options.replay_endpoint, /*listen=*/true, "--kv-events-replay-endpoint");
@@ -129,7 +138,8 @@ Status KvEventPublisher::Impl::Open() {
 
 void KvEventPublisher::Impl::Wake() const {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd, &one, sizeof(one));  // fails only if it is awake anyway
+  [[maybe_unused]] const ssize_t written = write(wake_fd, &one, sizeof(one));  // fails only if it
+                                                                               // is awake anyway
 }
 
 void KvEventPublisher::Impl::Run() {
@@ -143,7 +153,8 @@ void KvEventPublisher::Impl::Run() {
       if (waits[0].revents != 0 && read(wake_fd, &wakes, sizeof(wakes)) > 0) SendQueued();
       if (waits.size() > 1 && waits[1].revents != 0) Replay();
     } catch (const zmq::error_t& error) {
-      if (error.num() != EINTR) Log(LogLevel::kError, "kv_events_failed", {{"reason", error.what()}});
+      if (error.num() != EINTR)
+        Log(LogLevel::kError, "kv_events_failed", {{"reason", error.what()}});
     }
   }
 }
@@ -163,7 +174,8 @@ void KvEventPublisher::Impl::SendQueued() {
     next_number += batch.dropped_before;
     std::span<const KvEvent> events = batch.events;
     while (!events.empty()) {
-      const std::span<const KvEvent> now = events.first(std::min(events.size(), kMaxKvEventsInPayload));
+      const std::span<const KvEvent> now = events.first(
+          std::min(events.size(), kMaxKvEventsInPayload));
       Send(KvEventPayload(batch.unix_seconds, now, options.page_size), now.size());
       events = events.subspan(now.size());
     }
@@ -180,7 +192,8 @@ void KvEventPublisher::Impl::Send(std::string payload, uint64_t events) {
   publisher.send(std::move(shared), zmq::send_flags::none);
   published += events;
   sent_bytes += payload.size();
-  while (!replay || sent.size() > options.max_replay_batches || sent_bytes > options.max_replay_bytes) {
+  while (!replay || sent.size() > options.max_replay_batches ||
+         sent_bytes > options.max_replay_bytes) {
     sent_bytes -= sent.front().payload.size();
     sent.pop_front();
     if (sent.empty()) break;
@@ -199,21 +212,24 @@ void KvEventPublisher::Impl::Replay() {
   if (frames.size() != 3 || frames[1].size() != 0 || frames[2].size() != 8) return;
   const uint64_t first = FromBigEndian(frames[2].to_string_view());
   for (Sent& batch : sent) {
-    if (batch.number >= first && !Reply(frames[0], options.topic, batch.number, batch.payload)) return;
+    if (batch.number >= first && !Reply(frames[0], options.topic, batch.number, batch.payload))
+      return;
   }
   zmq::message_t nothing;
   Reply(frames[0], "", kEndOfReplay, nothing);
 }
 
 // False: the client is gone or does not read; it gets no more.
-bool KvEventPublisher::Impl::Reply(const zmq::message_t& client, std::string_view topic, uint64_t number, zmq::message_t& payload) {
+bool KvEventPublisher::Impl::Reply(const zmq::message_t& client, std::string_view topic,
+                                   uint64_t number, zmq::message_t& payload) {
   constexpr auto kMore = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
   const std::string number_bytes = BigEndian(number);
   zmq::message_t shared;
   shared.copy(payload);
   try {
-    return replay.send(zmq::buffer(client.data(), client.size()), kMore) && replay.send(zmq::message_t(), kMore) &&
-           replay.send(zmq::buffer(topic), kMore) && replay.send(zmq::buffer(number_bytes), kMore) &&
+    return replay.send(zmq::buffer(client.data(), client.size()), kMore) &&
+           replay.send(zmq::message_t(), kMore) && replay.send(zmq::buffer(topic), kMore) &&
+           replay.send(zmq::buffer(number_bytes), kMore) &&
            replay.send(std::move(shared), zmq::send_flags::dontwait);
   } catch (const zmq::error_t& error) {
     if (error.num() == EHOSTUNREACH) return false;
@@ -247,6 +263,8 @@ void KvEventPublisher::Publish(std::vector<KvEvent> events) {
 
 KvEventCounts KvEventPublisher::counts() const { return {impl_->published, impl_->dropped}; }
 const std::string& KvEventPublisher::endpoint() const { return impl_->options.endpoint; }
-const std::string& KvEventPublisher::replay_endpoint() const { return impl_->options.replay_endpoint; }
+const std::string& KvEventPublisher::replay_endpoint() const {
+  return impl_->options.replay_endpoint;
+}
 
 }  // namespace diffserve

@@ -1,9 +1,12 @@
-// KvEventPublisher: tells routers over ZeroMQ which prefixes this server has cached, as vLLM does: PUB frames [topic, sequence
-// number, payload] (kv_event_message.h), numbers from 0, big endian in 8 bytes. Who missed some asks the replay socket (ROUTER) with
-// ["", first number] and gets ["", topic, number, payload] for each batch that is still kept, then ["", "", -1, ""].
+// KvEventPublisher: tells routers over ZeroMQ which prefixes this server has cached, as vLLM does:
+// PUB frames [topic, sequence number, payload] (kv_event_message.h), numbers from 0, big endian in
+// 8 bytes. Who missed some asks the replay socket (ROUTER) with ["", first number] and gets ["",
+// topic, number, payload] for each batch that is still kept, then ["", "", -1, ""].
 //
-// The first batch says that nothing is cached: a new process knows nothing of what the one before it said.
-// Thread safety: Publish and counts may be called from any thread. A thread of its own does all that could wait.
+// The first batch says that nothing is cached: a new process knows nothing of what the one before
+// it said.
+// Thread safety: Publish and counts may be called from any thread. A thread of its own does all
+// that could wait.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +20,17 @@
 namespace diffserve {
 
 struct KvEventPublisherOptions {
-  // As ZeroMQ writes them. With `*` or `::` in it, ipc:// or inproc://, the endpoint is listened on, else connected to.
+  // As ZeroMQ writes them. With `*` or `::` in it, ipc:// or inproc://, the endpoint is listened
+  // on, else connected to.
   std::string endpoint;
   std::string replay_endpoint;  // listened on; empty: no replay
   std::string topic;
-  int page_size = 0;                        // tokens a page
-  size_t max_queued_batches = 4096;         // not sent yet; what comes then is dropped, and its number is left out
-  size_t max_replay_batches = 10000;        // kept for replay
+  int page_size = 0;                  // tokens a page
+  size_t max_queued_batches = 4096;   // not sent yet; what comes then is dropped, and its number is
+                                      // left out
+  size_t max_replay_batches = 10000;  // kept for replay
   size_t max_replay_bytes = size_t{64} << 20;
-  int max_unread_batches = 10000;           // for a subscriber that does not read; then it misses some
+  int max_unread_batches = 10000;  // for a subscriber that does not read; then it misses some
 };
 
 struct KvEventCounts {

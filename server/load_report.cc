@@ -23,7 +23,8 @@ std::string Number(double value) {
 std::string Text(const NamedMetrics& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) {
-    text += (text.empty() ? "TEXT named_metrics." : ", named_metrics.") + std::string(name) + "=" + Number(value);
+    text += (text.empty() ? "TEXT named_metrics." : ", named_metrics.") + std::string(name) + "=" +
+            Number(value);
   }
   return text;
 }
@@ -36,7 +37,8 @@ std::string Json(const NamedMetrics& metrics) {
   return "JSON {\"named_metrics\": {" + members + "}}";
 }
 
-// `map<string, double> named_metrics = 8` in protobuf's encoding: for each entry a message with key = 1 and value = 2.
+// `map<string, double> named_metrics = 8` in protobuf's encoding: for each entry a message with key
+// = 1 and value = 2.
 std::string Binary(const NamedMetrics& metrics) {
   std::string bytes;
   for (const auto& [name, value] : metrics) {
@@ -63,7 +65,9 @@ double KvCacheUsage(const EngineStats& stats) {
 LoadFormat LoadFormatOf(std::string_view word) {
   constexpr std::pair<std::string_view, LoadFormat> kWords[] = {
       {"text", LoadFormat::kText}, {"json", LoadFormat::kJson}, {"bin", LoadFormat::kBinary}};
-  const auto same = [](char c, char lower) { return c == lower || (c >= 'A' && c <= 'Z' && c + ('a' - 'A') == lower); };
+  const auto same = [](char c, char lower) {
+    return c == lower || (c >= 'A' && c <= 'Z' && c + ('a' - 'A') == lower);
+  };
   for (const auto& [known, format] : kWords) {
     if (std::equal(word.begin(), word.end(), known.begin(), known.end(), same)) return format;
   }

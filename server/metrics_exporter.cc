@@ -13,19 +13,23 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxRequestSeries = 1024;  // of one transport; more would mean that a name came from a client
+constexpr size_t kMaxRequestSeries = 1024;  // of one transport; more would mean that a name came
+                                            // from a client
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-constexpr std::string_view kMissReasons[] = {"no_prefix", "evicted", "salt", "partial_page", "disabled"};
+constexpr std::string_view kMissReasons[] = {"no_prefix", "evicted", "salt", "partial_page",
+                                             "disabled"};
 static_assert(std::size(kMissReasons) == static_cast<size_t>(MissReason::kCount));
-constexpr std::string_view kRefusalReasons[] = {"too_long", "queue_full", "tokens_full", "draining"};
+constexpr std::string_view kRefusalReasons[] = {"too_long", "queue_full", "tokens_full",
+                                                "draining"};
 static_assert(std::size(kRefusalReasons) == static_cast<size_t>(RefusalReason::kCount));
 
 // Collects families; `prefix` and `common` go before and onto every series.
 class FamilyList {
  public:
-  FamilyList(std::string prefix, Labels common) : prefix_(std::move(prefix)), common_(std::move(common)) {}
+  FamilyList(std::string prefix, Labels common)
+      : prefix_(std::move(prefix)), common_(std::move(common)) {}
 
   // Further series of the last family are added with the same name.
   void Gauge(std::string_view name, std::string_view help, double value, Labels labels = {}) {
@@ -35,10 +39,12 @@ class FamilyList {
     Add(name, help, prometheus::MetricType::Counter, std::move(labels)).counter.value = value;
   }
   template <size_t kBounds>
-  void Distribution(std::string_view name, std::string_view help, const Histogram<kBounds>& values, Labels labels = {}) {
+  void Distribution(std::string_view name, std::string_view help, const Histogram<kBounds>& values,
+                    Labels labels = {}) {
     auto& out = Add(name, help, prometheus::MetricType::Histogram, std::move(labels)).histogram;
     uint64_t total = 0;
-    for (size_t i = 0; i < kBounds; ++i) out.bucket.push_back({total += values.counts[i], values.bounds[i]});
+    for (size_t i = 0; i < kBounds; ++i)
+      out.bucket.push_back({total += values.counts[i], values.bounds[i]});
     out.sample_count = total + values.counts[kBounds];
     out.sample_sum = values.sum;
   }
@@ -46,9 +52,11 @@ class FamilyList {
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
  private:
-  prometheus::ClientMetric& Add(std::string_view name, std::string_view help, prometheus::MetricType type, Labels labels) {
+  prometheus::ClientMetric& Add(std::string_view name, std::string_view help,
+                                prometheus::MetricType type, Labels labels) {
     const std::string full = prefix_ + std::string(name);
-    if (families_.empty() || families_.back().name != full) families_.push_back({full, std::string(help), type, {}});
+    if (families_.empty() || families_.back().name != full)
+      families_.push_back({full, std::string(help), type, {}});
     prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
     metric.label = common_;
     metric.label.insert(metric.label.end(), labels.begin(), labels.end());
@@ -63,60 +71,77 @@ class FamilyList {
 void AddLoad(FamilyList& list, const EngineStats& s) {
   list.Gauge("requests_running", "Continuations in the running batch.", s.running);
   list.Gauge("requests_waiting", "Continuations waiting for admission.", s.waiting);
-  list.Gauge("waiting_tokens", "Tokens of the waiting continuations.", static_cast<double>(s.waiting_tokens));
+  list.Gauge("waiting_tokens", "Tokens of the waiting continuations.",
+             static_cast<double>(s.waiting_tokens));
   list.Gauge("kv_pages", "KV pages by state.", s.pages_free, {{"state", "free"}});
   list.Gauge("kv_pages", "", s.pages_cached, {{"state", "cached"}});
   list.Gauge("kv_pages", "", s.pages_used, {{"state", "used"}});
   list.Gauge("last_step_rows", "Tokens computed in the last step.", s.last_batch_rows);
   list.Gauge("last_step_sequences", "Sequences in the last step.", s.last_batch_sequences);
-  list.Gauge("stalled_seconds", "Time since the last finished step while there is work, else 0.", s.seconds_since_progress);
+  list.Gauge("stalled_seconds", "Time since the last finished step while there is work, else 0.",
+             s.seconds_since_progress);
   list.Gauge("draining", "1 while the server refuses new work.", s.draining ? 1 : 0);
   list.Counter("steps_total", "Steps done.", static_cast<double>(s.steps));
 }
 
 void AddWork(FamilyList& list, const EngineStats& s) {
-  list.Counter("prompt_tokens_total", "Prompt tokens of admitted continuations.", static_cast<double>(s.prompt_tokens));
+  list.Counter("prompt_tokens_total", "Prompt tokens of admitted continuations.",
+               static_cast<double>(s.prompt_tokens));
   list.Counter("prompt_tokens_cached_total", "Prompt tokens taken from the prefix cache.",
                static_cast<double>(s.prompt_tokens_cached));
-  list.Counter("generation_tokens_total", "Tokens generated.", static_cast<double>(s.generation_tokens));
+  list.Counter("generation_tokens_total", "Tokens generated.",
+               static_cast<double>(s.generation_tokens));
   list.Counter("prefix_query_tokens_total", "Prompt tokens looked up in the prefix cache.",
                static_cast<double>(s.prefix_queries));
-  list.Counter("prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.", static_cast<double>(s.prefix_hits));
+  list.Counter("prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.",
+               static_cast<double>(s.prefix_hits));
   for (size_t i = 0; i < s.prefix_misses.size(); ++i) {
     list.Counter("prefix_misses_total", "Lookups that found nothing, by reason.",
-                 static_cast<double>(s.prefix_misses[i]), {{"reason", std::string(kMissReasons[i])}});
+                 static_cast<double>(s.prefix_misses[i]),
+                 {{"reason", std::string(kMissReasons[i])}});
   }
-  list.Counter("kv_events_published_total", "Pages stored and removed as told to routers, by event.",
+  list.Counter("kv_events_published_total",
+               "Pages stored and removed as told to routers, by event.",
                static_cast<double>(s.kv_events_published));
   list.Counter("kv_events_dropped_total", "KV events that found the publisher's queue full.",
                static_cast<double>(s.kv_events_dropped));
   for (size_t i = 0; i < s.refused.size(); ++i) {
-    list.Counter("requests_refused_total", "Continuations refused at admission, by reason.", static_cast<double>(s.refused[i]),
-                 {{"reason", std::string(kRefusalReasons[i])}});
+    list.Counter("requests_refused_total", "Continuations refused at admission, by reason.",
+                 static_cast<double>(s.refused[i]), {{"reason", std::string(kRefusalReasons[i])}});
   }
-  const std::pair<const char*, uint64_t> finished[] = {
-      {"stop", s.finished_stop}, {"length", s.finished_length}, {"cancelled", s.finished_cancelled}, {"error", s.finished_error}};
+  const std::pair<const char*, uint64_t> finished[] = {{"stop", s.finished_stop},
+                                                       {"length", s.finished_length},
+                                                       {"cancelled", s.finished_cancelled},
+                                                       {"error", s.finished_error}};
   for (const auto& [reason, count] : finished) {
-    list.Counter("requests_finished_total", "Continuations ended, by reason.", static_cast<double>(count), {{"reason", reason}});
+    list.Counter("requests_finished_total", "Continuations ended, by reason.",
+                 static_cast<double>(count), {{"reason", reason}});
   }
-  list.Counter("preemptions_total", "Sequences sent back to waiting because pages ran out.", static_cast<double>(s.preemptions));
-  list.Counter("requests_corrupted_total", "Continuations ended because their logits were not finite.",
+  list.Counter("preemptions_total", "Sequences sent back to waiting because pages ran out.",
+               static_cast<double>(s.preemptions));
+  list.Counter("requests_corrupted_total",
+               "Continuations ended because their logits were not finite.",
                static_cast<double>(s.corrupted));
 }
 
 void AddTimes(FamilyList& list, const EngineStats& s) {
   list.Distribution("queue_seconds", "From arrival to first admission.", s.queue_seconds);
-  list.Distribution("time_to_first_token_seconds", "From arrival to the first token.", s.time_to_first_token_seconds);
-  list.Distribution("inter_token_seconds", "Between two tokens of a sequence.", s.inter_token_seconds);
+  list.Distribution("time_to_first_token_seconds", "From arrival to the first token.",
+                    s.time_to_first_token_seconds);
+  list.Distribution("inter_token_seconds", "Between two tokens of a sequence.",
+                    s.inter_token_seconds);
   list.Distribution("request_seconds", "From arrival to the last token.", s.e2e_seconds);
-  list.Distribution("prefill_seconds", "From first admission to the first token.", s.prefill_seconds);
+  list.Distribution("prefill_seconds", "From first admission to the first token.",
+                    s.prefill_seconds);
   list.Distribution("decode_seconds", "From the first token to the last.", s.decode_seconds);
   list.Distribution("step_phase_seconds", "Phases of a step.", s.plan_seconds, {{"phase", "plan"}});
   list.Distribution("step_phase_seconds", "", s.execute_seconds, {{"phase", "execute"}});
   list.Distribution("step_phase_seconds", "", s.commit_seconds, {{"phase", "commit"}});
   list.Distribution("step_rows", "Tokens computed in a step.", s.step_rows);
-  list.Distribution("request_prompt_tokens", "Prompt length of a continuation.", s.request_prompt_tokens);
-  list.Distribution("request_generation_tokens", "Tokens generated by a continuation.", s.request_generation_tokens);
+  list.Distribution("request_prompt_tokens", "Prompt length of a continuation.",
+                    s.request_prompt_tokens);
+  list.Distribution("request_generation_tokens", "Tokens generated by a continuation.",
+                    s.request_generation_tokens);
 }
 
 void AddModel(FamilyList& list, const ServedModelInfo& info) {
@@ -131,11 +156,13 @@ void AddModel(FamilyList& list, const ServedModelInfo& info) {
   list.Gauge("page_slots", "Tokens that one KV page holds.", info.page_size);
   list.Gauge("max_model_len_tokens", "Tokens of prompt and output together.", info.max_model_len);
   for (size_t i = 0; i < info.lambdas.size(); ++i) {
-    list.Gauge("layer_lambda", "Weight of the second attention map, by layer.", info.lambdas[i], {{"layer", std::to_string(i)}});
+    list.Gauge("layer_lambda", "Weight of the second attention map, by layer.", info.lambdas[i],
+               {{"layer", std::to_string(i)}});
   }
   for (size_t i = 0; i < info.lambda_inits.size(); ++i) {
-    list.Gauge("layer_lambda_init", "Constant part of that weight, from which training began, by layer.", info.lambda_inits[i],
-               {{"layer", std::to_string(i)}});
+    list.Gauge("layer_lambda_init",
+               "Constant part of that weight, from which training began, by layer.",
+               info.lambda_inits[i], {{"layer", std::to_string(i)}});
   }
 }
 
@@ -151,34 +178,49 @@ void AddVllmNames(FamilyList& list, const EngineStats& s, const ServedModelInfo&
               {"enable_prefix_caching", info.prefix_caching ? "True" : "False"}});
   list.Gauge("lora_requests_info", "Running stats on lora requests.", 0,
              {{"max_lora", "0"}, {"waiting_lora_adapters", ""}, {"running_lora_adapters", ""}});
-  list.Counter("prompt_tokens_total", "Number of prefill tokens processed.", static_cast<double>(s.prompt_tokens));
-  list.Counter("prompt_tokens_cached_total", "Number of cached prompt tokens.", static_cast<double>(s.prompt_tokens_cached));
-  list.Counter("generation_tokens_total", "Number of generation tokens processed.", static_cast<double>(s.generation_tokens));
-  list.Counter("num_preemptions_total", "Cumulative number of preemptions.", static_cast<double>(s.preemptions));
-  list.Counter("prefix_cache_queries_total", "Prefix cache queries, in tokens.", static_cast<double>(s.prefix_queries));
-  list.Counter("prefix_cache_hits_total", "Prefix cache hits, in tokens.", static_cast<double>(s.prefix_hits));
-  list.Counter("corrupted_requests_total", "Requests with NaNs in logits.", static_cast<double>(s.corrupted));
-  const std::pair<const char*, uint64_t> finished[] = {
-      {"stop", s.finished_stop}, {"length", s.finished_length}, {"abort", s.finished_cancelled}, {"error", s.finished_error}};
+  list.Counter("prompt_tokens_total", "Number of prefill tokens processed.",
+               static_cast<double>(s.prompt_tokens));
+  list.Counter("prompt_tokens_cached_total", "Number of cached prompt tokens.",
+               static_cast<double>(s.prompt_tokens_cached));
+  list.Counter("generation_tokens_total", "Number of generation tokens processed.",
+               static_cast<double>(s.generation_tokens));
+  list.Counter("num_preemptions_total", "Cumulative number of preemptions.",
+               static_cast<double>(s.preemptions));
+  list.Counter("prefix_cache_queries_total", "Prefix cache queries, in tokens.",
+               static_cast<double>(s.prefix_queries));
+  list.Counter("prefix_cache_hits_total", "Prefix cache hits, in tokens.",
+               static_cast<double>(s.prefix_hits));
+  list.Counter("corrupted_requests_total", "Requests with NaNs in logits.",
+               static_cast<double>(s.corrupted));
+  const std::pair<const char*, uint64_t> finished[] = {{"stop", s.finished_stop},
+                                                       {"length", s.finished_length},
+                                                       {"abort", s.finished_cancelled},
+                                                       {"error", s.finished_error}};
   for (const auto& [reason, count] : finished) {
-    list.Counter("request_success_total", "Count of processed requests.", static_cast<double>(count),
-                 {{"finished_reason", reason}});
+    list.Counter("request_success_total", "Count of processed requests.",
+                 static_cast<double>(count), {{"finished_reason", reason}});
   }
-  list.Distribution("time_to_first_token_seconds", "Time to first token.", s.time_to_first_token_seconds);
+  list.Distribution("time_to_first_token_seconds", "Time to first token.",
+                    s.time_to_first_token_seconds);
   list.Distribution("inter_token_latency_seconds", "Inter-token latency.", s.inter_token_seconds);
   list.Distribution("e2e_request_latency_seconds", "End-to-end request latency.", s.e2e_seconds);
   list.Distribution("request_queue_time_seconds", "Time spent in WAITING phase.", s.queue_seconds);
-  list.Distribution("request_prefill_time_seconds", "Time spent in PREFILL phase.", s.prefill_seconds);
+  list.Distribution("request_prefill_time_seconds", "Time spent in PREFILL phase.",
+                    s.prefill_seconds);
   list.Distribution("request_decode_time_seconds", "Time spent in DECODE phase.", s.decode_seconds);
-  list.Distribution("request_prompt_tokens", "Number of prefill tokens processed.", s.request_prompt_tokens);
-  list.Distribution("request_generation_tokens", "Number of generation tokens processed.", s.request_generation_tokens);
+  list.Distribution("request_prompt_tokens", "Number of prefill tokens processed.",
+                    s.request_prompt_tokens);
+  list.Distribution("request_generation_tokens", "Number of generation tokens processed.",
+                    s.request_generation_tokens);
   list.Distribution("iteration_tokens_total", "Number of tokens per engine step.", s.step_rows);
 }
 
 int64_t OpenFileDescriptors() {
   std::error_code error;
   int64_t count = 0;
-  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end; it.increment(error)) ++count;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error))
+    ++count;
   return count;
 }
 
@@ -186,13 +228,17 @@ int64_t OpenFileDescriptors() {
 void AddProcess(FamilyList& list, std::chrono::system_clock::time_point start) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   int64_t size_pages = 0, resident_pages = 0;
   std::ifstream("/proc/self/statm") >> size_pages >> resident_pages;
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
-  list.Counter("cpu_seconds_total", "User and system CPU time.", seconds(usage.ru_utime) + seconds(usage.ru_stime));
-  list.Gauge("resident_memory_bytes", "Resident memory.", static_cast<double>(resident_pages * sysconf(_SC_PAGESIZE)));
+  list.Counter("cpu_seconds_total", "User and system CPU time.",
+               seconds(usage.ru_utime) + seconds(usage.ru_stime));
+  list.Gauge("resident_memory_bytes", "Resident memory.",
+             static_cast<double>(resident_pages * sysconf(_SC_PAGESIZE)));
   list.Gauge("open_fds", "Open file descriptors.", static_cast<double>(OpenFileDescriptors()));
   list.Gauge("max_fds", "Most file descriptors allowed.", static_cast<double>(files.rlim_cur));
   list.Gauge("start_time_seconds", "Start of the server, Unix time.",
@@ -206,7 +252,9 @@ std::string TextOf(const std::vector<prometheus::MetricFamily>& families) {
 }  // namespace
 
 MetricsExporter::MetricsExporter(ServedModelInfo info, std::function<EngineStats()> snapshot)
-    : info_(std::move(info)), snapshot_(std::move(snapshot)), start_(std::chrono::system_clock::now()) {}
+    : info_(std::move(info)),
+      snapshot_(std::move(snapshot)),
+      start_(std::chrono::system_clock::now()) {}
 
 std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
   FamilyList own("diffserve_", {});
@@ -217,11 +265,13 @@ std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
   {
     std::lock_guard lock(mutex_);
     for (const auto& [key, count] : http_) {
-      own.Counter("http_requests_total", "HTTP requests answered, by route and status.", static_cast<double>(count),
+      own.Counter("http_requests_total", "HTTP requests answered, by route and status.",
+                  static_cast<double>(count),
                   {{"route", key.first}, {"code", std::to_string(key.second)}});
     }
     for (const auto& [key, count] : grpc_) {
-      own.Counter("grpc_requests_total", "RPCs ended, by method and status code.", static_cast<double>(count),
+      own.Counter("grpc_requests_total", "RPCs ended, by method and status code.",
+                  static_cast<double>(count),
                   {{"method", key.first}, {"code", std::to_string(key.second)}});
     }
   }

@@ -1,5 +1,6 @@
-// MetricsExporter: the text of /metrics. It copies the engine's counters at each scrape and names them twice: our own names
-// (diffserve_...) and the vllm: names that dashboards, autoscalers and gateways look for.
+// MetricsExporter: the text of /metrics. It copies the engine's counters at each scrape and names
+// them twice: our own names (diffserve_...) and the vllm: names that dashboards, autoscalers and
+// gateways look for.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -26,7 +27,7 @@ struct ServedModelInfo {
   int num_pages = 0;
   int max_model_len = 0;
   bool prefix_caching = true;
-  std::vector<float> lambdas;       // [num_layers]; empty without a lambda that holds for a whole layer
+  std::vector<float> lambdas;  // [num_layers]; empty without a lambda that holds for a whole layer
   std::vector<float> lambda_inits;  // [num_layers] or empty likewise
 };
 
@@ -37,10 +38,12 @@ class MetricsExporter {
 
   // Prometheus text format, version 0.0.4.
   std::string Render() const;
-  // The same without the vllm: names, whose colons and one suffix `promtool check metrics` objects to.
+  // The same without the vllm: names, whose colons and one suffix `promtool check metrics` objects
+  // to.
   std::string RenderOwnNames() const;
 
-  // `route` and `method` must come from a fixed set, never from a client. `code` is the HTTP status or the grpc::StatusCode.
+  // `route` and `method` must come from a fixed set, never from a client. `code` is the HTTP status
+  // or the grpc::StatusCode.
   void CountHttp(std::string_view route, int code);
   void CountGrpc(std::string_view method, int code);
 

@@ -11,8 +11,8 @@
 
 namespace diffserve {
 
-// Commands that a flag applies to, as bits. kAllCommands: those that run a model or tell how they would, which convert and probe
-// do not.
+// Commands that a flag applies to, as bits. kAllCommands: those that run a model or tell how they
+// would, which convert and probe do not.
 enum CommandBit : unsigned {
   kServe = 1,
   kLogits = 2,
@@ -24,10 +24,11 @@ enum CommandBit : unsigned {
   kProbe = 64
 };
 
-// What a command takes without a flag, in this order; none may be missing. In --config FILE its key is the name in lower case.
+// What a command takes without a flag, in this order; none may be missing. In --config FILE its key
+// is the name in lower case.
 struct ArgumentSpec {
   std::string_view name;  // MODEL_DIR
-  std::string Options::*target;
+  std::string Options::* target;
 };
 
 struct CommandSpec {
@@ -39,8 +40,9 @@ struct CommandSpec {
 struct FlagSpec {
   // Where the value goes. A setter gets a value that was found among `allowed`.
   using Setter = void (*)(Options& options, std::string_view value);
-  using Target = std::variant<bool Options::*, int Options::*, int64_t Options::*, uint64_t Options::*, float Options::*,
-                              std::string Options::*, std::vector<int> Options::*, Setter>;
+  using Target =
+      std::variant<bool Options::*, int Options::*, int64_t Options::*, uint64_t Options::*,
+                   float Options::*, std::string Options::*, std::vector<int> Options::*, Setter>;
 
   std::string_view group;       // heading in the help text
   std::string_view name;        // with its dashes

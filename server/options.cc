@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
-#include "server/http_url.h"
+#include "server/http/url.h"
 #include "server/option_table.h"
 
 namespace diffserve {
@@ -48,7 +48,8 @@ std::string ArgumentsText(const CommandSpec& command) {
   return text;
 }
 
-// The flag of this name for this command; nullptr if there is none. `elsewhere` collects the commands that do have it.
+// The flag of this name for this command; nullptr if there is none. `elsewhere` collects the
+// commands that do have it.
 const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& elsewhere) {
   for (const FlagSpec& flag : FlagTable()) {
     if (flag.name != name) continue;
@@ -67,7 +68,8 @@ bool IsSwitch(const FlagSpec& flag) { return std::holds_alternative<bool Options
 
 Status UnknownFlag(const std::string& name, unsigned elsewhere, std::string_view command) {
   if (elsewhere != 0) {
-    return InvalidArgument(name + " does not apply to " + std::string(command) + "; it belongs to: " + CommandsText(elsewhere),
+    return InvalidArgument(name + " does not apply to " + std::string(command) +
+                               "; it belongs to: " + CommandsText(elsewhere),
                            name);
   }
   return InvalidArgument(name + " is not a flag; diffserve --help lists all flags", name);
@@ -91,8 +93,9 @@ class ArgumentReader {
         if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, 0, args_[0]);
         if (arguments.size() == command_.arguments.size()) {
           const std::string last(command_.arguments.back().name);
-          return InvalidArgument(
-              "found \"" + arg + "\" after " + last + " \"" + arguments.back() + "\"; allowed: one" + ArgumentsText(command_), last);
+          return InvalidArgument("found \"" + arg + "\" after " + last + " \"" + arguments.back() +
+                                     "\"; allowed: one" + ArgumentsText(command_),
+                                 last);
         }
         arguments.push_back(arg);
       } else {
@@ -135,7 +138,8 @@ class ArgumentReader {
     return {};
   }
 
-  Status TakeValue(const std::string& name, const std::optional<std::string>& inline_value, std::string& out) {
+  Status TakeValue(const std::string& name, const std::optional<std::string>& inline_value,
+                   std::string& out) {
     if (inline_value) {
       out = *inline_value;
     } else if (next_ < args_.size() && !args_[next_].starts_with("--")) {
@@ -166,19 +170,22 @@ std::optional<std::string> ValueText(const nlohmann::json& value) {
   return text;
 }
 
-// The argument that a file's key names, as in "model_dir"; nullptr if there is none. `name` has a flag's form, "--model-dir".
+// The argument that a file's key names, as in "model_dir"; nullptr if there is none. `name` has a
+// flag's form, "--model-dir".
 const ArgumentSpec* FindArgument(std::string_view name) {
   for (const CommandSpec& command : CommandTable()) {
     for (const ArgumentSpec& argument : command.arguments) {
       std::string key = "--" + std::string(argument.name);
-      for (char& c : key) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      for (char& c : key)
+        c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
       if (key == name) return &argument;
     }
   }
   return nullptr;
 }
 
-// Applies the file's keys. A key of another command is passed over, so that one file can serve several commands.
+// Applies the file's keys. A key of another command is passed over, so that one file can serve
+// several commands.
 Status ApplyConfigFile(const std::string& path, unsigned command, Options& options) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return InvalidArgument("--config " + path + ": the file cannot be read", "--config");
@@ -186,19 +193,26 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxConfigFileBytes) {
-    return InvalidArgument("--config " + path + ": longer than " + std::to_string(kMaxConfigFileBytes) + " bytes", "--config");
+    return InvalidArgument(
+        "--config " + path + ": longer than " + std::to_string(kMaxConfigFileBytes) + " bytes",
+        "--config");
   }
   bool too_deep = false;
-  const auto limit_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return !(too_deep |= depth > 2); };
+  const auto limit_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    return !(too_deep |= depth > 2);
+  };
   const nlohmann::json root = nlohmann::json::parse(text, limit_depth, /*allow_exceptions=*/false);
-  if (too_deep || !root.is_object()) return InvalidArgument("--config " + path + ": expected one flat JSON object", "--config");
+  if (too_deep || !root.is_object())
+    return InvalidArgument("--config " + path + ": expected one flat JSON object", "--config");
 
   for (const auto& [key, value] : root.items()) {
     std::string name = "--" + key;
     std::replace(name.begin(), name.end(), '_', '-');
     if (const ArgumentSpec* argument = FindArgument(name)) {
       if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
-        return InvalidArgument("--config " + path + ": " + key + " is " + value.dump() + ", allowed: text, not empty", name);
+        return InvalidArgument(
+            "--config " + path + ": " + key + " is " + value.dump() + ", allowed: text, not empty",
+            name);
       }
       options.*(argument->target) = value.get<std::string>();
       continue;
@@ -206,11 +220,13 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
     unsigned elsewhere = 0;
     const FlagSpec* flag = FindFlag(name, command, elsewhere);
     if (flag == nullptr && elsewhere != 0) continue;
-    if (flag == nullptr) return InvalidArgument("--config " + path + ": " + UnknownFlag(name, 0, "").message(), name);
+    if (flag == nullptr)
+      return InvalidArgument("--config " + path + ": " + UnknownFlag(name, 0, "").message(), name);
     const std::optional<std::string> as_text = ValueText(value);
-    const Status status =
-        as_text ? ApplyFlag(*flag, *as_text, options)
-                : InvalidArgument(name + " is a JSON " + value.type_name() + ", allowed: " + AllowedText(*flag), name);
+    const Status status = as_text ? ApplyFlag(*flag, *as_text, options)
+                                  : InvalidArgument(name + " is a JSON " + value.type_name() +
+                                                        ", allowed: " + AllowedText(*flag),
+                                                    name);
     if (!status.ok()) return InvalidArgument("--config " + path + ": " + status.message(), name);
   }
   return {};
@@ -220,20 +236,26 @@ Status CheckTogether(const CommandSpec& command, const Options& options) {
   for (const ArgumentSpec& argument : command.arguments) {
     if (!(options.*(argument.target)).empty()) continue;
     const std::string name(argument.name);
-    return InvalidArgument(name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
+    return InvalidArgument(
+        name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
   }
   if (options.command == "probe") return ParseHttpUrl(options.url).status();
-  const int prompts = !options.prompt.empty() + !options.tokens.empty() + !options.tokens_file.empty();
+  const int prompts = !options.prompt.empty() + !options.tokens.empty() +
+                      !options.tokens_file.empty();
   if (options.command == "generate" && prompts != 1) {
     return InvalidArgument(
-        "found " + std::to_string(prompts) + " prompts, allowed: exactly one of --prompt, --tokens, --tokens-file", "--prompt");
+        "found " + std::to_string(prompts) +
+            " prompts, allowed: exactly one of --prompt, --tokens, --tokens-file",
+        "--prompt");
   }
   if (options.command == "logits") {
     if (prompts != 1) {
-      return InvalidArgument("found " + std::to_string(prompts) + " prompts, allowed: exactly one of --tokens, --tokens-file",
+      return InvalidArgument("found " + std::to_string(prompts) +
+                                 " prompts, allowed: exactly one of --tokens, --tokens-file",
                              "--tokens");
     }
-    if (options.output.empty()) return InvalidArgument("--output is missing: the .npy file to write", "--output");
+    if (options.output.empty())
+      return InvalidArgument("--output is missing: the .npy file to write", "--output");
   }
   return {};
 }
@@ -243,24 +265,29 @@ Status CheckTogether(const CommandSpec& command, const Options& options) {
 Result<Options> ParseOptions(const std::vector<std::string>& args) {
   Options options;
   const auto commands = CommandTable();
-  const auto command =
-      std::find_if(commands.begin(), commands.end(), [&](const CommandSpec& c) { return !args.empty() && c.name == args[0]; });
+  const auto command = std::find_if(commands.begin(), commands.end(), [&](const CommandSpec& c) {
+    return !args.empty() && c.name == args[0];
+  });
   if (command == commands.end()) {
     for (const std::string& arg : args) {
       if (arg == "--help" || arg == "-h" || arg == "help") return options.command = "help", options;
       if (arg == "--version" || arg == "version") return options.command = "version", options;
     }
-    return InvalidArgument((args.empty() ? "a command is missing" : "\"" + args[0] + "\" is not a command") +
-                               ", allowed: " + CommandsText(~0u) + "; diffserve --help tells more",
-                           "command");
+    return InvalidArgument(
+        (args.empty() ? "a command is missing" : "\"" + args[0] + "\" is not a command") +
+            ", allowed: " + CommandsText(~0u) + "; diffserve --help tells more",
+        "command");
   }
   options.command = command->name;
   const unsigned bit = 1u << (command - commands.begin());
   ArgumentReader reader(args, *command, bit);
   DS_RETURN_IF_ERROR(reader.Read());
-  if (reader.help || reader.version) return options.command = reader.help ? "help" : "version", options;
-  if (!reader.config_file.empty()) DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
-  for (size_t i = 0; i < reader.arguments.size(); ++i) options.*(command->arguments[i].target) = reader.arguments[i];
+  if (reader.help || reader.version)
+    return options.command = reader.help ? "help" : "version", options;
+  if (!reader.config_file.empty())
+    DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
+  for (size_t i = 0; i < reader.arguments.size(); ++i)
+    options.*(command->arguments[i].target) = reader.arguments[i];
   for (const Assignment& assignment : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
   DS_RETURN_IF_ERROR(CheckTogether(*command, options));
@@ -269,10 +296,12 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
 
 Result<MemorySize> ParseMemorySize(std::string_view text) {
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number,
+                                            std::chars_format::fixed);
   const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-  const Status bad =
-      InvalidArgument("\"" + std::string(text) + "\" is not a size, allowed: bytes with suffix (2G, 512MiB) or a share (0.3)");
+  const Status bad = InvalidArgument(
+      "\"" + std::string(text) +
+      "\" is not a size, allowed: bytes with suffix (2G, 512MiB) or a share (0.3)");
   if (error != std::errc() || !std::isfinite(number) || number <= 0) return bad;
   MemorySize size;
   if (suffix.empty() && number <= 1) return size.share = number, size;
@@ -299,7 +328,9 @@ Result<MemorySize> ParseMemorySize(std::string_view text) {
 
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param) {
   std::vector<int32_t> ids;
-  const auto is_separator = [](char c) { return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  const auto is_separator = [](char c) {
+    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r';
+  };
   for (size_t begin = 0; begin < text.size();) {
     if (is_separator(text[begin])) {
       ++begin;
@@ -310,14 +341,17 @@ Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_vi
     int32_t id = 0;
     const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0) {
-      return InvalidArgument(std::string(param) + ": \"" + std::string(text.substr(begin, std::min<size_t>(end - begin, 40))) +
-                                 "\" is not a token id, allowed: 0..2147483647",
-                             std::string(param));
+      return InvalidArgument(
+          std::string(param) + ": \"" +
+              std::string(text.substr(begin, std::min<size_t>(end - begin, 40))) +
+              "\" is not a token id, allowed: 0..2147483647",
+          std::string(param));
     }
     ids.push_back(id);
     begin = end;
   }
-  if (ids.empty()) return InvalidArgument(std::string(param) + ": no token id found", std::string(param));
+  if (ids.empty())
+    return InvalidArgument(std::string(param) + ": no token id found", std::string(param));
   return ids;
 }
 
@@ -336,13 +370,18 @@ std::string HelpText() {
   }
   out << "\n"
          "  --help, --version\n"
-         "  --config FILE                 JSON object with the flags' names (and model_dir); flags on the command line win\n"
-         "  A switch can be turned off with --no-NAME. Exit codes: 0 done, 1 cannot be served or run, 2 wrong usage.\n";
+         "  --config FILE                 JSON object with the flags' names (and model_dir); flags "
+         "on the command line win\n"
+         "  A switch can be turned off with --no-NAME. Exit codes: 0 done, 1 cannot be served or "
+         "run, 2 wrong usage.\n";
   std::string_view group;
   for (const FlagSpec& flag : FlagTable()) {
     if (flag.group != group) out << "\n" << (group = flag.group) << "\n";
-    entry("  " + std::string(flag.name) + (flag.value_name.empty() ? "" : " " + std::string(flag.value_name)), flag.help);
-    const bool free_text = flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target);
+    entry("  " + std::string(flag.name) +
+              (flag.value_name.empty() ? "" : " " + std::string(flag.value_name)),
+          flag.help);
+    const bool free_text = flag.allowed.empty() &&
+                           std::holds_alternative<std::string Options::*>(flag.target);
     if (!IsSwitch(flag) && !free_text) out << "; " << AllowedText(flag);
     const std::string fallback = DefaultText(flag);
     if (!fallback.empty()) out << " (default " << fallback << ")";
@@ -354,13 +393,15 @@ std::string HelpText() {
 std::string VersionText() {
   std::string levels;
   for (const FlagSpec& flag : FlagTable()) {
-    if (flag.name == "--cpu-isa") levels = Joined(std::span(flag.allowed).subspan(1));  // after "auto"
+    if (flag.name == "--cpu-isa")
+      levels = Joined(std::span(flag.allowed).subspan(1));  // after "auto"
   }
   const Result<CpuIsa> isa = ChooseCpuIsa("auto");
   std::ostringstream out;
-  out << "version: " << BuildVersion() << "\ncommit: " << BuildCommit() << "\n" << DIFFSERVE_COMPILERS << "backends: cpu"
-      << (cuda::IsCompiledIn() ? ", cuda" : "") << "\ncpu levels: " << levels
-      << "\ncpu level: " << (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) << "\n";
+  out << "version: " << BuildVersion() << "\ncommit: " << BuildCommit() << "\n"
+      << DIFFSERVE_COMPILERS << "backends: cpu" << (cuda::IsCompiledIn() ? ", cuda" : "")
+      << "\ncpu levels: " << levels << "\ncpu level: "
+      << (isa.ok() ? std::string(NameOf(isa.value())) : "none: " + isa.status().message()) << "\n";
   return out.str();
 }
 

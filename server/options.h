@@ -1,4 +1,5 @@
-// The command line: every flag with its default and range, read from argv and from --config FILE (flags win).
+// The command line: every flag with its default and range, read from argv and from --config FILE
+// (flags win).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct Options {
   std::string model_dir;
 
   // Model and device.
-  std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has kernels for the model
-  std::optional<DType> dtype;           // nullopt: as the checkpoint, on a GPU bfloat16
+  std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
+                                // kernels for the model
+  std::optional<DType> dtype;   // nullopt: as the checkpoint, on a GPU bfloat16
   std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
   std::string quantization = "none";
   std::string attention_logit_bits = "16";
@@ -33,8 +35,9 @@ struct Options {
   int max_model_len = 0;  // 0: from config.json
   int max_num_seqs = 256;
   int max_num_batched_tokens = 2048;
-  std::string kv_cache_memory;  // bytes with suffix, or a share ("0.3"); empty: chosen from what is free
-  int page_size = 0;  // 0: 16 on the CPU, 64 on a GPU
+  std::string kv_cache_memory;  // bytes with suffix, or a share ("0.3"); empty: chosen from what is
+                                // free
+  int page_size = 0;            // 0: 16 on the CPU, 64 on a GPU
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
   int max_waiting_requests = 1024;
@@ -77,8 +80,8 @@ struct Options {
   float probe_timeout_s = 5;
 };
 
-// Error: kInvalidArgument naming the flag, the value found and what is allowed (exit code 2). `--help` and `--version` set
-// command to "help" and "version".
+// Error: kInvalidArgument naming the flag, the value found and what is allowed (exit code 2).
+// `--help` and `--version` set command to "help" and "version".
 Result<Options> ParseOptions(const std::vector<std::string>& args);
 
 // The value of --kv-cache-memory: an amount ("512MiB", "2G"), or a share of what is free ("0.3").
@@ -92,7 +95,8 @@ Result<MemorySize> ParseMemorySize(std::string_view text);
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param);
 
 std::string HelpText();
-std::string VersionText();  // lines "key: value": version, commit, compilers, backends, CPU levels and the one in use
+std::string VersionText();  // lines "key: value": version, commit, compilers, backends, CPU levels
+                            // and the one in use
 
 // As in VersionText; for /version and the build info metric.
 std::string_view BuildVersion();

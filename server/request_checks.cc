@@ -20,41 +20,50 @@ std::string Text(double value) {
 // A closed range; an open end is given by the nearest float inside.
 Status CheckNumber(float value, double low, double high, const char* param) {
   if (std::isfinite(value) && value >= low && value <= high) return {};
-  return InvalidArgument(std::string(param) + " is " + Text(value) + "; allowed is " + Text(low) + " to " + Text(high), param);
+  return InvalidArgument(
+      std::string(param) + " is " + Text(value) + "; allowed is " + Text(low) + " to " + Text(high),
+      param);
 }
 
 Status CheckCount(int64_t value, int64_t low, int64_t high, const char* param) {
   if (value >= low && value <= high) return {};
-  return InvalidArgument(std::string(param) + " is " + std::to_string(value) + "; allowed is " + std::to_string(low) + " to " +
-                             std::to_string(high),
+  return InvalidArgument(std::string(param) + " is " + std::to_string(value) + "; allowed is " +
+                             std::to_string(low) + " to " + std::to_string(high),
                          param);
 }
 
 Status CheckListSize(size_t size, size_t max_size, const char* param) {
   if (size <= max_size) return {};
-  return InvalidArgument(
-      std::string(param) + " has " + std::to_string(size) + " entries; at most " + std::to_string(max_size) + " are allowed", param);
+  return InvalidArgument(std::string(param) + " has " + std::to_string(size) +
+                             " entries; at most " + std::to_string(max_size) + " are allowed",
+                         param);
 }
 
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
   DS_RETURN_IF_ERROR(CheckNumber(sampling.temperature, 0, 100, "temperature"));
   if (!(sampling.top_p > 0) || !(sampling.top_p <= 1)) {
-    return InvalidArgument("top_p is " + Text(sampling.top_p) + "; allowed is above 0 and at most 1", "top_p");
+    return InvalidArgument(
+        "top_p is " + Text(sampling.top_p) + "; allowed is above 0 and at most 1", "top_p");
   }
   if (sampling.top_k < 0) {
-    return InvalidArgument("top_k is " + std::to_string(sampling.top_k) + "; allowed is -1 or 0 (off) and above", "top_k");
+    return InvalidArgument(
+        "top_k is " + std::to_string(sampling.top_k) + "; allowed is -1 or 0 (off) and above",
+        "top_k");
   }
   DS_RETURN_IF_ERROR(CheckNumber(sampling.min_p, 0, 1, "min_p"));
   DS_RETURN_IF_ERROR(CheckNumber(sampling.presence_penalty, -2, 2, "presence_penalty"));
   DS_RETURN_IF_ERROR(CheckNumber(sampling.frequency_penalty, -2, 2, "frequency_penalty"));
   if (!(sampling.repetition_penalty >= 0.01f) || !(sampling.repetition_penalty <= 100)) {
-    return InvalidArgument("repetition_penalty is " + Text(sampling.repetition_penalty) + "; allowed is 0.01 to 100",
-                           "repetition_penalty");
+    return InvalidArgument(
+        "repetition_penalty is " + Text(sampling.repetition_penalty) + "; allowed is 0.01 to 100",
+        "repetition_penalty");
   }
-  DS_RETURN_IF_ERROR(CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
+  DS_RETURN_IF_ERROR(
+      CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id < 0 || id >= limits.vocab_size) {
-      return InvalidArgument("logit_bias names token " + std::to_string(id) + "; the vocabulary has 0 to " +
+      return InvalidArgument("logit_bias names token " + std::to_string(id) +
+                                 "; the vocabulary has 0 to " +
                                  std::to_string(limits.vocab_size - 1),
                              "logit_bias");
     }
@@ -71,11 +80,13 @@ Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
     stop_bytes += stop.size();
   }
   if (stop_bytes > limits.options->max_stop_bytes) {
-    return InvalidArgument("the stop strings have " + std::to_string(stop_bytes) + " bytes; at most " +
-                               std::to_string(limits.options->max_stop_bytes) + " are allowed",
+    return InvalidArgument("the stop strings have " + std::to_string(stop_bytes) +
+                               " bytes; at most " + std::to_string(limits.options->max_stop_bytes) +
+                               " are allowed",
                            "stop");
   }
-  DS_RETURN_IF_ERROR(CheckListSize(request.stop_token_ids.size(), limits.options->max_stop_token_ids, "stop_token_ids"));
+  DS_RETURN_IF_ERROR(CheckListSize(request.stop_token_ids.size(),
+                                   limits.options->max_stop_token_ids, "stop_token_ids"));
   return CheckTokenIds(request.stop_token_ids, limits.vocab_size, "stop_token_ids");
 }
 
@@ -88,14 +99,16 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
                                std::to_string(limits.max_waiting_requests) + " are allowed",
                            "n");
   }
-  if (request.max_tokens) DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, "max_tokens"));
+  if (request.max_tokens)
+    DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, "max_tokens"));
   if (request.max_tokens == 0 && request.prompt_logprobs < 0) {
-    return InvalidArgument("max_tokens is 0; that is allowed only with prompt log-probabilities (echo)", "max_tokens");
+    return InvalidArgument(
+        "max_tokens is 0; that is allowed only with prompt log-probabilities (echo)", "max_tokens");
   }
   DS_RETURN_IF_ERROR(CheckCount(request.min_tokens, 0, limits.max_model_len, "min_tokens"));
   if (request.max_tokens && request.min_tokens > *request.max_tokens) {
-    return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + " and max_tokens only " +
-                               std::to_string(*request.max_tokens),
+    return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) +
+                               " and max_tokens only " + std::to_string(*request.max_tokens),
                            "min_tokens");
   }
   return CheckCount(request.prompt_logprobs, -1, options.max_logprobs, "prompt_logprobs");
@@ -106,7 +119,8 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
-      return InvalidArgument("token id " + std::to_string(id) + " is not in the vocabulary: 0 to " + std::to_string(vocab_size - 1),
+      return InvalidArgument("token id " + std::to_string(id) + " is not in the vocabulary: 0 to " +
+                                 std::to_string(vocab_size - 1),
                              param);
     }
   }
@@ -116,7 +130,8 @@ Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
   if (!request.model.empty() && request.model != options.served_model_name) {
-    return Status(StatusCode::kNotFound, "the model '" + request.model.substr(0, 128) + "' is not served here", "model");
+    return Status(StatusCode::kNotFound,
+                  "the model '" + request.model.substr(0, 128) + "' is not served here", "model");
   }
   if (request.prompts.empty()) return InvalidArgument("there is no prompt", "prompt");
   DS_RETURN_IF_ERROR(CheckListSize(request.prompts.size(), options.max_prompts, "prompt"));
@@ -125,8 +140,8 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
     if (ids == nullptr) continue;
     if (ids->empty()) return InvalidArgument("a prompt is empty", "prompt");
     if (ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
-      return InvalidArgument("a prompt has " + std::to_string(ids->size()) + " tokens; the context is " +
-                                 std::to_string(limits.max_model_len),
+      return InvalidArgument("a prompt has " + std::to_string(ids->size()) +
+                                 " tokens; the context is " + std::to_string(limits.max_model_len),
                              "prompt");
     }
     DS_RETURN_IF_ERROR(CheckTokenIds(*ids, limits.vocab_size, "prompt"));
@@ -135,8 +150,9 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
   DS_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
   DS_RETURN_IF_ERROR(CheckStops(request, limits));
   if (request.cache_salt.size() > options.max_cache_salt_bytes) {
-    return InvalidArgument("cache_salt has " + std::to_string(request.cache_salt.size()) + " bytes; at most " +
-                               std::to_string(options.max_cache_salt_bytes) + " are allowed",
+    return InvalidArgument("cache_salt has " + std::to_string(request.cache_salt.size()) +
+                               " bytes; at most " + std::to_string(options.max_cache_salt_bytes) +
+                               " are allowed",
                            "cache_salt");
   }
   return {};

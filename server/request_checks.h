@@ -1,4 +1,5 @@
-// The checks of a GenerateRequest that need no text work; HTTP and gRPC share them through the Frontend.
+// The checks of a GenerateRequest that need no text work; HTTP and gRPC share them through the
+// Frontend.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ struct RequestLimits {
   int max_waiting_requests = 0;  // continuations that can wait at all
 };
 
-// Ok, or the first field at fault: the message says found and allowed, `param` is the field's OpenAI name.
+// Ok, or the first field at fault: the message says found and allowed, `param` is the field's
+// OpenAI name.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param);
 

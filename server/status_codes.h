@@ -13,16 +13,26 @@ struct WireStatus {
 
 constexpr WireStatus WireStatusOf(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return {200, "", 0};
-    case StatusCode::kInvalidArgument: return {400, "invalid_request_error", 3};
-    case StatusCode::kUnauthenticated: return {401, "authentication_error", 16};
-    case StatusCode::kNotFound: return {404, "not_found_error", 5};
-    case StatusCode::kResourceExhausted: return {429, "rate_limit_error", 8};
-    case StatusCode::kUnavailable: return {503, "unavailable_error", 14};
-    case StatusCode::kCancelled: return {499, "cancelled", 1};
-    case StatusCode::kDeadlineExceeded: return {504, "timeout_error", 4};
-    case StatusCode::kUnimplemented: return {501, "not_supported_error", 12};
-    case StatusCode::kInternal: return {500, "server_error", 13};
+    case StatusCode::kOk:
+      return {200, "", 0};
+    case StatusCode::kInvalidArgument:
+      return {400, "invalid_request_error", 3};
+    case StatusCode::kUnauthenticated:
+      return {401, "authentication_error", 16};
+    case StatusCode::kNotFound:
+      return {404, "not_found_error", 5};
+    case StatusCode::kResourceExhausted:
+      return {429, "rate_limit_error", 8};
+    case StatusCode::kUnavailable:
+      return {503, "unavailable_error", 14};
+    case StatusCode::kCancelled:
+      return {499, "cancelled", 1};
+    case StatusCode::kDeadlineExceeded:
+      return {504, "timeout_error", 4};
+    case StatusCode::kUnimplemented:
+      return {501, "not_supported_error", 12};
+    case StatusCode::kInternal:
+      return {500, "server_error", 13};
   }
   return {500, "server_error", 13};
 }

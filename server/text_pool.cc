@@ -40,8 +40,11 @@ TextPool::~TextPool() {
 bool TextPool::TrySubmit(size_t bytes, Task task) {
   {
     std::lock_guard lock(mutex_);
-    // A single task larger than the byte limit is let in when nothing else waits: the body limit has bounded it already.
-    const bool bytes_fit = queued_bytes_ == 0 || bytes <= options_.max_bytes - std::min(options_.max_bytes, queued_bytes_);
+    // A single task larger than the byte limit is let in when nothing else waits: the body limit
+    // has bounded it already.
+    const bool bytes_fit = queued_bytes_ == 0 ||
+                           bytes <=
+                               options_.max_bytes - std::min(options_.max_bytes, queued_bytes_);
     if (closed_ || tasks_.size() >= options_.max_tasks || !bytes_fit) return false;
     tasks_.emplace_back(bytes, std::move(task));
     queued_bytes_ += bytes;
@@ -50,7 +53,8 @@ bool TextPool::TrySubmit(size_t bytes, Task task) {
   return true;
 }
 
-void TextPool::At(Clock::time_point when, std::weak_ptr<void> while_alive, std::function<void()> action) {
+void TextPool::At(Clock::time_point when, std::weak_ptr<void> while_alive,
+                  std::function<void()> action) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;

@@ -1,5 +1,6 @@
-// TextPool: the text threads. They run queued text work and, between two pieces of work, whatever deadline has passed; there is no
-// timer thread and no polling. The queue is bounded in tasks and in bytes.
+// TextPool: the text threads. They run queued text work and, between two pieces of work, whatever
+// deadline has passed; there is no timer thread and no polling. The queue is bounded in tasks and
+// in bytes.
 // Thread safety: every method may be called from any thread.
 #pragma once
 

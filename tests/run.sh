@@ -90,6 +90,7 @@ fuzz=(safetensors_fuzz request_json_fuzz http_reader_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
+run format tests/tidy/format.sh
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 for target in "${fuzz[@]}"; do

@@ -11,7 +11,9 @@ namespace {
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 
-diffserve_ffi::FfiStr Borrow(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+diffserve_ffi::FfiStr Borrow(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 std::string Take(diffserve_ffi::FfiBytes bytes) {
   std::string text(reinterpret_cast<const char*>(bytes.data), bytes.size);
@@ -34,12 +36,15 @@ ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir) {
-  const Result<std::string> jinja = ReadOptionalModelFile(model_dir, "chat_template.jinja", kMaxTemplateBytes);
+  const Result<std::string> jinja = ReadOptionalModelFile(model_dir, "chat_template.jinja",
+                                                          kMaxTemplateBytes);
   if (!jinja.ok()) return jinja.status();
-  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json", kMaxConfigBytes);
+  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json",
+                                                           kMaxConfigBytes);
   if (!config.ok()) return config.status();
   diffserve_ffi::FfiBytes message{};
-  diffserve_ffi::FfiTemplate* handle = diffserve_ffi::ffi_template_load(Borrow(jinja.value()), Borrow(config.value()), &message);
+  diffserve_ffi::FfiTemplate* handle = diffserve_ffi::ffi_template_load(
+      Borrow(jinja.value()), Borrow(config.value()), &message);
   if (message.size > 0) return InvalidArgument(model_dir + "/" + Take(message));
   if (handle == nullptr) return std::unique_ptr<ChatTemplate>();
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::make_unique<Impl>(handle)));
@@ -49,8 +54,8 @@ Result<std::string> ChatTemplate::Render(std::string_view messages_json, bool ad
                                          std::string_view kwargs_json) const {
   diffserve_ffi::FfiBytes text{};
   diffserve_ffi::FfiBytes message{};
-  if (!diffserve_ffi::ffi_template_render(impl_->handle, Borrow(messages_json), Borrow(kwargs_json), add_generation_prompt, &text,
-                                          &message)) {
+  if (!diffserve_ffi::ffi_template_render(impl_->handle, Borrow(messages_json), Borrow(kwargs_json),
+                                          add_generation_prompt, &text, &message)) {
     return InvalidArgument(Take(message), "messages");
   }
   return Take(text);

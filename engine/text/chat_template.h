@@ -1,6 +1,7 @@
-// ChatTemplate: a conversation rendered to a prompt by the model's own Jinja template (the Rust crate `minijinja`), from
-// tokenizer_config.json's chat_template or chat_template.jinja. The template is the operator's, never the client's; it is run
-// with a fuel limit and has no access to files, environment or network. Thread safety: const after Load.
+// ChatTemplate: a conversation rendered to a prompt by the model's own Jinja template (the Rust
+// crate `minijinja`), from tokenizer_config.json's chat_template or chat_template.jinja. The
+// template is the operator's, never the client's; it is run with a fuel limit and has no access to
+// files, environment or network. Thread safety: const after Load.
 #pragma once
 
 #include <memory>
@@ -17,9 +18,11 @@ class ChatTemplate {
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
   ~ChatTemplate();
 
-  // `messages_json`: array of {"role", "content", ...}; `kwargs_json`: object of extra variables ("{}" for none).
-  // Error: what the template raised (raise_exception), or fuel exhausted: kInvalidArgument.
-  Result<std::string> Render(std::string_view messages_json, bool add_generation_prompt, std::string_view kwargs_json) const;
+  // `messages_json`: array of {"role", "content", ...}; `kwargs_json`: object of extra variables
+  // ("{}" for none). Error: what the template raised (raise_exception), or fuel exhausted:
+  // kInvalidArgument.
+  Result<std::string> Render(std::string_view messages_json, bool add_generation_prompt,
+                             std::string_view kwargs_json) const;
 
  private:
   struct Impl;

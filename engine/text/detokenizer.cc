@@ -15,7 +15,8 @@ constexpr size_t kMaxUnreadIds = 16;
 
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
     : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {
-  if (tokenizer.table().decoding != TokenTable::Decoding::kLibrary) stream_.emplace(tokenizer.table(), skip_special_tokens);
+  if (tokenizer.table().decoding != TokenTable::Decoding::kLibrary)
+    stream_.emplace(tokenizer.table(), skip_special_tokens);
 }
 
 std::string Detokenizer::Push(int32_t id) {
@@ -49,7 +50,8 @@ std::string Detokenizer::Finish() {
     return rest;
   }
   const Result<std::string> decoded = tokenizer_->Decode(window_, skip_special_tokens_);
-  if (decoded.ok() && decoded.value().starts_with(shown_prefix_)) rest = decoded.value().substr(shown_prefix_.size());
+  if (decoded.ok() && decoded.value().starts_with(shown_prefix_))
+    rest = decoded.value().substr(shown_prefix_.size());
   window_.clear();
   shown_prefix_.clear();
   read_ = 0;
@@ -74,7 +76,8 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop_in_ou
 void StopMatcher::Advance(Stop& stop, char c) {
   if (stop.text.empty()) return;
   if (stop.matched == stop.text.size()) stop.matched = stop.borders[stop.matched - 1];
-  while (stop.matched > 0 && stop.text[stop.matched] != c) stop.matched = stop.borders[stop.matched - 1];
+  while (stop.matched > 0 && stop.text[stop.matched] != c)
+    stop.matched = stop.borders[stop.matched - 1];
   if (stop.text[stop.matched] == c) ++stop.matched;
 }
 
@@ -88,11 +91,13 @@ StopMatcher::Piece StopMatcher::Push(std::string_view delta, bool may_stop) {
       Stop& stop = stops_[s];
       Advance(stop, delta[i]);
       if (!may_stop || stop.text.empty() || stop.matched < stop.text.size()) continue;
-      if (!piece.matched || stop.text.size() > stops_[*piece.matched].text.size()) piece.matched = s;
+      if (!piece.matched || stop.text.size() > stops_[*piece.matched].text.size())
+        piece.matched = s;
     }
     if (!piece.matched) continue;
     const size_t end = held_before + i + 1;
-    piece.text = held_.substr(0, include_stop_in_output_ ? end : end - stops_[*piece.matched].text.size());
+    piece.text = held_.substr(
+        0, include_stop_in_output_ ? end : end - stops_[*piece.matched].text.size());
     held_.clear();
     return piece;
   }

@@ -1,5 +1,6 @@
-// Detokenizer: one sequence's stream of ids turned into text deltas, and StopMatcher: holds back what may become a stop string.
-// Concatenated deltas equal Tokenizer::Decode of all ids; no delta ends in half a UTF-8 character.
+// Detokenizer: one sequence's stream of ids turned into text deltas, and StopMatcher: holds back
+// what may become a stop string. Concatenated deltas equal Tokenizer::Decode of all ids; no delta
+// ends in half a UTF-8 character.
 // Owned by the output thread.
 #pragma once
 
@@ -18,8 +19,8 @@ class Detokenizer {
  public:
   // `tokenizer` outlives this.
   Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
-  // Text that `id` completes; empty while a character is incomplete. An id outside the vocabulary (a row that pads the model's
-  // embedding) has no text.
+  // Text that `id` completes; empty while a character is incomplete. An id outside the vocabulary
+  // (a row that pads the model's embedding) has no text.
   std::string Push(int32_t id);
   // What is left at the end (an incomplete character becomes U+FFFD, as in a full decode).
   std::string Finish();
@@ -30,7 +31,8 @@ class Detokenizer {
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
   std::optional<TokenStream> stream_;  // where the decoder works token by token
-  // Else: the last ids are decoded together, once without and once with the new ones, and the difference is shown.
+  // Else: the last ids are decoded together, once without and once with the new ones, and the
+  // difference is shown.
   std::vector<int32_t> window_;
   size_t read_ = 0;           // ids of the window that have been shown
   std::string shown_prefix_;  // decode of window_[0, read_)
@@ -41,12 +43,12 @@ class StopMatcher {
   // Empty stop strings match nothing.
   StopMatcher(std::vector<std::string> stops, bool include_stop_in_output);
   struct Piece {
-    std::string text;                // safe to show now
-    std::optional<size_t> matched;   // index of the stop string that ended the text
+    std::string text;               // safe to show now
+    std::optional<size_t> matched;  // index of the stop string that ended the text
   };
-  // The stop string that is complete first wins; of two that end together, the longer one. How the text is cut into deltas makes
-  // no difference. `may_stop` false (below min_tokens): a stop string that ends within `delta` is ordinary text. After a match
-  // nothing more may be pushed.
+  // The stop string that is complete first wins; of two that end together, the longer one. How the
+  // text is cut into deltas makes no difference. `may_stop` false (below min_tokens): a stop string
+  // that ends within `delta` is ordinary text. After a match nothing more may be pushed.
   Piece Push(std::string_view delta, bool may_stop = true);
   // The held-back tail, when the sequence ends otherwise.
   std::string Finish();
@@ -54,7 +56,8 @@ class StopMatcher {
  private:
   struct Stop {
     std::string text;
-    std::vector<size_t> borders;  // [i]: length of the longest proper border of text[0, i] (Knuth, Morris, Pratt)
+    std::vector<size_t> borders;  // [i]: length of the longest proper border of text[0, i] (Knuth,
+                                  // Morris, Pratt)
     size_t matched = 0;           // length of its prefix that the text now ends in
   };
   static void Advance(Stop& stop, char c);

@@ -6,10 +6,12 @@ TokenStream::TokenStream(const TokenTable& table, bool skip_special_tokens)
     : table_(&table),
       skip_special_tokens_(skip_special_tokens),
       strip_left_(table.strip_max),
-      repair_(table.decoding == TokenTable::Decoding::kBytes ? Utf8Repair::Unit::kByte : Utf8Repair::Unit::kCharacter) {}
+      repair_(table.decoding == TokenTable::Decoding::kBytes ? Utf8Repair::Unit::kByte
+                                                             : Utf8Repair::Unit::kCharacter) {}
 
 void TokenStream::Push(int32_t id, std::string& out) {
-  if (!table_->Contains(id) || (table_->flags[static_cast<size_t>(id)] & TokenTable::kIsToken) == 0) return;
+  if (!table_->Contains(id) || (table_->flags[static_cast<size_t>(id)] & TokenTable::kIsToken) == 0)
+    return;
   if (skip_special_tokens_ && table_->IsSpecial(id)) return;
   const size_t begin = out.size();
   repair_.Push(first_ ? table_->FirstBytes(id) : table_->Bytes(id), out);

@@ -1,6 +1,7 @@
-// TokenTable: the bytes each token id stands for, and TokenStream: ids turned into text by it, one after another. Where a model's
-// decoder works token by token (byte-level BPE, sentencepiece), this is the one way text is made, streamed or whole.
-// TokenTable is const after it was filled; a TokenStream is owned by one thread.
+// TokenTable: the bytes each token id stands for, and TokenStream: ids turned into text by it, one
+// after another. Where a model's decoder works token by token (byte-level BPE, sentencepiece), this
+// is the one way text is made, streamed or whole. TokenTable is const after it was filled; a
+// TokenStream is owned by one thread.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,9 @@ struct TokenTable {
   std::string strip;       // one character
 
   bool Contains(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < ends.size(); }
-  bool IsSpecial(int32_t id) const { return Contains(id) && (flags[static_cast<size_t>(id)] & kIsSpecial) != 0; }
+  bool IsSpecial(int32_t id) const {
+    return Contains(id) && (flags[static_cast<size_t>(id)] & kIsSpecial) != 0;
+  }
   // REQUIRES: Contains(id).
   std::string_view Bytes(int32_t id) const { return Piece(bytes, ends, static_cast<size_t>(id)); }
   std::string_view FirstBytes(int32_t id) const {
@@ -45,7 +48,8 @@ class TokenStream {
  public:
   // REQUIRES: table.decoding != kLibrary. `table` outlives this.
   TokenStream(const TokenTable& table, bool skip_special_tokens);
-  // Appends to `out` the whole characters that `id` completes. An id without token stands for nothing.
+  // Appends to `out` the whole characters that `id` completes. An id without token stands for
+  // nothing.
   void Push(int32_t id, std::string& out);
   void Finish(std::string& out);
 

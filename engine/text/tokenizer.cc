@@ -12,7 +12,9 @@ namespace {
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
-diffserve_ffi::FfiStr Borrow(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+diffserve_ffi::FfiStr Borrow(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 std::string Take(diffserve_ffi::FfiBytes bytes) {
   std::string text(reinterpret_cast<const char*>(bytes.data), bytes.size);
@@ -35,7 +37,8 @@ void AppendUtf8(uint32_t code, std::string& out) {
   const int tail = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
   constexpr unsigned char kLead[] = {0, 0xC0, 0xE0, 0xF0};
   out.push_back(static_cast<char>(kLead[tail] | (code >> (6 * tail))));
-  for (int i = tail - 1; i >= 0; --i) out.push_back(static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F)));
+  for (int i = tail - 1; i >= 0; --i)
+    out.push_back(static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F)));
 }
 
 }  // namespace
@@ -79,10 +82,12 @@ Tokenizer::~Tokenizer() = default;
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
   const Result<std::string> json = ReadModelFile(model_dir, "tokenizer.json", kMaxTokenizerBytes);
   if (!json.ok()) return json.status();
-  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json", kMaxConfigBytes);
+  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json",
+                                                           kMaxConfigBytes);
   if (!config.ok()) return config.status();
   diffserve_ffi::FfiBytes message{};
-  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(Borrow(json.value()), Borrow(config.value()), &message);
+  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(
+      Borrow(json.value()), Borrow(config.value()), &message);
   if (handle == nullptr) return InvalidArgument(model_dir + "/" + Take(message));
   auto impl = std::make_unique<Impl>(handle);
   std::string error;
@@ -90,20 +95,23 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
-Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
+                                               bool add_special_tokens) const {
   diffserve_ffi::FfiIds ids{};
   diffserve_ffi::FfiBytes message{};
-  if (!diffserve_ffi::ffi_tokenizer_encode(impl_->handle, Borrow(text), add_special_tokens, &ids, &message)) {
+  if (!diffserve_ffi::ffi_tokenizer_encode(impl_->handle, Borrow(text), add_special_tokens, &ids,
+                                           &message)) {
     return InvalidArgument(Take(message), "prompt");
   }
   return Take<int32_t>(ids);
 }
 
-Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
+                                      bool skip_special_tokens) const {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!impl_->table.Contains(ids[i])) {
-      return InvalidArgument("token " + std::to_string(i) + " is " + std::to_string(ids[i]) + ", allowed are 0 .. " +
-                                 std::to_string(vocab_size() - 1),
+      return InvalidArgument("token " + std::to_string(i) + " is " + std::to_string(ids[i]) +
+                                 ", allowed are 0 .. " + std::to_string(vocab_size() - 1),
                              "tokens");
     }
   }
@@ -117,8 +125,8 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool skip_sp
   const std::vector<uint32_t> unsigned_ids(ids.begin(), ids.end());
   diffserve_ffi::FfiBytes decoded{};
   diffserve_ffi::FfiBytes message{};
-  if (!diffserve_ffi::ffi_tokenizer_decode(impl_->handle, unsigned_ids.data(), unsigned_ids.size(), skip_special_tokens, &decoded,
-                                           &message)) {
+  if (!diffserve_ffi::ffi_tokenizer_decode(impl_->handle, unsigned_ids.data(), unsigned_ids.size(),
+                                           skip_special_tokens, &decoded, &message)) {
     return InvalidArgument(Take(message), "tokens");
   }
   return Take(decoded);

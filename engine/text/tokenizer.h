@@ -1,5 +1,6 @@
-// Tokenizer: text <-> token ids, from a model directory's tokenizer.json (the Rust crate `tokenizers` behind engine/text/ffi).
-// Thread safety: const after Load; all methods may run on many threads.
+// Tokenizer: text <-> token ids, from a model directory's tokenizer.json (the Rust crate
+// `tokenizers` behind engine/text/ffi). Thread safety: const after Load; all methods may run on
+// many threads.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,21 @@ namespace diffserve {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json and tokenizer_config.json. Error: one line with the file and what is wrong.
+  // Reads tokenizer.json and tokenizer_config.json. Error: one line with the file and what is
+  // wrong.
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& model_dir);
   ~Tokenizer();
 
-  // add_special_tokens: whether the post-processor adds BOS and the like (true for plain prompts, false after a chat template).
-  // The time is linear in the text for every pattern that models use; the caller limits the text's length.
+  // add_special_tokens: whether the post-processor adds BOS and the like (true for plain prompts,
+  // false after a chat template). The time is linear in the text for every pattern that models use;
+  // the caller limits the text's length.
   Result<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
-  // Error: an id outside the vocabulary. As transformers without clean-up; only where byte tokens (<0xNN>) mix whole and broken
-  // characters in one run, the whole ones are kept, so that they can be streamed.
+  // Error: an id outside the vocabulary. As transformers without clean-up; only where byte tokens
+  // (<0xNN>) mix whole and broken characters in one run, the whole ones are kept, so that they can
+  // be streamed.
   Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
-  // The bytes a token stands for, which may be part of a UTF-8 character (for logprobs). Empty for an id without token.
+  // The bytes a token stands for, which may be part of a UTF-8 character (for logprobs). Empty for
+  // an id without token.
   std::string TokenBytes(int32_t id) const;
   bool IsSpecial(int32_t id) const;
   int vocab_size() const;  // ids with added tokens: 0 .. vocab_size - 1

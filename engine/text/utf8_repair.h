@@ -1,5 +1,6 @@
-// Utf8Repair: a stream of bytes turned into valid UTF-8. A character that comes in pieces is held until it is whole; what cannot
-// become one is replaced by U+FFFD, exactly as a decoder of the whole byte string would do it.
+// Utf8Repair: a stream of bytes turned into valid UTF-8. A character that comes in pieces is held
+// until it is whole; what cannot become one is replaced by U+FFFD, exactly as a decoder of the
+// whole byte string would do it.
 // Owned by one thread.
 #pragma once
 
@@ -11,8 +12,8 @@ namespace diffserve {
 
 class Utf8Repair {
  public:
-  // What one U+FFFD stands for: the longest start of a character that was broken off (WHATWG, Rust, Python), or each of its bytes
-  // (sentencepiece's byte tokens).
+  // What one U+FFFD stands for: the longest start of a character that was broken off (WHATWG, Rust,
+  // Python), or each of its bytes (sentencepiece's byte tokens).
   enum class Unit { kCharacter, kByte };
 
   explicit Utf8Repair(Unit unit) : unit_(unit) {}

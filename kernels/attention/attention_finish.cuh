@@ -1,5 +1,6 @@
-// What attention kernels do with finished softmaxes: merge those of one row over disjoint slots in a fixed order, normalise both
-// maps, subtract, sub-norm, scale, round to bf16. One warp a row; lane l holds columns 2 l and 2 l + 1 of every 64.
+// What attention kernels do with finished softmaxes: merge those of one row over disjoint slots in
+// a fixed order, normalise both maps, subtract, sub-norm, scale, round to bf16. One warp a row;
+// lane l holds columns 2 l and 2 l + 1 of every 64.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +14,8 @@ namespace diffserve::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
 
-// The softmax of one row and map over some of the slots: sum of p = exp2(score - max), and of p V. Empty: -infinity, 0, 0.
+// The softmax of one row and map over some of the slots: sum of p = exp2(score - max), and of p V.
+// Empty: -infinity, 0, 0.
 template <int kVDim>
 struct RowState {
   static constexpr int kPairs = (kVDim + 63) / 64;
@@ -63,12 +65,14 @@ struct AttentionFinish {
 __device__ __forceinline__ float InverseSum(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
 template <int kVDim>
-__device__ __forceinline__ void FinishRow(const AttentionFinish& finish, const RowState<kVDim>& map1, const RowState<kVDim>& map2,
+__device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
+                                          const RowState<kVDim>& map1, const RowState<kVDim>& map2,
                                           int64_t row, int head, int lane) {
   constexpr int kPairs = RowState<kVDim>::kPairs;
   const int64_t row_head = row * finish.num_q1_heads + head;
   float lambda = 0.0f;
-  if (finish.has_second_map) lambda = finish.lambda_rows != nullptr ? finish.lambda_rows[row_head] : finish.lambda;
+  if (finish.has_second_map)
+    lambda = finish.lambda_rows != nullptr ? finish.lambda_rows[row_head] : finish.lambda;
   const float inverse1 = InverseSum(map1.sum);
   const float inverse2 = finish.has_second_map ? lambda * InverseSum(map2.sum) : 0.0f;
   float2 o[kPairs];
@@ -98,8 +102,8 @@ __device__ __forceinline__ void FinishRow(const AttentionFinish& finish, const R
       weight.x *= finish.sub_norm_weight[column];
       weight.y *= finish.sub_norm_weight[column + 1];
     }
-    *reinterpret_cast<uint32_t*>(finish.out + row_head * kVDim + column) =
-        PackBFloat16(o[pair].x * weight.x, o[pair].y * weight.y);
+    *reinterpret_cast<uint32_t*>(finish.out + row_head * kVDim + column) = PackBFloat16(
+        o[pair].x * weight.x, o[pair].y * weight.y);
   }
 }
 

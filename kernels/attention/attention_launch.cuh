@@ -10,17 +10,22 @@ namespace diffserve::cuda {
 struct DeviceLimits {
   int multiprocessors = 0;
   int shared_bytes_max = 0;
-  bool has_bulk_copies = false;  // in our code: newer devices run that of sm_80, in which the bulk kernels are empty
+  bool has_bulk_copies = false;  // in our code: newer devices run that of sm_80, in which the bulk
+                                 // kernels are empty
 };
 
 inline cudaError_t ReadLimits(DeviceLimits* limits) {
   int device = 0;
   int major = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&limits->multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&limits->shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    error = cudaDeviceGetAttribute(&limits->multiprocessors, cudaDevAttrMultiProcessorCount,
+                                   device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&limits->shared_bytes_max,
+                                   cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   limits->has_bulk_copies = major == 9;
   return error;
 }
@@ -33,10 +38,12 @@ inline AttentionLaunch LaunchOf(const DiffAttentionArgs& args) {
                  .num_q1_heads = spec.num_q1_heads,
                  .has_second_map = spec.has_second_map(),
                  .lambda = args.lambda,
-                 .lambda_rows = spec.lambda_kind == LambdaKind::kPerTokenHead ? args.lambda_rows : nullptr,
+                 .lambda_rows = spec.lambda_kind == LambdaKind::kPerTokenHead ? args.lambda_rows
+                                                                              : nullptr,
                  .has_sub_norm = has_sub_norm,
                  .sub_norm_eps = spec.sub_norm_eps,
-                 .sub_norm_weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight : nullptr,
+                 .sub_norm_weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight
+                                                                      : nullptr,
                  .out_scale = args.out_scale},
       .batch = args.batch,
       .tiling = args.tiling,
@@ -52,7 +59,8 @@ inline AttentionLaunch LaunchOf(const DiffAttentionArgs& args) {
   };
 }
 
-inline cudaLaunchConfig_t LaunchConfig(int64_t num_thread_blocks, int num_threads, size_t shared_bytes, cudaStream_t stream) {
+inline cudaLaunchConfig_t LaunchConfig(int64_t num_thread_blocks, int num_threads,
+                                       size_t shared_bytes, cudaStream_t stream) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
   config.blockDim = dim3(static_cast<unsigned>(num_threads));

@@ -1,8 +1,10 @@
-// How the work of attention is cut up, computed on the host by one thread or on the device by one warp, with the same text.
+// How the work of attention is cut up, computed on the host by one thread or on the device by one
+// warp, with the same text.
 //
-// The query rows of one sequence and group are its tokens times the group's signal heads, token by token. They are cut into tiles
-// of rows, and for decodes the sequence's slots into splits. A work item is one (sequence, tile, split), for every group. Splits
-// follow absolute slots: a row's splits, and the order in which they are merged, depend on its position alone.
+// The query rows of one sequence and group are its tokens times the group's signal heads, token by
+// token. They are cut into tiles of rows, and for decodes the sequence's slots into splits. A work
+// item is one (sequence, tile, split), for every group. Splits follow absolute slots: a row's
+// splits, and the order in which they are merged, depend on its position alone.
 #pragma once
 
 #include "kernels/attention/kv_image.h"
@@ -24,7 +26,7 @@ struct AttentionPlan {
   int32_t* num_items = nullptr;    // [1]
   AttentionItem* items = nullptr;  // [capacity]
   int32_t* first_item = nullptr;   // [num_sequences + 1], by sequence
-  int capacity = 0;                // items beyond it are not written, and *num_items then is above it
+  int capacity = 0;  // items beyond it are not written, and *num_items then is above it
 };
 
 struct AttentionTiling {
@@ -35,12 +37,17 @@ struct AttentionTiling {
   DIFFSERVE_HOST_DEVICE int NumTiles(int num_rows) const {
     return (num_rows * heads_per_group + rows_per_tile - 1) / rows_per_tile;
   }
-  DIFFSERVE_HOST_DEVICE int TileOf(int row, int head) const { return (row * heads_per_group + head) / rows_per_tile; }
-  DIFFSERVE_HOST_DEVICE int NumSplits(int num_slots) const { return (num_slots + split_slots - 1) / split_slots; }
+  DIFFSERVE_HOST_DEVICE int TileOf(int row, int head) const {
+    return (row * heads_per_group + head) / rows_per_tile;
+  }
+  DIFFSERVE_HOST_DEVICE int NumSplits(int num_slots) const {
+    return (num_slots + split_slots - 1) / split_slots;
+  }
   // Number of slots that some row of the tile attends to.
   DIFFSERVE_HOST_DEVICE int NumSlots(const DeviceSequence& sequence, int tile) const {
     const int last = (tile + 1) * rows_per_tile - 1;
-    const int row = last / heads_per_group < sequence.num_rows ? last / heads_per_group : sequence.num_rows - 1;
+    const int row = last / heads_per_group < sequence.num_rows ? last / heads_per_group
+                                                               : sequence.num_rows - 1;
     return sequence.position + row + 1;
   }
 };
@@ -57,8 +64,8 @@ struct SerialLanes {
 
 // Items are ordered by sequence, then tile, then split.
 template <typename Lanes>
-DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& batch, const AttentionTiling& tiling,
-                                         const AttentionPlan& plan) {
+DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& batch,
+                                         const AttentionTiling& tiling, const AttentionPlan& plan) {
   int total = 0;
   for (int begin = 0; begin < batch.num_sequences; begin += Lanes::kCount) {
     const int sequence = begin + lanes.Id();

@@ -1,8 +1,9 @@
-// What decode and prefill share: the tile of query rows that a warp works on, and the softmaxes of its 16 mma rows over one strip
-// after another (sm_80).
+// What decode and prefill share: the tile of query rows that a warp works on, and the softmaxes of
+// its 16 mma rows over one strip after another (sm_80).
 //
-// Rows 0-7 of the mma are queries of map 1 and rows 8-15 their noise queries (map 2), so V is read once for both maps and a
-// thread owns both maps of a query. Without a second map all 16 rows are queries.
+// Rows 0-7 of the mma are queries of map 1 and rows 8-15 their noise queries (map 2), so V is read
+// once for both maps and a thread owns both maps of a query. Without a second map all 16 rows are
+// queries.
 #pragma once
 
 #include "kernels/attention/attention_finish.cuh"
@@ -28,8 +29,11 @@ struct AttentionLaunch {
   int num_stages;    // of the ring in shared memory
 
   __device__ __forceinline__ int num_maps() const { return finish.has_second_map ? 2 : 1; }
-  __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map, int v_dim) const {
-    return partials + ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) * (v_dim + 2);
+  __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map,
+                                            int v_dim) const {
+    return partials +
+           ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) *
+               (v_dim + 2);
   }
 };
 
@@ -44,12 +48,14 @@ struct QueryTile {
   int end_slot;
 };
 
-__device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call, const AttentionItem& item, int group) {
+__device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
+                                                 const AttentionItem& item, int group) {
   QueryTile tile;
   tile.sequence = call.batch.sequences[item.sequence];
   tile.group = group;
   tile.first_query = item.tile * call.tiling.rows_per_tile;
-  tile.num_queries = min(call.tiling.rows_per_tile, tile.sequence.num_rows * call.tiling.heads_per_group - tile.first_query);
+  tile.num_queries = min(call.tiling.rows_per_tile,
+                         tile.sequence.num_rows * call.tiling.heads_per_group - tile.first_query);
   tile.num_slots = call.tiling.NumSlots(tile.sequence, item.tile);
   tile.first_slot = item.split * call.tiling.split_slots;
   tile.end_slot = min(tile.first_slot + call.tiling.split_slots, tile.num_slots);
@@ -57,11 +63,13 @@ __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call, co
 }
 
 // The part of a tile whose queries are [begin, begin + count) of it.
-__device__ __forceinline__ QueryTile PartOf(const AttentionLaunch& call, const QueryTile& tile, int begin, int count) {
+__device__ __forceinline__ QueryTile PartOf(const AttentionLaunch& call, const QueryTile& tile,
+                                            int begin, int count) {
   QueryTile part = tile;
   part.first_query += begin;
   part.num_queries = max(0, min(count, tile.num_queries - begin));
-  part.num_slots = tile.sequence.position + (part.first_query + part.num_queries - 1) / call.tiling.heads_per_group + 1;
+  part.num_slots = tile.sequence.position +
+                   (part.first_query + part.num_queries - 1) / call.tiling.heads_per_group + 1;
   part.end_slot = part.num_queries == 0 ? 0 : min(tile.end_slot, part.num_slots);
   return part;
 }
@@ -77,19 +85,23 @@ struct TileQuery {
   int num_slots;      // it attends to slots 0 .. num_slots - 1
 };
 
-__device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, const QueryTile& tile, int mma_row) {
+__device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, const QueryTile& tile,
+                                                 int mma_row) {
   const bool second = call.finish.has_second_map && mma_row >= 8;
   const int in_tile = second ? mma_row - 8 : mma_row;
   if (in_tile >= tile.num_queries) return {nullptr, tile.num_slots};
   const int row = (tile.first_query + in_tile) / call.tiling.heads_per_group;
-  const int head = tile.group * call.tiling.heads_per_group + (tile.first_query + in_tile) % call.tiling.heads_per_group;
+  const int head = tile.group * call.tiling.heads_per_group +
+                   (tile.first_query + in_tile) % call.tiling.heads_per_group;
   const int num_q1_heads = call.finish.num_q1_heads;
   const int q_head = second ? num_q1_heads + head / (num_q1_heads / call.num_q2_heads) : head;
-  const int64_t q_row = (int64_t{tile.sequence.first_row} + row) * (num_q1_heads + call.num_q2_heads) + q_head;
+  const int64_t q_row =
+      (int64_t{tile.sequence.first_row} + row) * (num_q1_heads + call.num_q2_heads) + q_head;
   return {call.q + q_row * call.head_dim, tile.sequence.position + row + 1};
 }
 
-// One warp's share of a tile: the softmaxes of 16 rows over its strips. Lane l holds rows l / 4 and l / 4 + 8.
+// One warp's share of a tile: the softmaxes of 16 rows over its strips. Lane l holds rows l / 4 and
+// l / 4 + 8.
 template <int kHeadDim, int kVDim, int kKMaps>
 struct AttentionWarp {
   using Strip = KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>;
@@ -115,7 +127,9 @@ struct AttentionWarp {
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
           const int dim = 16 * step + 8 * part + lane % 4 * 2;
-          q[step][2 * part + half] = query.q == nullptr ? 0 : *reinterpret_cast<const uint32_t*>(query.q + dim);
+          q[step][2 * part + half] = query.q == nullptr
+                                         ? 0
+                                         : *reinterpret_cast<const uint32_t*>(query.q + dim);
         }
       }
     }
@@ -126,8 +140,9 @@ struct AttentionWarp {
     }
   }
 
-  // Stage 1: scores of the strip's 16 slots. With two K, both meet all 16 rows, and each row keeps the product with its own map's
-  // K: operands with zeros in the other map's rows would need twice the registers for q.
+  // Stage 1: scores of the strip's 16 slots. With two K, both meet all 16 rows, and each row keeps
+  // the product with its own map's K: operands with zeros in the other map's rows would need twice
+  // the registers for q.
   __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
     float products[kKMaps][2][4] = {};
 #pragma unroll
@@ -141,17 +156,20 @@ struct AttentionWarp {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
+    for (int i = 0; i < 8; ++i)
+      scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
   }
 
-  // Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum of p.
+  // Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum
+  // of p.
   __device__ __forceinline__ void Weights(float (&scores)[2][4], float scale_log2) {
     float rescale[2];
     bool rose = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = 2 * half;
-      float top = fmaxf(fmaxf(scores[0][i], scores[0][i + 1]), fmaxf(scores[1][i], scores[1][i + 1]));
+      float top = fmaxf(fmaxf(scores[0][i], scores[0][i + 1]),
+                        fmaxf(scores[1][i], scores[1][i + 1]));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
       top = fmaxf(top, max[half]);
@@ -183,8 +201,8 @@ struct AttentionWarp {
 
   // Stage 3: output += p V. The scores' fragments are, rounded to bf16, those of the left operand.
   __device__ __forceinline__ void Accumulate(uint32_t strip, const float (&p)[2][4]) {
-    const uint32_t a[4] = {PackBFloat16(p[0][0], p[0][1]), PackBFloat16(p[0][2], p[0][3]), PackBFloat16(p[1][0], p[1][1]),
-                           PackBFloat16(p[1][2], p[1][3])};
+    const uint32_t a[4] = {PackBFloat16(p[0][0], p[0][1]), PackBFloat16(p[0][2], p[0][3]),
+                           PackBFloat16(p[1][0], p[1][1]), PackBFloat16(p[1][2], p[1][3])};
 #pragma unroll
     for (int step = 0; step < kVSteps; ++step) {
       uint32_t v[4];
@@ -194,7 +212,8 @@ struct AttentionWarp {
     }
   }
 
-  __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked, float scale_log2) {
+  __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
+                                          float scale_log2) {
     float scores[2][4];
     Scores(strip, scores);
     if (masked) {

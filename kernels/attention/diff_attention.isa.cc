@@ -1,13 +1,17 @@
-// A task is a few tokens of one sequence and one group; each (token, query head) of either map is a query. Keys are taken in
-// steps of 64 slots from slot 0 on, by absolute position. For each query and step:
+// A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
+// query. Keys are taken in steps of 64 slots from slot 0 on, by absolute position. For each query
+// and step:
 //
-//   Stage 1: scores of the step's slots (a chain over head_dim ascending for each slot; lanes are slots)
-//   Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum of p
+//   Stage 1: scores of the step's slots (a chain over head_dim ascending for each slot; lanes are
+//   slots)
+//   Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum
+//   of p
 //   Stage 3: output += p[slot] * V[slot], slots ascending
 //   Stage 4: after the last step: normalise, subtract lambda times map 2, sub-norm, scale
 //
-// Queries are tiled in registers, so a K or V element is loaded once for several of them. Tiling changes no bit: each score and
-// each output element keeps its chain, and a query stops at its own position, so no other slot enters it even times zero.
+// Queries are tiled in registers, so a K or V element is loaded once for several of them. Tiling
+// changes no bit: each score and each output element keeps its chain, and a query stops at its own
+// position, so no other slot enters it even times zero.
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/base/simd.h"
 
@@ -24,12 +28,12 @@ constexpr float kInfinity = __builtin_inff();
 constexpr int Least(int a, int b) { return a < b ? a : b; }
 constexpr int Most(int a, int b) { return a > b ? a : b; }
 
-// ---- Stage 1: R queries against NS runs of kRun slots. q is [head_dim][R]; `k[n]` is dim 0 of run n's first slot; dims lie
-// k_stride elements (for bfloat16: pairs of dims lie k_stride pairs) apart. The same places of `next` are fetched ahead, if not
-// nullptr.
+// ---- Stage 1: R queries against NS runs of kRun slots. q is [head_dim][R]; `k[n]` is dim 0 of run
+// n's first slot; dims lie k_stride elements (for bfloat16: pairs of dims lie k_stride pairs)
+// apart. The same places of `next` are fetched ahead, if not nullptr.
 template <bool kBf16, int R, int NS>
-void Scores(const float* q, const std::byte* const* k, const std::byte* const* next, int head_dim, int k_stride, float scale,
-            float* scores) {
+void Scores(const float* q, const std::byte* const* k, const std::byte* const* next, int head_dim,
+            int k_stride, float scale, float* scores) {
   constexpr int kVectors = NS * kRunVectors;
   F32 acc[R][kVectors];
 #pragma GCC unroll 8
@@ -37,14 +41,16 @@ void Scores(const float* q, const std::byte* const* k, const std::byte* const* n
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) acc[r][v] = Zero();
   }
-  const auto add_dim = [&](const F32(&slots)[kVectors], const float* q_dim) __attribute__((always_inline)) {
+  const auto add_dim = [&](const F32(&slots)[kVectors], const float* q_dim)
+                           __attribute__((always_inline)) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const F32 value = Set1(q_dim[r]);
+                             for (int r = 0; r < R; ++r) {
+                               const F32 value = Set1(q_dim[r]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = Fma(value, slots[v], acc[r][v]);
-    }
-  };
+                               for (int v = 0; v < kVectors; ++v)
+                                 acc[r][v] = Fma(value, slots[v], acc[r][v]);
+                             }
+                           };
   F32 slots[kVectors];
   const int dims_at_once = kBf16 ? 2 : 1;
   int64_t offset = 0;
@@ -56,18 +62,21 @@ void Scores(const float* q, const std::byte* const* k, const std::byte* const* n
     if constexpr (kBf16) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        slots[v] = EvenBf16(reinterpret_cast<const uint16_t*>(k[v / kRunVectors] + offset) + v % kRunVectors * 2 * kLanes);
+        slots[v] = EvenBf16(reinterpret_cast<const uint16_t*>(k[v / kRunVectors] + offset) +
+                            v % kRunVectors * 2 * kLanes);
       }
       add_dim(slots, q);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        slots[v] = OddBf16(reinterpret_cast<const uint16_t*>(k[v / kRunVectors] + offset) + v % kRunVectors * 2 * kLanes);
+        slots[v] = OddBf16(reinterpret_cast<const uint16_t*>(k[v / kRunVectors] + offset) +
+                           v % kRunVectors * 2 * kLanes);
       }
       add_dim(slots, q + R);
     } else {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        slots[v] = Load(reinterpret_cast<const float*>(k[v / kRunVectors] + offset) + v % kRunVectors * kLanes);
+        slots[v] = Load(reinterpret_cast<const float*>(k[v / kRunVectors] + offset) +
+                        v % kRunVectors * kLanes);
       }
       add_dim(slots, q);
     }
@@ -75,19 +84,22 @@ void Scores(const float* q, const std::byte* const* k, const std::byte* const* n
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) Store(scores + r * kStep + v * kLanes, Mul(acc[r][v], Set1(scale)));
+    for (int v = 0; v < kVectors; ++v)
+      Store(scores + r * kStep + v * kLanes, Mul(acc[r][v], Set1(scale)));
   }
 }
 
-// Runs that R queries take at once: enough chains to hide the latency, few enough for the registers.
+// Runs that R queries take at once: enough chains to hide the latency, few enough for the
+// registers.
 constexpr int RunsAtOnce(int r) { return r == 1 ? 4 : r <= 3 ? 2 : 1; }
 
-// ---- Stage 3: R queries, C vectors of columns, `count` slots: out[r][c] += p[r][slot] * v[slot][c]. The last vector of a ragged
-// v_dim is loaded with `lanes` < kLanes. The same places of `next` are fetched ahead,
+// ---- Stage 3: R queries, C vectors of columns, `count` slots: out[r][c] += p[r][slot] *
+// v[slot][c]. The last vector of a ragged v_dim is loaded with `lanes` < kLanes. The same places of
+// `next` are fetched ahead,
 // if it is not nullptr.
 template <bool kBf16, int R, int C>
-void AddValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim, float* out, int64_t out_stride,
-               int lanes) {
+void AddValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim,
+               float* out, int64_t out_stride, int lanes) {
   F32 acc[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -99,16 +111,19 @@ void AddValues(const float* p, const std::byte* v, const std::byte* next, int co
     if (next != nullptr) {
       const std::byte* ahead = next + static_cast<int64_t>(slot) * v_dim * kElementBytes;
 #pragma GCC unroll 4
-      for (int byte = 0; byte < C * kLanes * kElementBytes; byte += 64) __builtin_prefetch(ahead + byte, 0, kIntoL2);
+      for (int byte = 0; byte < C * kLanes * kElementBytes; byte += 64)
+        __builtin_prefetch(ahead + byte, 0, kIntoL2);
     }
     F32 row[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
       if constexpr (kBf16) {
-        const uint16_t* from = reinterpret_cast<const uint16_t*>(v) + static_cast<int64_t>(slot) * v_dim + c * kLanes;
+        const uint16_t* from = reinterpret_cast<const uint16_t*>(v) +
+                               static_cast<int64_t>(slot) * v_dim + c * kLanes;
         row[c] = C == 1 ? LoadBf16First(from, lanes) : LoadBf16(from);
       } else {
-        const float* from = reinterpret_cast<const float*>(v) + static_cast<int64_t>(slot) * v_dim + c * kLanes;
+        const float* from = reinterpret_cast<const float*>(v) + static_cast<int64_t>(slot) * v_dim +
+                            c * kLanes;
         row[c] = C == 1 ? LoadFirst(from, lanes) : Load(from);
       }
     }
@@ -128,25 +143,28 @@ void AddValues(const float* p, const std::byte* v, const std::byte* next, int co
 
 // All columns of R queries.
 template <bool kBf16, int R>
-void AddAllValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim, float* out,
-                  int64_t out_stride) {
-  constexpr int kColumnVectors = R <= 2 ? 4 : 2;  // enough chains to hide the latency, few enough for the registers
+void AddAllValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim,
+                  float* out, int64_t out_stride) {
+  constexpr int kColumnVectors = R <= 2 ? 4 : 2;  // enough chains to hide the latency, few enough
+                                                  // for the registers
   constexpr int kElementBytes = kBf16 ? 2 : 4;
   int column = 0;
   for (; column + kColumnVectors * kLanes <= v_dim; column += kColumnVectors * kLanes) {
     const int64_t offset = column * kElementBytes;
-    AddValues<kBf16, R, kColumnVectors>(p, v + offset, next == nullptr ? nullptr : next + offset, count, v_dim, out + column,
-                                        out_stride, kLanes);
+    AddValues<kBf16, R, kColumnVectors>(p, v + offset, next == nullptr ? nullptr : next + offset,
+                                        count, v_dim, out + column, out_stride, kLanes);
   }
   for (; column < v_dim; column += kLanes) {
     const int64_t offset = column * kElementBytes;
-    AddValues<kBf16, R, 1>(p, v + offset, next == nullptr ? nullptr : next + offset, count, v_dim, out + column, out_stride,
-                           Least(kLanes, v_dim - column));
+    AddValues<kBf16, R, 1>(p, v + offset, next == nullptr ? nullptr : next + offset, count, v_dim,
+                           out + column, out_stride, Least(kLanes, v_dim - column));
   }
 }
 
-using ScoresFunction = void (*)(const float*, const std::byte* const*, const std::byte* const*, int, int, float, float*);
-using ValuesFunction = void (*)(const float*, const std::byte*, const std::byte*, int, int, float*, int64_t);
+using ScoresFunction = void (*)(const float*, const std::byte* const*, const std::byte* const*, int,
+                                int, float, float*);
+using ValuesFunction = void (*)(const float*, const std::byte*, const std::byte*, int, int, float*,
+                                int64_t);
 
 struct TileFunctions {
   ScoresFunction one_run;
@@ -154,7 +172,8 @@ struct TileFunctions {
   ValuesFunction values;
 };
 template <bool kBf16, int R>
-constexpr TileFunctions kFunctions = {Scores<kBf16, R, 1>, Scores<kBf16, R, RunsAtOnce(R)>, AddAllValues<kBf16, R>};
+constexpr TileFunctions kFunctions = {Scores<kBf16, R, 1>, Scores<kBf16, R, RunsAtOnce(R)>,
+                                      AddAllValues<kBf16, R>};
 // By number of queries.
 template <bool kBf16>
 constexpr TileFunctions kTileFunctions[] = {
@@ -226,7 +245,8 @@ class Worker {
   void ForEachTile(Body body) {
     const int split = call_.k_maps == 2 ? queries1_ : queries_;
     for (int begin = 0; begin < split; begin += kTile) body(begin, Least(begin + kTile, split), 0);
-    for (int begin = split; begin < queries_; begin += kTile) body(begin, Least(begin + kTile, queries_), 1);
+    for (int begin = split; begin < queries_; begin += kTile)
+      body(begin, Least(begin + kTile, queries_), 1);
   }
 
   // A tile's q, transposed to [head_dim][end - begin].
@@ -237,15 +257,16 @@ class Worker {
       const int heads = first_map ? heads1_ : heads2_;
       const int in_map = first_map ? query : query - queries1_;
       const int head = (first_map ? 0 : call_.num_q1_heads) + task_.group * heads + in_map % heads;
-      const float* from =
-          call_.q + (task_.first_row + in_map / heads) * call_.q_width + static_cast<int64_t>(head) * call_.head_dim;
+      const float* from = call_.q + (task_.first_row + in_map / heads) * call_.q_width +
+                          static_cast<int64_t>(head) * call_.head_dim;
       for (int d = 0; d < call_.head_dim; ++d) to[d * (end - begin) + query - begin] = from[d];
     }
   }
 
   const std::byte* PageOf(int slot) const {
     const int64_t page = task_.pages[slot / call_.page_size];
-    return call_.kv_base + static_cast<size_t>(page * call_.num_kv_groups + task_.group) * call_.page_bytes;
+    return call_.kv_base +
+           static_cast<size_t>(page * call_.num_kv_groups + task_.group) * call_.page_bytes;
   }
 
   // Where the runs of a step lie in memory.
@@ -259,7 +280,8 @@ class Worker {
       const std::byte* page = PageOf(first_slot + slot);
       const int64_t in_page = (first_slot + slot) % call_.page_size;
       runs.k[slot / kRun] = page + in_page * 4;  // a float, or a pair of bfloat16
-      runs.v[slot / kRun] = page + call_.k_maps * map_bytes_ + in_page * call_.v_dim * element_bytes_;
+      runs.v[slot / kRun] = page + call_.k_maps * map_bytes_ +
+                            in_page * call_.v_dim * element_bytes_;
     }
   }
 
@@ -269,7 +291,8 @@ class Worker {
     SetVisible(first_slot);
     // The first tile of each map, and of the values, fetches ahead for all.
     ForEachTile([&](int begin, int end, int k_map) {
-      ScoreTile(begin, end, k_map, runs, begin == 0 || (k_map == 1 && begin == queries1_) ? next : nullptr);
+      ScoreTile(begin, end, k_map, runs,
+                begin == 0 || (k_map == 1 && begin == queries1_) ? next : nullptr);
     });
     for (int query = 0; query < queries_; ++query) Soften(query, visible_[query]);
     for (int run = 0; run * kRun < num_slots; ++run) {
@@ -295,8 +318,9 @@ class Worker {
     for (int run = 0; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       float* scores = p_ + static_cast<int64_t>(begin) * kStep + run * kRun;
-      (several ? functions.several_runs : functions.one_run)(q, k + run, next != nullptr ? k_next + run : nullptr, call_.head_dim,
-                                                             call_.page_size, call_.scale, scores);
+      (several ? functions.several_runs : functions.one_run)(
+          q, k + run, next != nullptr ? k_next + run : nullptr, call_.head_dim, call_.page_size,
+          call_.scale, scores);
       run += several ? RunsAtOnce(end - begin) : 1;
     }
   }
@@ -305,7 +329,8 @@ class Worker {
     return call_.is_bf16 ? kTileFunctions<true>[queries] : kTileFunctions<false>[queries];
   }
 
-  // Stage 2 for one query: scores become p. Slots from `num_slots` on may hold anything, and count as -infinity.
+  // Stage 2 for one query: scores become p. Slots from `num_slots` on may hold anything, and count
+  // as -infinity.
   void Soften(int query, int num_slots) {
     if (num_slots == kStep) {
       SoftenVectors<true>(query, kStep / kLanes, kStep);
@@ -322,7 +347,8 @@ class Worker {
     if constexpr (kFull) num_vectors = kStep / kLanes;
     for (int i = 0; i < num_vectors; ++i) {
       values[i] = Load(p + i * kLanes);
-      if constexpr (!kFull) values[i] = SelectFirst(num_slots - i * kLanes, values[i], Set1(-kInfinity));
+      if constexpr (!kFull)
+        values[i] = SelectFirst(num_slots - i * kLanes, values[i], Set1(-kInfinity));
       largest = Max(largest, values[i]);
     }
     const float step_max = ReduceMax(largest);
@@ -343,7 +369,8 @@ class Worker {
     Store(sum_ + query * 16, sum);
   }
 
-  // The run of slots from `run` on: jointly as far as all queries of the tile see, then each query by itself.
+  // The run of slots from `run` on: jointly as far as all queries of the tile see, then each query
+  // by itself.
   void AddTileValues(int run, int begin, int end, const std::byte* v, const std::byte* next) {
     int visible[kTile];
     int joint = kRun;
@@ -357,8 +384,8 @@ class Worker {
     for (int i = 0; i < end - begin; ++i) {
       if (visible[i] == joint) continue;
       const std::byte* rest = v + static_cast<int64_t>(joint) * call_.v_dim * element_bytes_;
-      Functions(1).values(p + i * kStep + joint, rest, nullptr, visible[i] - joint, call_.v_dim, out + i * out_stride_,
-                          out_stride_);
+      Functions(1).values(p + i * kStep + joint, rest, nullptr, visible[i] - joint, call_.v_dim,
+                          out + i * out_stride_, out_stride_);
     }
   }
 
@@ -375,9 +402,10 @@ class Worker {
       out2 = out_ + query2 * out_stride_;
       per_sum2 = Set1(1.0f / ReduceAdd(Load(sum_ + query2 * 16)));
       const int64_t row = task_.first_row + token;
-      const float lambda = call_.lambda_rows == nullptr
-                               ? call_.lambda
-                               : call_.lambda_rows[row * call_.num_q1_heads + task_.group * heads1_ + head];
+      const float lambda =
+          call_.lambda_rows == nullptr
+              ? call_.lambda
+              : call_.lambda_rows[row * call_.num_q1_heads + task_.group * heads1_ + head];
       minus_lambda = Set1(-lambda);
     }
     float* to = call_.out + (task_.first_row + token) * call_.out_width +
@@ -424,6 +452,8 @@ class Worker {
 }  // namespace
 
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
-void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace) { Worker(call, task, workspace).Run(); }
+void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace) {
+  Worker(call, task, workspace).Run();
+}
 
 }  // namespace diffserve::DS_ISA

@@ -11,7 +11,8 @@
 namespace diffserve::cpu {
 namespace {
 
-// Queries that share a pass over the pages. More reuse K and V better; their outputs must stay in the L1 cache beside them.
+// Queries that share a pass over the pages. More reuse K and V better; their outputs must stay in
+// the L1 cache beside them.
 constexpr int64_t kQueriesPerTask = 24;
 
 AttentionCall CallOf(const DiffAttentionArgs& args) {
@@ -45,11 +46,14 @@ AttentionCall CallOf(const DiffAttentionArgs& args) {
 void CheckSpec(const DiffAttentionArgs& args) {
   const DiffSpec& spec = args.spec;
   const PagedKvLayout& layout = args.kv.layout;
-  DS_CHECK(spec.num_kv_groups > 0 && spec.num_q1_heads % spec.num_kv_groups == 0 && spec.num_q2_heads % spec.num_kv_groups == 0,
+  DS_CHECK(spec.num_kv_groups > 0 && spec.num_q1_heads % spec.num_kv_groups == 0 &&
+               spec.num_q2_heads % spec.num_kv_groups == 0,
            "the groups do not divide the query heads");
-  DS_CHECK(spec.num_q2_heads == 0 || spec.num_q1_heads % spec.num_q2_heads == 0, "noise heads do not divide signal heads");
-  DS_CHECK(layout.page_size % 16 == 0 && layout.head_dim == spec.head_dim && layout.v_dim == spec.v_dim &&
-               layout.k_maps == spec.k_maps && layout.num_groups == spec.num_kv_groups,
+  DS_CHECK(spec.num_q2_heads == 0 || spec.num_q1_heads % spec.num_q2_heads == 0,
+           "noise heads do not divide signal heads");
+  DS_CHECK(layout.page_size % 16 == 0 && layout.head_dim == spec.head_dim &&
+               layout.v_dim == spec.v_dim && layout.k_maps == spec.k_maps &&
+               layout.num_groups == spec.num_kv_groups,
            "the page layout is not the attention's");
   DS_CHECK(spec.head_dim % 2 == 0, "odd head_dim");
 }
@@ -57,7 +61,8 @@ void CheckSpec(const DiffAttentionArgs& args) {
 // Tasks are numbered by sequence, then chunk of tokens, then group.
 class TaskList {
  public:
-  TaskList(const DiffAttentionArgs& args, int tokens_per_task) : args_(args), tokens_per_task_(tokens_per_task) {
+  TaskList(const DiffAttentionArgs& args, int tokens_per_task)
+      : args_(args), tokens_per_task_(tokens_per_task) {
     for (const SequenceRows& sequence : args.sequences) {
       first_task_.push_back(num_tasks_);
       const int64_t chunks = (sequence.num_rows + tokens_per_task - 1) / tokens_per_task;
@@ -67,8 +72,10 @@ class TaskList {
 
   int64_t num_tasks() const { return num_tasks_; }
   AttentionTask Get(int64_t task) const {
-    const size_t index =
-        static_cast<size_t>(std::upper_bound(first_task_.begin(), first_task_.end(), task) - first_task_.begin()) - 1;
+    const size_t index = static_cast<size_t>(
+                             std::upper_bound(first_task_.begin(), first_task_.end(), task) -
+                             first_task_.begin()) -
+                         1;
     const SequenceRows& sequence = args_.sequences[index];
     const int64_t in_sequence = task - first_task_[index];
     const int token = static_cast<int>(in_sequence / args_.spec.num_kv_groups) * tokens_per_task_;
@@ -92,13 +99,15 @@ void DiffAttention(const DiffAttentionArgs& args, CpuIsa isa, ThreadPool& pool) 
   CheckSpec(args);
   const KernelTable& kernels = KernelsFor(isa);
   const AttentionCall call = CallOf(args);
-  const int tokens_per_task = static_cast<int>(std::max<int64_t>(1, kQueriesPerTask / AttentionQueriesPerToken(call)));
+  const int tokens_per_task = static_cast<int>(
+      std::max<int64_t>(1, kQueriesPerTask / AttentionQueriesPerToken(call)));
   const TaskList tasks(args, tokens_per_task);
   std::atomic<int64_t> next_task{0};
   pool.Run([&](int) {
-    const auto workspace =
-        std::make_unique_for_overwrite<float[]>(static_cast<size_t>(AttentionWorkspaceFloats(call, tokens_per_task)));
-    for (int64_t task = next_task.fetch_add(1); task < tasks.num_tasks(); task = next_task.fetch_add(1)) {
+    const auto workspace = std::make_unique_for_overwrite<float[]>(
+        static_cast<size_t>(AttentionWorkspaceFloats(call, tokens_per_task)));
+    for (int64_t task = next_task.fetch_add(1); task < tasks.num_tasks();
+         task = next_task.fetch_add(1)) {
       kernels.attention(call, tasks.Get(task), workspace.get());
     }
   });

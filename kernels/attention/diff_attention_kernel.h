@@ -6,7 +6,8 @@
 
 namespace diffserve {
 
-// The same for every task of one DiffAttention call. The names are those of DiffSpec, PagedKvLayout and DiffAttentionArgs.
+// The same for every task of one DiffAttention call. The names are those of DiffSpec, PagedKvLayout
+// and DiffAttentionArgs.
 struct AttentionCall {
   int num_q1_heads;
   int num_q2_heads;
@@ -47,11 +48,13 @@ constexpr int64_t AttentionQueriesPerToken(const AttentionCall& call) {
   return (call.num_q1_heads + call.num_q2_heads) / call.num_kv_groups;
 }
 
-inline constexpr int kAttentionStepSlots = 64;  // slots that share one update of a query's running maximum
+inline constexpr int kAttentionStepSlots = 64;  // slots that share one update of a query's running
+                                                // maximum
 
 // Floats of workspace that a task of `num_tokens` tokens needs.
 constexpr int64_t AttentionWorkspaceFloats(const AttentionCall& call, int num_tokens) {
-  const int64_t per_query = call.head_dim + (call.v_dim + 15) / 16 * 16 + kAttentionStepSlots + 16 + 2;
+  const int64_t per_query = call.head_dim + (call.v_dim + 15) / 16 * 16 + kAttentionStepSlots + 16 +
+                            2;
   return num_tokens * AttentionQueriesPerToken(call) * per_query + 64;
 }
 

@@ -10,7 +10,8 @@ namespace diffserve {
 namespace {
 
 double KvElement(const PagedKvLayer& kv, const std::byte* page, size_t offset) {
-  if (kv.layout.dtype == DType::kBFloat16) return BFloat16ToFloat(reinterpret_cast<const uint16_t*>(page)[offset]);
+  if (kv.layout.dtype == DType::kBFloat16)
+    return BFloat16ToFloat(reinterpret_cast<const uint16_t*>(page)[offset]);
   return reinterpret_cast<const float*>(page)[offset];
 }
 
@@ -20,22 +21,28 @@ struct GroupSlots {
   const int32_t* pages;
   int group;
 
-  const std::byte* PageOf(int slot) const { return kv.Page(pages[slot / kv.layout.page_size], group); }
+  const std::byte* PageOf(int slot) const {
+    return kv.Page(pages[slot / kv.layout.page_size], group);
+  }
   double K(int k_map, int dim, int slot) const {
     return KvElement(kv, PageOf(slot), kv.layout.KOffset(k_map, dim, slot % kv.layout.page_size));
   }
-  double V(int dim, int slot) const { return KvElement(kv, PageOf(slot), kv.layout.VOffset(dim, slot % kv.layout.page_size)); }
+  double V(int dim, int slot) const {
+    return KvElement(kv, PageOf(slot), kv.layout.VOffset(dim, slot % kv.layout.page_size));
+  }
 };
 
 // softmax(q K^T * scale) V over slots 0 .. position.
-std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int position, double scale) {
+std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int position,
+                        double scale) {
   const PagedKvLayout& layout = slots.kv.layout;
   const size_t count = static_cast<size_t>(position) + 1;
   std::vector<double> p(count);
   double max = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot <= position; ++slot) {
     double score = 0;
-    for (int d = 0; d < layout.head_dim; ++d) score += static_cast<double>(q[d]) * slots.K(k_map, d, slot);
+    for (int d = 0; d < layout.head_dim; ++d)
+      score += static_cast<double>(q[d]) * slots.K(k_map, d, slot);
     p[static_cast<size_t>(slot)] = score * scale;
     max = std::max(max, score * scale);
   }
@@ -43,7 +50,8 @@ std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int 
   for (double& value : p) sum += value = std::exp(value - max);
   std::vector<double> out(static_cast<size_t>(layout.v_dim));
   for (int d = 0; d < layout.v_dim; ++d) {
-    for (int slot = 0; slot <= position; ++slot) out[static_cast<size_t>(d)] += p[static_cast<size_t>(slot)] * slots.V(d, slot);
+    for (int slot = 0; slot <= position; ++slot)
+      out[static_cast<size_t>(d)] += p[static_cast<size_t>(slot)] * slots.V(d, slot);
     out[static_cast<size_t>(d)] /= sum;
   }
   return out;
@@ -61,9 +69,11 @@ void Row(const DiffAttentionArgs& args, const SequenceRows& sequence, int row, i
     const int noise_head = head / (spec.num_q1_heads / spec.num_q2_heads);
     const float* q2 = q + (spec.num_q1_heads + noise_head) * spec.head_dim;
     const std::vector<double> a2 = Map(slots, q2, spec.k_maps - 1, position, args.scale);
-    const double lambda = spec.lambda_kind == LambdaKind::kPerTokenHead
-                              ? args.lambda_rows[batch_row * static_cast<size_t>(spec.num_q1_heads) + static_cast<size_t>(head)]
-                              : args.lambda;
+    const double lambda =
+        spec.lambda_kind == LambdaKind::kPerTokenHead
+            ? args.lambda_rows[batch_row * static_cast<size_t>(spec.num_q1_heads) +
+                               static_cast<size_t>(head)]
+            : args.lambda;
     for (size_t d = 0; d < o.size(); ++d) o[d] -= lambda * a2[d];
   }
   double factor = args.out_scale;
@@ -72,7 +82,8 @@ void Row(const DiffAttentionArgs& args, const SequenceRows& sequence, int row, i
     for (double value : o) squares += value * value;
     factor /= std::sqrt(squares / spec.v_dim + static_cast<double>(spec.sub_norm_eps));
   }
-  float* out = args.out + batch_row * static_cast<size_t>(spec.out_width()) + static_cast<size_t>(head * spec.v_dim);
+  float* out = args.out + batch_row * static_cast<size_t>(spec.out_width()) +
+               static_cast<size_t>(head * spec.v_dim);
   for (int d = 0; d < spec.v_dim; ++d) {
     const double weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight[d] : 1.0;
     out[d] = static_cast<float>(o[static_cast<size_t>(d)] * weight * factor);

@@ -1,8 +1,9 @@
 // The kernels of DiffDecode (sm_80; with bulk copies sm_90).
 //
-// A thread block of four warps takes a work item: one tile of query rows, one group, one split of 512 slots. Each warp streams
-// its own strips (every fourth 16 slots) through its own ring in shared memory, with no barrier between warps, and keeps its own
-// softmaxes; at the end they are merged in the order of the warps.
+// A thread block of four warps takes a work item: one tile of query rows, one group, one split of
+// 512 slots. Each warp streams its own strips (every fourth 16 slots) through its own ring in
+// shared memory, with no barrier between warps, and keeps its own softmaxes; at the end they are
+// merged in the order of the warps.
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -13,22 +14,29 @@ inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 inline constexpr int kDecodeStagesMax = 4;
 static_assert(kSplitSlots / kImagePageSize <= 32, "a lane for each page of a split");
-static_assert(kImagePageSize == kDecodeWarps * kStripSlots, "a warp's strips lie at one place of each page");
+static_assert(kImagePageSize == kDecodeWarps * kStripSlots,
+              "a warp's strips lie at one place of each page");
 
 // Of one warp. The merge needs room for 16 rows of O there.
-DIFFSERVE_HOST_DEVICE constexpr uint32_t DecodeRingBytes(uint32_t strip_bytes, int v_dim, int num_stages) {
+DIFFSERVE_HOST_DEVICE constexpr uint32_t DecodeRingBytes(uint32_t strip_bytes, int v_dim,
+                                                         int num_stages) {
   const uint32_t ring = strip_bytes * static_cast<uint32_t>(num_stages);
   const uint32_t merge = static_cast<uint32_t>(kMmaRows * v_dim) * sizeof(float);
   return ring > merge ? ring : merge;
 }
-DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, int v_dim, int num_stages) {
-  return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) + kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8);
+DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, int v_dim,
+                                                         int num_stages) {
+  return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
+                         kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8);
 }
 
-// Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the barriers of bulk copies.
+// Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
+// barriers of bulk copies.
 struct DecodeShared {
   uint32_t ring_bytes;  // of one warp
-  __device__ __forceinline__ uint32_t Ring(int warp) const { return static_cast<uint32_t>(warp) * ring_bytes; }
+  __device__ __forceinline__ uint32_t Ring(int warp) const {
+    return static_cast<uint32_t>(warp) * ring_bytes;
+  }
   __device__ __forceinline__ uint32_t MaxAndSum() const { return Ring(kDecodeWarps); }
   __device__ __forceinline__ uint32_t Barrier(int warp, int stage) const {
     return MaxAndSum() + kDecodeWarps * kMmaRows * 2 * sizeof(float) +
@@ -36,8 +44,8 @@ struct DecodeShared {
   }
 };
 
-// Where a warp's O lies for the merge: [16][kVDim] floats. Rows are written by lanes of different rows at a time, so columns are
-// XORed to spread them over the banks.
+// Where a warp's O lies for the merge: [16][kVDim] floats. Rows are written by lanes of different
+// rows at a time, so columns are XORed to spread them over the banks.
 template <int kVDim>
 __device__ __forceinline__ int MergeOffset(int row, int column) {
   constexpr int kSpread = kVDim % 64 == 0 ? 7 : kVDim % 32 == 0 ? 3 : 1;
@@ -51,7 +59,8 @@ struct WarpStates {
   DecodeShared layout;
   int row;
   __device__ __forceinline__ const float* MaxAndSum(int warp) const {
-    return reinterpret_cast<const float*>(shared + layout.MaxAndSum()) + (warp * kMmaRows + row) * 2;
+    return reinterpret_cast<const float*>(shared + layout.MaxAndSum()) +
+           (warp * kMmaRows + row) * 2;
   }
   __device__ __forceinline__ float Max(int warp) const { return MaxAndSum(warp)[0]; }
   __device__ __forceinline__ float Sum(int warp) const { return MaxAndSum(warp)[1]; }
@@ -67,15 +76,18 @@ struct SplitStates {
   int64_t stride;
   int v_dim;
   __device__ __forceinline__ float Max(int split) const { return first[split * stride + v_dim]; }
-  __device__ __forceinline__ float Sum(int split) const { return first[split * stride + v_dim + 1]; }
+  __device__ __forceinline__ float Sum(int split) const {
+    return first[split * stride + v_dim + 1];
+  }
   __device__ __forceinline__ float2 O(int split, int column) const {
     return *reinterpret_cast<const float2*>(first + split * stride + column);
   }
 };
 
 template <int kHeadDim, int kVDim, int kKMaps>
-__device__ __forceinline__ void PublishWarp(const AttentionWarp<kHeadDim, kVDim, kKMaps>& warp_state, const DecodeShared& layout,
-                                            int warp, float scale_log2) {
+__device__ __forceinline__ void PublishWarp(
+    const AttentionWarp<kHeadDim, kVDim, kKMaps>& warp_state, const DecodeShared& layout, int warp,
+    float scale_log2) {
   std::byte* shared = DynamicShared();
   float* o = reinterpret_cast<float*>(shared + layout.Ring(warp));
   const int lane = warp_state.lane;
@@ -86,33 +98,39 @@ __device__ __forceinline__ void PublishWarp(const AttentionWarp<kHeadDim, kVDim,
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
     if (lane % 4 == 0) {
-      *reinterpret_cast<float2*>(shared + layout.MaxAndSum() + (warp * kMmaRows + row) * 2 * sizeof(float)) =
+      *reinterpret_cast<float2*>(shared + layout.MaxAndSum() +
+                                 (warp * kMmaRows + row) * 2 * sizeof(float)) =
           make_float2(warp_state.max[half] * scale_log2, sum);
     }
 #pragma unroll
     for (int i = 0; i < kVDim / 8; ++i) {
-      *reinterpret_cast<float2*>(o + MergeOffset<kVDim>(row, 8 * i + lane % 4 * 2)) =
-          make_float2(warp_state.o[i][2 * half], warp_state.o[i][2 * half + 1]);
+      *reinterpret_cast<float2*>(o + MergeOffset<kVDim>(row, 8 * i + lane % 4 * 2)) = make_float2(
+          warp_state.o[i][2 * half], warp_state.o[i][2 * half + 1]);
     }
   }
 }
 
-// After the last strip: the warps' states of each row are merged; a row with one split is finished, others leave a partial.
+// After the last strip: the warps' states of each row are merged; a row with one split is finished,
+// others leave a partial.
 template <int kVDim>
-__device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const QueryTile& tile, const DecodeShared& layout,
-                                           int64_t item, int warp, int lane) {
+__device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const QueryTile& tile,
+                                           const DecodeShared& layout, int64_t item, int warp,
+                                           int lane) {
   for (int query = warp; query < tile.num_queries; query += kDecodeWarps) {
     RowState<kVDim> maps[2] = {};
 #pragma unroll
     for (int map = 0; map < 2; ++map) {
       if (map < call.num_maps()) {
-        maps[map] = MergeStates<kVDim>(kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
+        maps[map] = MergeStates<kVDim>(
+            kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
       }
     }
     if (tile.num_slots <= kSplitSlots) {
       const int index = tile.first_query + query;
-      FinishRow<kVDim>(call.finish, maps[0], maps[1], int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group,
-                       tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group, lane);
+      FinishRow<kVDim>(
+          call.finish, maps[0], maps[1],
+          int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group,
+          tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group, lane);
       continue;
     }
 #pragma unroll
@@ -124,7 +142,8 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
         const int column = 2 * lane + 64 * pair;
         if (column < kVDim) *reinterpret_cast<float2*>(partial + column) = maps[map].o[pair];
       }
-      if (lane == 0) *reinterpret_cast<float2*>(partial + kVDim) = make_float2(maps[map].max, maps[map].sum);
+      if (lane == 0)
+        *reinterpret_cast<float2*>(partial + kVDim) = make_float2(maps[map].max, maps[map].sum);
     }
   }
 }
@@ -143,7 +162,9 @@ struct StripRing {
   }
   __device__ __forceinline__ void Issue(int strip, const uint16_t* page, int index) const {
     if constexpr (kBulk) {
-      if (lane == 0) Strip::CopyInBulk(Stage(strip), page, index, barriers + static_cast<uint32_t>(strip % num_stages * 8));
+      if (lane == 0)
+        Strip::CopyInBulk(Stage(strip), page, index,
+                          barriers + static_cast<uint32_t>(strip % num_stages * 8));
     } else {
       Strip::CopyByLanes(Stage(strip), page, index, lane);
     }
@@ -165,13 +186,16 @@ struct StripRing {
 };
 
 template <int kHeadDim, int kVDim, int kKMaps, bool kBulk>
-__device__ __forceinline__ void StreamStrips(const AttentionLaunch& call, const QueryTile& tile,
-                                             AttentionWarp<kHeadDim, kVDim, kKMaps>& state,
-                                             StripRing<KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp) {
+__device__ __forceinline__ void StreamStrips(
+    const AttentionLaunch& call, const QueryTile& tile,
+    AttentionWarp<kHeadDim, kVDim, kKMaps>& state,
+    StripRing<KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp) {
   const int lane = state.lane;
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
-  const int first_slot = tile.first_slot + warp * kStripSlots;  // strip j lies kImagePageSize * j further
-  const int num_strips = (tile.end_slot - first_slot + kImagePageSize - 1) / kImagePageSize;  // below 1: none
+  const int first_slot = tile.first_slot + warp * kStripSlots;  // strip j lies kImagePageSize * j
+                                                                // further
+  const int num_strips = (tile.end_slot - first_slot + kImagePageSize - 1) /
+                         kImagePageSize;  // below 1: none
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
   const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
   const int unmasked_slots = UnmaskedSlots(call, tile);
@@ -198,16 +222,19 @@ __device__ __forceinline__ void StreamStrips(const AttentionLaunch& call, const 
 
 // Two thread blocks a multiprocessor: with no number ptxas aims at more, and spills.
 template <int kHeadDim, int kVDim, int kKMaps, bool kBulk>
-__global__ void __launch_bounds__(kDecodeThreads, 2) DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
+__global__ void __launch_bounds__(kDecodeThreads, 2)
+    DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
   using Strip = KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const DecodeShared layout = {DecodeRingBytes(Strip::kBytes, kVDim, call.num_stages)};
   const uint32_t shared = SharedAddress(DynamicShared());
-  StripRing<Strip, kBulk> ring = {shared + layout.Ring(warp), shared + layout.Barrier(warp, 0), call.num_stages, lane};
+  StripRing<Strip, kBulk> ring = {shared + layout.Ring(warp), shared + layout.Barrier(warp, 0),
+                                  call.num_stages, lane};
   if constexpr (kBulk) {
     if (lane == 0) {
-      for (int stage = 0; stage < call.num_stages; ++stage) BarrierInit(ring.barriers + static_cast<uint32_t>(stage * 8), 1);
+      for (int stage = 0; stage < call.num_stages; ++stage)
+        BarrierInit(ring.barriers + static_cast<uint32_t>(stage * 8), 1);
       BarrierInitFence();
     }
     __syncwarp();
@@ -218,7 +245,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) DiffDecodeKernel(const __gr
     const int group = static_cast<int>(work % call.num_groups);
     {
       const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
-      if (tile.first_slot >= tile.num_slots) continue;  // the sequence's later rows alone reach this split
+      if (tile.first_slot >= tile.num_slots)
+        continue;  // the sequence's later rows alone reach this split
       AttentionWarp<kHeadDim, kVDim, kKMaps> state;
       state.lane = lane;
       state.Begin(call, tile);
@@ -227,15 +255,18 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) DiffDecodeKernel(const __gr
     }
     __syncthreads();
     // Read again, which costs less than registers that hold it while the strips stream by.
-    MergeWarps<kVDim>(call, QueryTileOf(call, call.plan.items[index], group), layout, index, warp, lane);
-    if constexpr (kBulk) ProxyFence();  // the next item's copies overwrite what was just read and written
+    MergeWarps<kVDim>(call, QueryTileOf(call, call.plan.items[index], group), layout, index, warp,
+                      lane);
+    if constexpr (kBulk)
+      ProxyFence();  // the next item's copies overwrite what was just read and written
     __syncthreads();
   }
 }
 
 // Rows with several splits: one warp a row and signal head.
 template <int kVDim>
-__global__ void __launch_bounds__(kDecodeThreads) DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
+__global__ void __launch_bounds__(kDecodeThreads)
+    DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row_head = int64_t{blockIdx.x} * kDecodeWarps + threadIdx.x / 32;
   const int64_t row = row_head / call.finish.num_q1_heads;
@@ -248,7 +279,8 @@ __global__ void __launch_bounds__(kDecodeThreads) DiffDecodeCombineKernel(const 
   const int tile = call.tiling.TileOf(in_sequence, head % heads);
   if (call.tiling.NumSlots(sequence, tile) <= kSplitSlots) return;
   const int num_splits = call.tiling.NumSplits(sequence.position + in_sequence + 1);
-  const int64_t item = call.plan.first_item[index] + int64_t{tile} * call.tiling.NumSplits(sequence.position + sequence.num_rows);
+  const int64_t item = call.plan.first_item[index] +
+                       int64_t{tile} * call.tiling.NumSplits(sequence.position + sequence.num_rows);
   const int query = in_sequence * heads + head % heads - tile * call.tiling.rows_per_tile;
   const int64_t stride = call.Partial(1, 0, 0, 0, kVDim) - call.Partial(0, 0, 0, 0, kVDim);
   RowState<kVDim> maps[2] = {};

@@ -32,15 +32,17 @@ constexpr DecodeInstance InstanceOf() {
 }
 
 const DecodeInstance kInstances[] = {
-    InstanceOf<16, 16, 1>(),   InstanceOf<16, 32, 2>(),   InstanceOf<48, 48, 1>(),   InstanceOf<48, 96, 2>(),
-    InstanceOf<64, 64, 1>(),   InstanceOf<64, 128, 2>(),  InstanceOf<64, 64, 2>(),   InstanceOf<64, 128, 1>(),
-    InstanceOf<96, 96, 1>(),   InstanceOf<96, 192, 2>(),  InstanceOf<128, 128, 1>(), InstanceOf<128, 256, 2>(),
+    InstanceOf<16, 16, 1>(),   InstanceOf<16, 32, 2>(),   InstanceOf<48, 48, 1>(),
+    InstanceOf<48, 96, 2>(),   InstanceOf<64, 64, 1>(),   InstanceOf<64, 128, 2>(),
+    InstanceOf<64, 64, 2>(),   InstanceOf<64, 128, 1>(),  InstanceOf<96, 96, 1>(),
+    InstanceOf<96, 192, 2>(),  InstanceOf<128, 128, 1>(), InstanceOf<128, 256, 2>(),
     InstanceOf<128, 128, 2>(), InstanceOf<128, 256, 1>(),
 };
 
 const DecodeInstance* Find(const DiffSpec& spec) {
   const auto matches = [&](const DecodeInstance& instance) {
-    return instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim && instance.k_maps == spec.k_maps;
+    return instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim &&
+           instance.k_maps == spec.k_maps;
   };
   const auto* found = std::find_if(std::begin(kInstances), std::end(kInstances), matches);
   return found == std::end(kInstances) ? nullptr : found;
@@ -48,9 +50,12 @@ const DecodeInstance* Find(const DiffSpec& spec) {
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block
 
-// As many as let two thread blocks share a multiprocessor (one streams while the other merges), or else as fit one.
+// As many as let two thread blocks share a multiprocessor (one streams while the other merges), or
+// else as fit one.
 int DecodeStages(const DecodeInstance& instance, size_t shared_bytes_max) {
-  const auto bytes = [&](int stages) { return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, stages); };
+  const auto bytes = [&](int stages) {
+    return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, stages);
+  };
   for (int stages = kDecodeStagesMax; stages >= 2; --stages) {
     if (2 * bytes(stages) + kReservedSharedBytes <= shared_bytes_max) return stages;
   }
@@ -75,7 +80,8 @@ struct WarpLanes {
   }
 };
 
-__global__ void __launch_bounds__(32) PlanAttentionKernel(AttentionTiling tiling, PagedBatch batch, AttentionPlan plan) {
+__global__ void __launch_bounds__(32)
+    PlanAttentionKernel(AttentionTiling tiling, PagedBatch batch, AttentionPlan plan) {
   PlanAttention(WarpLanes{static_cast<int>(threadIdx.x)}, batch, tiling, plan);
 }
 
@@ -83,9 +89,12 @@ __global__ void __launch_bounds__(32) PlanAttentionKernel(AttentionTiling tiling
 
 const char* DiffAttentionUnsupported(const DiffSpec& spec, int page_size) {
   if (page_size != kImagePageSize) return "the CUDA attention kernels need pages of 64 slots";
-  if (Find(spec) == nullptr) return "no CUDA attention kernel has this head_dim, v_dim and number of K maps";
-  if (spec.num_kv_groups <= 0 || spec.num_q1_heads % spec.num_kv_groups != 0) return "the groups do not divide the signal heads";
-  if (spec.has_second_map() && (spec.num_q1_heads % spec.num_q2_heads != 0 || spec.num_q2_heads % spec.num_kv_groups != 0)) {
+  if (Find(spec) == nullptr)
+    return "no CUDA attention kernel has this head_dim, v_dim and number of K maps";
+  if (spec.num_kv_groups <= 0 || spec.num_q1_heads % spec.num_kv_groups != 0)
+    return "the groups do not divide the signal heads";
+  if (spec.has_second_map() &&
+      (spec.num_q1_heads % spec.num_q2_heads != 0 || spec.num_q2_heads % spec.num_kv_groups != 0)) {
     return "the noise heads do not divide the signal heads, or the groups the noise heads";
   }
   if (spec.k_maps == 2 && !spec.has_second_map()) return "two K maps need noise heads";
@@ -95,19 +104,24 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, int page_size) {
 AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max) {
   const int heads_per_group = spec.num_q1_heads / spec.num_kv_groups;
   const int64_t queries = int64_t{heads_per_group} * std::max(1, rows_per_sequence_max);
-  return {heads_per_group, static_cast<int>(std::min<int64_t>(queries, spec.has_second_map() ? kMmaRows / 2 : kMmaRows))};
+  return {heads_per_group, static_cast<int>(std::min<int64_t>(
+                               queries, spec.has_second_map() ? kMmaRows / 2 : kMmaRows))};
 }
 
-int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max, int num_sequences, int64_t num_slots) {
+int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
+                          int num_sequences, int64_t num_slots) {
   return tiling.NumTiles(rows_per_sequence_max) * (num_slots / tiling.split_slots + num_sequences);
 }
 
-size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling, int64_t num_items) {
-  const int64_t states = num_items * spec.num_kv_groups * tiling.rows_per_tile * (spec.has_second_map() ? 2 : 1);
+size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
+                               int64_t num_items) {
+  const int64_t states = num_items * spec.num_kv_groups * tiling.rows_per_tile *
+                         (spec.has_second_map() ? 2 : 1);
   return static_cast<size_t>(states) * static_cast<size_t>(spec.v_dim + 2);
 }
 
-int PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch, const AttentionPlan& plan, CUstream_st* stream) {
+int PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
+                      const AttentionPlan& plan, CUstream_st* stream) {
   const cudaLaunchConfig_t config = LaunchConfig(1, 32, 0, stream);
   return cudaLaunchKernelEx(&config, PlanAttentionKernel, tiling, batch, plan);
 }
@@ -126,17 +140,23 @@ int DiffDecode(const DiffAttentionArgs& args, CUstream_st* stream) {
   const size_t bytes = DecodeSharedBytes(instance->strip_bytes, instance->v_dim, call.num_stages);
   if (bytes > shared_bytes_max) return cudaErrorInvalidValue;
 
-  const DecodeKernel kernel = limits.has_bulk_copies && args.allow_bulk_copies ? instance->bulk_kernel : instance->kernel;
-  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const DecodeKernel kernel = limits.has_bulk_copies && args.allow_bulk_copies
+                                  ? instance->bulk_kernel
+                                  : instance->kernel;
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(bytes));
   if (error != cudaSuccess) return error;
-  // A grid that fits the device whatever the plan holds, so that a graph of this launch serves every batch of these sizes.
-  const int64_t resident = int64_t{limits.multiprocessors} * static_cast<int64_t>(std::min<size_t>(2, shared_bytes_max / bytes));
+  // A grid that fits the device whatever the plan holds, so that a graph of this launch serves
+  // every batch of these sizes.
+  const int64_t resident = int64_t{limits.multiprocessors} *
+                           static_cast<int64_t>(std::min<size_t>(2, shared_bytes_max / bytes));
   const cudaLaunchConfig_t config = LaunchConfig(resident, kDecodeThreads, bytes, stream);
   error = cudaLaunchKernelEx(&config, kernel, call);
   if (error != cudaSuccess) return error;
 
   const int64_t row_heads = int64_t{args.batch.num_rows} * args.spec.num_q1_heads;
-  const cudaLaunchConfig_t combine = LaunchConfig((row_heads + kDecodeWarps - 1) / kDecodeWarps, kDecodeThreads, 0, stream);
+  const cudaLaunchConfig_t combine = LaunchConfig((row_heads + kDecodeWarps - 1) / kDecodeWarps,
+                                                  kDecodeThreads, 0, stream);
   return cudaLaunchKernelEx(&combine, instance->combine, call);
 }
 

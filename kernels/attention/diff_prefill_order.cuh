@@ -1,6 +1,7 @@
-// Which tiles a thread block of the prefill kernels takes, and when. A sequence's last tiles, which have the most slots, come
-// first. Blocks take turns forth and back, since the later ones of a turn have the shorter tiles: of one prompt of 4,096 tokens
-// and 12 groups on 132 multiprocessors, the busiest block then has 1.005 times the mean's pages, not 1.16.
+// Which tiles a thread block of the prefill kernels takes, and when. A sequence's last tiles, which
+// have the most slots, come first. Blocks take turns forth and back, since the later ones of a turn
+// have the shorter tiles: of one prompt of 4,096 tokens and 12 groups on 132 multiprocessors, the
+// busiest block then has 1.005 times the mean's pages, not 1.16.
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -20,7 +21,8 @@ __device__ __forceinline__ PrefillWork PrefillWorkOf(const AttentionLaunch& call
   return {work / call.num_groups, static_cast<int>(work % call.num_groups)};
 }
 
-__device__ __forceinline__ QueryTile PrefillTileOf(const AttentionLaunch& call, const PrefillWork& work) {
+__device__ __forceinline__ QueryTile PrefillTileOf(const AttentionLaunch& call,
+                                                   const PrefillWork& work) {
   return QueryTileOf(call, call.plan.items[work.item], work.group);
 }
 

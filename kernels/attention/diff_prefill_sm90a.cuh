@@ -1,22 +1,28 @@
 // The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128.
 //
-// A thread block takes a tile of query rows and a group, and walks the pages from slot 0 to the tile's last. One warp fetches the
-// pages into a ring in shared memory, where a page, as it lies, is what wgmma reads: K along its rows, V across them. Two
-// warpgroups of 64 accumulator rows compute, q and p in registers; while p V of one step runs, the scores of the next are made
-// and weighed. What the rows are depends on the shape:
-//   k_maps 1: 64 queries of one map; or, with a second map, in each warp rows 0-7 are queries and rows 8-15 the same ones of map
+// A thread block takes a tile of query rows and a group, and walks the pages from slot 0 to the
+// tile's last. One warp fetches the pages into a ring in shared memory, where a page, as it lies,
+// is what wgmma reads: K along its rows, V across them. Two warpgroups of 64 accumulator rows
+// compute, q and p in registers; while p V of one step runs, the scores of the next are made and
+// weighed. What the rows are depends on the shape:
+//   k_maps 1: 64 queries of one map; or, with a second map, in each warp rows 0-7 are queries and
+//   rows 8-15 the same ones of map
 //     2, so that V is multiplied once for both.
-//   k_maps 2, v_dim up to 128: 64 queries; a warpgroup holds the outputs of both maps and takes the maps by turns.
-//   k_maps 2, v_dim 256: both warpgroups take the same 64 queries, the first for map 1, the second for map 2, which hands its
+//   k_maps 2, v_dim up to 128: 64 queries; a warpgroup holds the outputs of both maps and takes the
+//   maps by turns. k_maps 2, v_dim 256: both warpgroups take the same 64 queries, the first for map
+//   1, the second for map 2, which hands its
 //     output over in the end.
-// A thread holds the same columns of both maps of a query, so the subtraction needs no exchange in the first two.
+// A thread holds the same columns of both maps of a query, so the subtraction needs no exchange in
+// the first two.
 //
-// A row's chain of operations is by pages of 64 slots from slot 0. What the tile's other rows add to it are pages of which every
-// weight is 0 and the maximum stays: they change no bit, if the hardware adds zeros exactly.
+// A row's chain of operations is by pages of 64 slots from slot 0. What the tile's other rows add
+// to it are pages of which every weight is 0 and the maximum stays: they change no bit, if the
+// hardware adds zeros exactly.
 //
-// Limits by arithmetic, a step being one map's 64 rows by one page (4096 FLOP a cycle and multiprocessor): (64, 128, 2) takes 384
-// cycles of wgmma and 256 of the exponentials, reads 64 bytes of shared memory a cycle of wgmma and fills 21; (128, 256, 2) takes
-// 768 and 256, reads 64 and fills 43, of 128 bytes a cycle. From L2, 192 and 96 FLOP a byte.
+// Limits by arithmetic, a step being one map's 64 rows by one page (4096 FLOP a cycle and
+// multiprocessor): (64, 128, 2) takes 384 cycles of wgmma and 256 of the exponentials, reads 64
+// bytes of shared memory a cycle of wgmma and fills 21; (128, 256, 2) takes 768 and 256, reads 64
+// and fills 43, of 128 bytes a cycle. From L2, 192 and 96 FLOP a byte.
 #pragma once
 
 #include "kernels/attention/diff_prefill_sm90a_pages.cuh"
@@ -40,7 +46,8 @@ struct PrefillRow {
   int64_t row_head;  // of the output
 };
 
-__device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call, const QueryTile& part, int query, bool second) {
+__device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call,
+                                                   const QueryTile& part, int query, bool second) {
   const int heads = call.tiling.heads_per_group;
   const bool exists = query < part.num_queries;
   const int index = part.first_query + (exists ? query : 0);
@@ -49,10 +56,12 @@ __device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call, 
   const int q_head = second ? num_q1_heads + head / (num_q1_heads / call.num_q2_heads) : head;
   const int64_t row = int64_t{part.sequence.first_row} + index / heads;
   return {exists, call.q + (row * (num_q1_heads + call.num_q2_heads) + q_head) * call.head_dim,
-          exists ? part.sequence.position + index / heads + 1 : part.num_slots, row * num_q1_heads + head};
+          exists ? part.sequence.position + index / heads + 1 : part.num_slots,
+          row * num_q1_heads + head};
 }
 
-// One warpgroup's softmaxes of 64 rows, two of them a thread's: lane / 4 and lane / 4 + 8 of its warp's 16.
+// One warpgroup's softmaxes of 64 rows, two of them a thread's: lane / 4 and lane / 4 + 8 of its
+// warp's 16.
 template <typename Shape>
 struct PrefillWarpgroup {
   static constexpr int kOutputs = Shape::kOutputs;
@@ -72,12 +81,14 @@ struct PrefillWarpgroup {
   __device__ __forceinline__ static bool Paired(const AttentionLaunch& call) {
     return Shape::kKMaps == 1 && call.finish.has_second_map;
   }
-  __device__ __forceinline__ QueryTile Part(const AttentionLaunch& call, const QueryTile& tile) const {
+  __device__ __forceinline__ QueryTile Part(const AttentionLaunch& call,
+                                            const QueryTile& tile) const {
     if (Shape::kMapPerWarpgroup) return tile;
     const int count = Paired(call) ? kWarpgroupRows / 2 : kWarpgroupRows;
     return PartOf(call, tile, warpgroup * count, count);
   }
-  __device__ __forceinline__ PrefillRow Row(const AttentionLaunch& call, const QueryTile& part, int half, int output) const {
+  __device__ __forceinline__ PrefillRow Row(const AttentionLaunch& call, const QueryTile& part,
+                                            int half, int output) const {
     if (Paired(call)) return PrefillRowOf(call, part, 8 * warp + lane / 4, half == 1);
     const bool second = Shape::kMapPerWarpgroup ? warpgroup == 1 : output == 1;
     return PrefillRowOf(call, part, 16 * warp + lane / 4 + 8 * half, second);
@@ -95,7 +106,9 @@ struct PrefillWarpgroup {
 #pragma unroll
         for (int i = 0; i < 2 * Shape::kKSteps; ++i) {
           const int dim = 8 * i + lane % 4 * 2;
-          q[output][i / 2][i % 2 * 2 + half] = row.exists ? *reinterpret_cast<const uint32_t*>(row.q + dim) : 0;
+          q[output][i / 2][i % 2 * 2 + half] = row.exists
+                                                   ? *reinterpret_cast<const uint32_t*>(row.q + dim)
+                                                   : 0;
         }
       }
 #pragma unroll
@@ -107,11 +120,13 @@ struct PrefillWarpgroup {
   template <int kOutput>
   __device__ __forceinline__ void IssueScores(uint32_t k) {
     const int map = Shape::kMapPerWarpgroup ? warpgroup : kOutput;
-    const uint64_t operand = WgmmaOperand(k + static_cast<uint32_t>(map) * Shape::kKMapBytes, 0, 8 * kImageRowBytes);
+    const uint64_t operand = WgmmaOperand(k + static_cast<uint32_t>(map) * Shape::kKMapBytes, 0,
+                                          8 * kImageRowBytes);
 #pragma unroll
     for (int step = 0; step < Shape::kKSteps; ++step) {
       const int offset = step / 4 * static_cast<int>(kImageTileBytes) + step % 4 * 32;
-      Wgmma<false>(scores, q[kOutput][step], WgmmaAdvance(operand, static_cast<uint32_t>(offset)), step > 0);
+      Wgmma<false>(scores, q[kOutput][step], WgmmaAdvance(operand, static_cast<uint32_t>(offset)),
+                   step > 0);
     }
     WgmmaCommit();
   }
@@ -122,7 +137,8 @@ struct PrefillWarpgroup {
     const uint64_t operand = WgmmaOperand(v, kImageTileBytes, 8 * kImageRowBytes);
 #pragma unroll
     for (int step = 0; step < Shape::kVSteps; ++step) {
-      Wgmma<true>(o[kOutput], p[step], WgmmaAdvance(operand, static_cast<uint32_t>(step) * 16 * kImageRowBytes), true);
+      Wgmma<true>(o[kOutput], p[step],
+                  WgmmaAdvance(operand, static_cast<uint32_t>(step) * 16 * kImageRowBytes), true);
     }
     WgmmaCommit();
   }
@@ -144,14 +160,16 @@ struct PrefillWarpgroup {
     }
   }
 
-  // The running maximum, scores become p = exp(score - maximum), their sum. Tells by what the output must be multiplied.
+  // The running maximum, scores become p = exp(score - maximum), their sum. Tells by what the
+  // output must be multiplied.
   template <int kOutput>
   __device__ __forceinline__ void Weigh(float scale_log2, float (&rescale)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float top = max[kOutput][half];
 #pragma unroll
-      for (int i = 2 * half; i < kImagePageSize / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+      for (int i = 2 * half; i < kImagePageSize / 2; i += 4)
+        top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
       const float finite = FiniteMax(top);
@@ -169,7 +187,8 @@ struct PrefillWarpgroup {
     }
   }
 
-  // The output for the new maximum, and p in bf16: the accumulators' fragments are, rounded, those of A.
+  // The output for the new maximum, and p in bf16: the accumulators' fragments are, rounded, those
+  // of A.
   template <int kOutput>
   __device__ __forceinline__ void Apply(const float (&rescale)[2]) {
     if (__any_sync(kAllLanes, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
@@ -177,7 +196,8 @@ struct PrefillWarpgroup {
       for (int i = 0; i < Shape::kVDim / 2; ++i) o[kOutput][i] *= rescale[i % 4 / 2];
     }
 #pragma unroll
-    for (int i = 0; i < kImagePageSize / 4; ++i) p[i / 4][i % 4] = PackBFloat16(scores[2 * i], scores[2 * i + 1]);
+    for (int i = 0; i < kImagePageSize / 4; ++i)
+      p[i / 4][i % 4] = PackBFloat16(scores[2 * i], scores[2 * i + 1]);
   }
 
   template <int kOutput>
@@ -194,7 +214,8 @@ struct PrefillWarpgroup {
 
   // p V of the step before, for output kPrevious, runs while the scores of this one are weighed.
   template <int kOutput, int kPrevious>
-  __device__ __forceinline__ void Step(uint32_t k, uint32_t previous_v, int first_slot, bool masked, float scale_log2) {
+  __device__ __forceinline__ void Step(uint32_t k, uint32_t previous_v, int first_slot, bool masked,
+                                       float scale_log2) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     IssueValues<kPrevious>(previous_v);
@@ -218,10 +239,12 @@ struct PrefillWarpgroup {
     if (lane == 0) BarrierArrive(ring.Empty(stage));
   }
 
-  __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part,
+  __device__ __forceinline__ void StreamPages(const AttentionLaunch& call,
+                                              const PageRing<Shape>& ring, const QueryTile& part,
                                               RingPosition& at);
   // The tile's pages behind the part's.
-  __device__ __forceinline__ void SkipPages(const PageRing<Shape>& ring, int count, RingPosition& at) const {
+  __device__ __forceinline__ void SkipPages(const PageRing<Shape>& ring, int count,
+                                            RingPosition& at) const {
     for (; count > 0; --count) {
       BarrierWait(ring.KFull(at.stage), at.parity);
       BarrierWait(ring.VFull(at.stage), at.parity);
@@ -232,13 +255,17 @@ struct PrefillWarpgroup {
   __device__ __forceinline__ void SubtractMaps(const AttentionLaunch& call, const QueryTile& part);
   __device__ __forceinline__ void Send(const PageRing<Shape>& ring) const;
   __device__ __forceinline__ void SubtractReceived(const PageRing<Shape>& ring);
-  __device__ __forceinline__ void WriteRow(const AttentionFinish& finish, const PrefillRow& row, int half) const;
-  __device__ __forceinline__ void Finish(const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part);
+  __device__ __forceinline__ void WriteRow(const AttentionFinish& finish, const PrefillRow& row,
+                                           int half) const;
+  __device__ __forceinline__ void Finish(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                         const QueryTile& part);
 };
 
 template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const AttentionLaunch& call, const PageRing<Shape>& ring,
-                                                                     const QueryTile& part, RingPosition& at) {
+__device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const AttentionLaunch& call,
+                                                                     const PageRing<Shape>& ring,
+                                                                     const QueryTile& part,
+                                                                     RingPosition& at) {
   constexpr int kLast = kOutputs - 1;
   const int num_pages = NumPages(part);
   if (num_pages == 0) return;
@@ -249,7 +276,8 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const Atten
     const int stage = at.stage;
     BarrierWait(ring.VFull(stage), at.parity);
     if constexpr (kOutputs == 2) {
-      Step<1, 0>(ring.K(stage), ring.V(stage), page * kImagePageSize, page >= unmasked_pages, call.scale_log2);
+      Step<1, 0>(ring.K(stage), ring.V(stage), page * kImagePageSize, page >= unmasked_pages,
+                 call.scale_log2);
     }
     at.Advance(ring.num_stages);
     if (page + 1 == num_pages) {
@@ -257,15 +285,17 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const Atten
       return LetGo(ring, stage);
     }
     BarrierWait(ring.KFull(at.stage), at.parity);
-    Step<0, kLast>(ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize, page + 1 >= unmasked_pages, call.scale_log2);
+    Step<0, kLast>(ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize,
+                   page + 1 >= unmasked_pages, call.scale_log2);
     LetGo(ring, stage);
   }
 }
 
-// Normalise and, where one thread holds both maps, subtract lambda times map 2. What the other warpgroup is to subtract becomes
-// lambda times itself.
+// Normalise and, where one thread holds both maps, subtract lambda times map 2. What the other
+// warpgroup is to subtract becomes lambda times itself.
 template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const AttentionLaunch& call, const QueryTile& part) {
+__device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const AttentionLaunch& call,
+                                                                      const QueryTile& part) {
   const AttentionFinish& finish = call.finish;
   const bool paired = Paired(call);
   float inverse[kOutputs][2];
@@ -281,8 +311,10 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const Atte
     if (half == 1 && paired) break;
     const PrefillRow row = Row(call, part, half, 0);
     float lambda = finish.lambda;
-    if (finish.lambda_rows != nullptr) lambda = row.exists ? finish.lambda_rows[row.row_head] : 0.0f;
-    const float own = Shape::kMapPerWarpgroup && warpgroup == 1 ? lambda * inverse[0][half] : inverse[0][half];
+    if (finish.lambda_rows != nullptr)
+      lambda = row.exists ? finish.lambda_rows[row.row_head] : 0.0f;
+    const float own = Shape::kMapPerWarpgroup && warpgroup == 1 ? lambda * inverse[0][half]
+                                                                : inverse[0][half];
     const float other = lambda * inverse[kOutputs - 1][kOutputs == 2 ? half : 1];
 #pragma unroll
     for (int i = 0; i < Shape::kVDim / 2; ++i) {
@@ -297,10 +329,12 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const Atte
   }
 }
 
-// Map 2's half of each row's columns at a time. A thread reads what the same thread of the other warpgroup wrote.
+// Map 2's half of each row's columns at a time. A thread reads what the same thread of the other
+// warpgroup wrote.
 template <typename Shape>
 __device__ __forceinline__ void PrefillWarpgroup<Shape>::Send(const PageRing<Shape>& ring) const {
-  auto* mine = reinterpret_cast<float4*>(DynamicShared() + (ring.Exchange() - ring.base)) + warp * 32 + lane;
+  auto* mine = reinterpret_cast<float4*>(DynamicShared() + (ring.Exchange() - ring.base)) +
+               warp * 32 + lane;
 #pragma unroll
   for (int round = 0; round < 2; ++round) {
 #pragma unroll
@@ -313,8 +347,11 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::Send(const PageRing<Sha
   }
 }
 template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractReceived(const PageRing<Shape>& ring) {
-  const auto* other = reinterpret_cast<const float4*>(DynamicShared() + (ring.Exchange() - ring.base)) + warp * 32 + lane;
+__device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractReceived(
+    const PageRing<Shape>& ring) {
+  const auto* other = reinterpret_cast<const float4*>(DynamicShared() +
+                                                      (ring.Exchange() - ring.base)) +
+                      warp * 32 + lane;
 #pragma unroll
   for (int round = 0; round < 2; ++round) {
     NamedBarrier(kExchangeWritten, 2 * kWarpgroupThreads);
@@ -333,7 +370,8 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractReceived(const 
 
 // Sub-norm, scale, round. Four neighbouring lanes hold a row's columns.
 template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::WriteRow(const AttentionFinish& finish, const PrefillRow& row,
+__device__ __forceinline__ void PrefillWarpgroup<Shape>::WriteRow(const AttentionFinish& finish,
+                                                                  const PrefillRow& row,
                                                                   int half) const {
   float factor = finish.out_scale;
   if (finish.has_sub_norm) {
@@ -356,13 +394,14 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::WriteRow(const Attentio
       weight.x *= finish.sub_norm_weight[column];
       weight.y *= finish.sub_norm_weight[column + 1];
     }
-    *reinterpret_cast<uint32_t*>(finish.out + row.row_head * Shape::kVDim + column) =
-        PackBFloat16(o[0][4 * i + 2 * half] * weight.x, o[0][4 * i + 2 * half + 1] * weight.y);
+    *reinterpret_cast<uint32_t*>(finish.out + row.row_head * Shape::kVDim + column) = PackBFloat16(
+        o[0][4 * i + 2 * half] * weight.x, o[0][4 * i + 2 * half + 1] * weight.y);
   }
 }
 
 template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::Finish(const AttentionLaunch& call, const PageRing<Shape>& ring,
+__device__ __forceinline__ void PrefillWarpgroup<Shape>::Finish(const AttentionLaunch& call,
+                                                                const PageRing<Shape>& ring,
                                                                 const QueryTile& part) {
   SubtractMaps(call, part);
   if constexpr (Shape::kMapPerWarpgroup) {
@@ -376,12 +415,15 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::Finish(const AttentionL
 }
 
 template <int kHeadDim, int kVDim, int kKMaps>
-__global__ void __launch_bounds__(kHopperThreads, 1) DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
+__global__ void __launch_bounds__(kHopperThreads, 1)
+    DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
   using Shape = HopperShape<kHeadDim, kVDim, kKMaps>;
   const PageRing<Shape> ring = {SharedAddress(DynamicShared()), call.num_stages};
   if (threadIdx.x == 0) ring.Init();
   __syncthreads();
-  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);  // the compiler then knows that it is one
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);  // the compiler
+                                                                                   // then knows
+                                                                                   // that it is one
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (warp < 4) {
     DecreaseRegisters<kFetchRegisters>();

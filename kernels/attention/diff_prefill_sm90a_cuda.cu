@@ -26,24 +26,32 @@ struct HopperInstance {
 template <int kHeadDim, int kVDim, int kKMaps>
 constexpr HopperInstance HopperInstanceOf() {
   using Shape = HopperShape<kHeadDim, kVDim, kKMaps>;
-  return {kHeadDim,          kVDim, kKMaps, Shape::kMapPerWarpgroup,
-          Shape::kPageBytes, PageRing<Shape>::SharedBytes(0), DiffPrefillSm90aKernel<kHeadDim, kVDim, kKMaps>};
+  return {kHeadDim,
+          kVDim,
+          kKMaps,
+          Shape::kMapPerWarpgroup,
+          Shape::kPageBytes,
+          PageRing<Shape>::SharedBytes(0),
+          DiffPrefillSm90aKernel<kHeadDim, kVDim, kKMaps>};
 }
 
-// (128, 128, 2) stays with the portable kernel: two outputs and both maps' queries are more than a thread's registers.
+// (128, 128, 2) stays with the portable kernel: two outputs and both maps' queries are more than a
+// thread's registers.
 const HopperInstance kHopperInstances[] = {
-    HopperInstanceOf<64, 64, 1>(), HopperInstanceOf<64, 128, 2>(), HopperInstanceOf<64, 64, 2>(),
-    HopperInstanceOf<64, 128, 1>(), HopperInstanceOf<128, 128, 1>(), HopperInstanceOf<128, 256, 2>(),
+    HopperInstanceOf<64, 64, 1>(),   HopperInstanceOf<64, 128, 2>(),
+    HopperInstanceOf<64, 64, 2>(),   HopperInstanceOf<64, 128, 1>(),
+    HopperInstanceOf<128, 128, 1>(), HopperInstanceOf<128, 256, 2>(),
     HopperInstanceOf<128, 256, 1>(),
 };
 
 const HopperInstance* FindHopperInstance(const DiffSpec& spec, const DeviceLimits& limits) {
   if (!limits.has_bulk_copies) return nullptr;
   const auto fits = [&](const HopperInstance& instance) {
-    return instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim && instance.k_maps == spec.k_maps &&
-           instance.NumStages(limits) >= kHopperStagesMin;
+    return instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim &&
+           instance.k_maps == spec.k_maps && instance.NumStages(limits) >= kHopperStagesMin;
   };
-  const auto* instance = std::find_if(std::begin(kHopperInstances), std::end(kHopperInstances), fits);
+  const auto* instance = std::find_if(std::begin(kHopperInstances), std::end(kHopperInstances),
+                                      fits);
   return instance == std::end(kHopperInstances) ? nullptr : instance;
 }
 
@@ -56,16 +64,19 @@ int HopperPrefillQueries(const DiffSpec& spec, const DeviceLimits& limits) {
   return instance->map_per_warpgroup || paired ? kWarpgroupRows : 2 * kWarpgroupRows;
 }
 
-cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits, cudaStream_t stream) {
+cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits,
+                                cudaStream_t stream) {
   const HopperInstance* instance = FindHopperInstance(args.spec, limits);
   if (instance == nullptr) return cudaErrorInvalidValue;
   AttentionLaunch call = LaunchOf(args);
   call.num_stages = static_cast<int>(instance->NumStages(limits));
-  const size_t bytes = static_cast<size_t>(call.num_stages) * instance->page_bytes + instance->other_bytes;
-  const cudaError_t error =
-      cudaFuncSetAttribute(instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const size_t bytes = static_cast<size_t>(call.num_stages) * instance->page_bytes +
+                       instance->other_bytes;
+  const cudaError_t error = cudaFuncSetAttribute(
+      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error != cudaSuccess) return error;
-  const cudaLaunchConfig_t config = LaunchConfig(limits.multiprocessors, kHopperThreads, bytes, stream);
+  const cudaLaunchConfig_t config = LaunchConfig(limits.multiprocessors, kHopperThreads, bytes,
+                                                 stream);
   return cudaLaunchKernelEx(&config, instance->kernel, call);
 }
 

@@ -12,6 +12,7 @@ namespace diffserve::cuda {
 int HopperPrefillQueries(const DiffSpec& spec, const DeviceLimits& limits);
 
 // REQUIRES: HopperPrefillQueries is args.tiling.rows_per_tile.
-cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits, cudaStream_t stream);
+cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits,
+                                cudaStream_t stream);
 
 }  // namespace diffserve::cuda

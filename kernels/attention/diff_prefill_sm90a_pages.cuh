@@ -1,5 +1,5 @@
-// Image pages on their way into shared memory for the Hopper prefill kernel: the shapes it has, the ring of pages with its
-// barriers, and the warp that fills it.
+// Image pages on their way into shared memory for the Hopper prefill kernel: the shapes it has, the
+// ring of pages with its barriers, and the warp that fills it.
 #pragma once
 
 #include "kernels/attention/diff_prefill_order.cuh"
@@ -8,9 +8,12 @@ namespace diffserve::cuda {
 
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;
-inline constexpr int kHopperStagesMin = 2;  // a page is let go only when the next one's scores are made
+inline constexpr int kHopperStagesMin = 2;  // a page is let go only when the next one's scores are
+                                            // made
 inline constexpr int kHopperStagesMax = 4;
-inline constexpr uint32_t kImageTileBytes = 2 * kImagePageSize * kImageTileColumns;  // of one page and 64 columns
+inline constexpr uint32_t kImageTileBytes = 2 * kImagePageSize * kImageTileColumns;  // of one page
+                                                                                     // and 64
+                                                                                     // columns
 inline constexpr uint32_t kImageRowBytes = 2 * kImageTileColumns;
 
 template <int kHeadDim_, int kVDim_, int kKMaps_>
@@ -29,7 +32,9 @@ struct HopperShape {
   static constexpr uint32_t kVBytes = kVTiles * kImageTileBytes;
   static constexpr uint32_t kPageBytes = kKBytes + kVBytes;
   // Half of map 2's output on its way to map 1's warpgroup.
-  static constexpr uint32_t kExchangeBytes = kMapPerWarpgroup ? kWarpgroupRows * kVDim / 2 * sizeof(float) : 0;
+  static constexpr uint32_t kExchangeBytes = kMapPerWarpgroup
+                                                 ? kWarpgroupRows * kVDim / 2 * sizeof(float)
+                                                 : 0;
   static constexpr uint32_t kBarrierBytes = kHopperStagesMax * 3 * 8;
 };
 
@@ -40,9 +45,12 @@ struct PageRing {
   int num_stages;
 
   static constexpr uint32_t SharedBytes(int num_stages) {
-    return static_cast<uint32_t>(num_stages) * Shape::kPageBytes + Shape::kExchangeBytes + Shape::kBarrierBytes;
+    return static_cast<uint32_t>(num_stages) * Shape::kPageBytes + Shape::kExchangeBytes +
+           Shape::kBarrierBytes;
   }
-  __device__ __forceinline__ uint32_t K(int stage) const { return base + static_cast<uint32_t>(stage) * Shape::kPageBytes; }
+  __device__ __forceinline__ uint32_t K(int stage) const {
+    return base + static_cast<uint32_t>(stage) * Shape::kPageBytes;
+  }
   __device__ __forceinline__ uint32_t V(int stage) const { return K(stage) + Shape::kKBytes; }
   __device__ __forceinline__ uint32_t Exchange() const { return K(num_stages); }
   __device__ __forceinline__ uint32_t KFull(int stage) const {
@@ -72,17 +80,21 @@ struct RingPosition {
 };
 
 // Of a tile or a part of it, from slot 0.
-__device__ __forceinline__ int NumPages(const QueryTile& tile) { return (tile.end_slot + kImagePageSize - 1) / kImagePageSize; }
+__device__ __forceinline__ int NumPages(const QueryTile& tile) {
+  return (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
+}
 
 // ---- The warp that fetches.
 
 // `num_slots` of V are copied and the rest becomes 0: a weight of 0 does not hide a NaN there.
 template <typename Shape>
-__device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage, const uint16_t* page, int num_slots, int lane) {
+__device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage,
+                                          const uint16_t* page, int num_slots, int lane) {
   const uint32_t v = ring.V(stage);
   if (num_slots < kImagePageSize) {
     std::byte* bytes = DynamicShared() + (v - ring.base);
-    const uint32_t begin = static_cast<uint32_t>(num_slots) * kImageRowBytes + static_cast<uint32_t>(lane) * 16;
+    const uint32_t begin = static_cast<uint32_t>(num_slots) * kImageRowBytes +
+                           static_cast<uint32_t>(lane) * 16;
     for (uint32_t tile = 0; tile < Shape::kVBytes; tile += kImageTileBytes) {
       for (uint32_t at = begin; at < kImageTileBytes; at += 32 * 16) {
         *reinterpret_cast<uint4*>(bytes + tile + at) = make_uint4(0, 0, 0, 0);
@@ -103,7 +115,8 @@ __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage
 }
 
 template <typename Shape>
-__device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const PageRing<Shape>& ring, int lane) {
+__device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                           int lane) {
   RingPosition at;
   for (int turn = 0;; ++turn) {
     const PrefillWork work = PrefillWorkOf(call, turn);
@@ -116,8 +129,8 @@ __device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const Pa
       if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
       const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
       BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
-      FetchPage<Shape>(ring, at.stage, call.kv.Page(id, tile.group), min(tile.end_slot - page * kImagePageSize, kImagePageSize),
-                       lane);
+      FetchPage<Shape>(ring, at.stage, call.kv.Page(id, tile.group),
+                       min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);
       at.Advance(ring.num_stages);
     }
   }

@@ -1,13 +1,15 @@
-// The bf16 pages of the CUDA backend, compiled by the host's compilers and by nvcc. A page of one layer and group is one
-// contiguous run of bytes, K1 | K2 (if k_maps == 2) | V, and is stored the way shared memory wants it, so that any part of it is
-// copied as it lies and then read by ldmatrix, mma.sync or wgmma without a bank conflict.
+// The bf16 pages of the CUDA backend, compiled by the host's compilers and by nvcc. A page of one
+// layer and group is one contiguous run of bytes, K1 | K2 (if k_maps == 2) | V, and is stored the
+// way shared memory wants it, so that any part of it is copied as it lies and then read by
+// ldmatrix, mma.sync or wgmma without a bank conflict.
 //
-// Each of the three is a matrix [page_size slots][columns], cut by columns into tiles of 64, and what is left over into one of 32
-// and one of 16 (so no width wastes memory). A tile is [page_size][its columns], row by row; of each 16-byte chunk's index in it,
-// the low bits are XORed with the next three: NVIDIA's 128-, 64- and 32-byte swizzles for 64, 32 and 16 columns.
+// Each of the three is a matrix [page_size slots][columns], cut by columns into tiles of 64, and
+// what is left over into one of 32 and one of 16 (so no width wastes memory). A tile is
+// [page_size][its columns], row by row; of each 16-byte chunk's index in it, the low bits are XORed
+// with the next three: NVIDIA's 128-, 64- and 32-byte swizzles for 64, 32 and 16 columns.
 //
-// A strip is 16 consecutive slots of a page. It has the layout of a page of 16 slots, since each tile's 16 rows are contiguous
-// and the swizzle repeats every 8 rows.
+// A strip is 16 consecutive slots of a page. It has the layout of a page of 16 slots, since each
+// tile's 16 rows are contiguous and the swizzle repeats every 8 rows.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +41,8 @@ DIFFSERVE_HOST_DEVICE constexpr KvImageTile KvImageTileOf(int columns, int colum
   return {rest + (has_32 ? 32 : 0), 16};
 }
 
-// Element offset of [row][column] of a matrix [rows][columns] in image form; rows is a multiple of 16.
+// Element offset of [row][column] of a matrix [rows][columns] in image form; rows is a multiple of
+// 16.
 DIFFSERVE_HOST_DEVICE constexpr int KvImageOffset(int rows, int columns, int row, int column) {
   const KvImageTile tile = KvImageTileOf(columns, column);
   const int in_tile = row * tile.columns + column - tile.first_column;
@@ -55,10 +58,16 @@ struct KvImage {
   int head_dim = 0;  // a multiple of 16
   int v_dim = 0;     // a multiple of 16
 
-  DIFFSERVE_HOST_DEVICE constexpr int KMapOffset(int map) const { return map * page_size * head_dim; }
+  DIFFSERVE_HOST_DEVICE constexpr int KMapOffset(int map) const {
+    return map * page_size * head_dim;
+  }
   DIFFSERVE_HOST_DEVICE constexpr int VBegin() const { return KMapOffset(k_maps); }
-  DIFFSERVE_HOST_DEVICE constexpr int PageElements() const { return page_size * (k_maps * head_dim + v_dim); }
-  DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const { return int64_t{2} * PageElements(); }  // one layer, one group
+  DIFFSERVE_HOST_DEVICE constexpr int PageElements() const {
+    return page_size * (k_maps * head_dim + v_dim);
+  }
+  DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const {
+    return int64_t{2} * PageElements();
+  }  // one layer, one group
 
   // Element offsets within a page.
   DIFFSERVE_HOST_DEVICE constexpr int KOffset(int map, int dim, int slot) const {
@@ -69,13 +78,15 @@ struct KvImage {
   }
 };
 
-// The pages of one layer: page `id` of group g starts at base + (id * num_groups + g) * PageBytes().
+// The pages of one layer: page `id` of group g starts at base + (id * num_groups + g) *
+// PageBytes().
 struct KvImageLayer {
   std::byte* base = nullptr;
   KvImage image;
 
   DIFFSERVE_HOST_DEVICE uint16_t* Page(int32_t page_id, int group) const {
-    return reinterpret_cast<uint16_t*>(base + (int64_t{page_id} * image.num_groups + group) * image.PageBytes());
+    return reinterpret_cast<uint16_t*>(base + (int64_t{page_id} * image.num_groups + group) *
+                                                  image.PageBytes());
   }
 };
 

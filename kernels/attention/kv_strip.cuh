@@ -1,5 +1,5 @@
-// A strip (16 slots of one page: K1 | K2 | V) on its way from an image page into shared memory, and where ldmatrix finds its rows
-// there. All by one warp.
+// A strip (16 slots of one page: K1 | K2 | V) on its way from an image page into shared memory, and
+// where ldmatrix finds its rows there. All by one warp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,15 +11,18 @@
 
 namespace diffserve::cuda {
 
-// Byte offset, in a matrix [16][columns] in image form, of the 8 elements from column `unit + 8 * half` of `row`. `unit` is a
-// multiple of 16 and known when compiled; what depends on the lane is then one XOR.
+// Byte offset, in a matrix [16][columns] in image form, of the 8 elements from column `unit + 8 *
+// half` of `row`. `unit` is a multiple of 16 and known when compiled; what depends on the lane is
+// then one XOR.
 __device__ __forceinline__ uint32_t StripOffset(int columns, int unit, int row, int half) {
   const KvImageTile tile = KvImageTileOf(columns, unit);
   if (tile.columns == kImageTileColumns) {
     const int in_lane = row * 128 + ((half ^ (row & 7)) << 4);
-    return static_cast<uint32_t>(tile.first_column * kStripSlots * 2 + (in_lane ^ ((unit - tile.first_column) * 2)));
+    return static_cast<uint32_t>(tile.first_column * kStripSlots * 2 +
+                                 (in_lane ^ ((unit - tile.first_column) * 2)));
   }
-  return static_cast<uint32_t>(2 * KvImageOffset(kStripSlots, columns, row, unit + half * kImageChunkElements));
+  return static_cast<uint32_t>(
+      2 * KvImageOffset(kStripSlots, columns, row, unit + half * kImageChunkElements));
 }
 
 template <int kHeadDim, int kVDim, int kKMaps, int kPageSize>
@@ -42,41 +45,51 @@ struct KvStrip {
   __device__ __forceinline__ static int TileInPage(int column, int index) {
     const Matrix matrix = MatrixOf(column);
     const KvImageTile tile = KvImageTileOf(matrix.columns, column - matrix.first_column);
-    return (matrix.first_column + tile.first_column) * kPageSize + index * kStripSlots * tile.columns;
+    return (matrix.first_column + tile.first_column) * kPageSize +
+           index * kStripSlots * tile.columns;
   }
   __device__ __forceinline__ static int TileBegin(int column) {
     const Matrix matrix = MatrixOf(column);
-    return matrix.first_column + KvImageTileOf(matrix.columns, column - matrix.first_column).first_column;
+    return matrix.first_column +
+           KvImageTileOf(matrix.columns, column - matrix.first_column).first_column;
   }
 
-  // 16 bytes a lane and instruction. The strip is there after CpAsyncWait by all lanes and __syncwarp.
-  __device__ __forceinline__ static void CopyByLanes(uint32_t shared, const uint16_t* page, int index, int lane) {
+  // 16 bytes a lane and instruction. The strip is there after CpAsyncWait by all lanes and
+  // __syncwarp.
+  __device__ __forceinline__ static void CopyByLanes(uint32_t shared, const uint16_t* page,
+                                                     int index, int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; column += 16) {
-      const int in_page = TileInPage(column, index) + (column - TileBegin(column)) * kStripSlots + lane * kImageChunkElements;
-      CpAsync16(shared + static_cast<uint32_t>(2 * (column * kStripSlots + lane * kImageChunkElements)), page + in_page);
+      const int in_page = TileInPage(column, index) + (column - TileBegin(column)) * kStripSlots +
+                          lane * kImageChunkElements;
+      CpAsync16(
+          shared + static_cast<uint32_t>(2 * (column * kStripSlots + lane * kImageChunkElements)),
+          page + in_page);
     }
   }
   // One copy a tile, by one thread. The strip is there when the barrier's phase is over.
-  __device__ __forceinline__ static void CopyInBulk(uint32_t shared, const uint16_t* page, int index, uint32_t barrier) {
+  __device__ __forceinline__ static void CopyInBulk(uint32_t shared, const uint16_t* page,
+                                                    int index, uint32_t barrier) {
     BarrierArriveExpect(barrier, kBytes);
 #pragma unroll
     for (int column = 0; column < kColumns; column += 16) {
       if (TileBegin(column) != column) continue;
       const Matrix matrix = MatrixOf(column);
       const int columns = KvImageTileOf(matrix.columns, column - matrix.first_column).columns;
-      BulkCopy(shared + static_cast<uint32_t>(2 * column * kStripSlots), page + TileInPage(column, index),
-               static_cast<uint32_t>(2 * columns * kStripSlots), barrier);
+      BulkCopy(shared + static_cast<uint32_t>(2 * column * kStripSlots),
+               page + TileInPage(column, index), static_cast<uint32_t>(2 * columns * kStripSlots),
+               barrier);
     }
   }
 
-  // For LdMatrix4: K of 16 slots and dims [unit, unit + 16): fragments 0 and 1 are B of slots 0-7, 2 and 3 of slots 8-15.
+  // For LdMatrix4: K of 16 slots and dims [unit, unit + 16): fragments 0 and 1 are B of slots 0-7,
+  // 2 and 3 of slots 8-15.
   __device__ __forceinline__ static uint32_t KRow(int map, int unit, int lane) {
     return static_cast<uint32_t>(2 * kStripSlots * map * kHeadDim) +
            StripOffset(kHeadDim, unit, lane / 16 * 8 + lane % 8, lane / 8 % 2);
   }
-  // For LdMatrix4Transposed: V of 16 slots and columns [unit, unit + 16): fragments 0 and 1 are B of columns 0-7, 2 and 3 of
-  // 8-15.
+  // For LdMatrix4Transposed: V of 16 slots and columns [unit, unit + 16): fragments 0 and 1 are B
+  // of columns 0-7, 2 and 3 of 8-15.
   __device__ __forceinline__ static uint32_t VRow(int unit, int lane) {
     return kVBegin + StripOffset(kVDim, unit, lane / 8 % 2 * 8 + lane % 8, lane / 16);
   }
@@ -85,7 +98,8 @@ struct KvStrip {
   __device__ __forceinline__ static void ClearV(std::byte* strip, int num_slots, int lane) {
     constexpr int kChunks = kVDim / kImageChunkElements;
     for (int i = lane; i < (kStripSlots - num_slots) * kChunks; i += 32) {
-      const int offset = KvImageOffset(kStripSlots, kVDim, num_slots + i / kChunks, i % kChunks * kImageChunkElements);
+      const int offset = KvImageOffset(kStripSlots, kVDim, num_slots + i / kChunks,
+                                       i % kChunks * kImageChunkElements);
       *reinterpret_cast<uint4*>(strip + kVBegin + 2 * offset) = make_uint4(0, 0, 0, 0);
     }
   }

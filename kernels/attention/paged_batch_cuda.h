@@ -1,5 +1,5 @@
-// A batch as the kernels on the device see it: what SequenceRows says, in arrays in the device's memory that the host fills with
-// one copy a step. Plain data, and passed to kernels by value.
+// A batch as the kernels on the device see it: what SequenceRows says, in arrays in the device's
+// memory that the host fills with one copy a step. Plain data, and passed to kernels by value.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ struct DeviceSequence {
   int32_t first_row;
   int32_t num_rows;  // 0 for none
   int32_t position;
-  int32_t first_page;  // of its pages in PagedBatch::pages; page i holds slots [i * page_size, (i + 1) * page_size)
+  int32_t first_page;  // of its pages in PagedBatch::pages; page i holds slots [i * page_size, (i +
+                       // 1) * page_size)
   int32_t num_rows_after = 0;  // of the same sequence in an entry of its own, following these
 };
 
@@ -19,7 +20,8 @@ struct PagedBatch {
   int num_sequences = 0;
   int num_rows = 0;
   const DeviceSequence* sequences = nullptr;  // [num_sequences]
-  const int32_t* row_sequences = nullptr;  // [num_rows], the index of each row's sequence; a row behind its end is nobody's
+  const int32_t* row_sequences = nullptr;     // [num_rows], the index of each row's sequence; a row
+                                              // behind its end is nobody's
   const int32_t* pages = nullptr;
 };
 

@@ -6,7 +6,8 @@
 namespace diffserve {
 
 void CheckFailed(const char* file, int line, const char* condition, std::string_view reason) {
-  std::fprintf(stderr, "%s:%d: check failed: %s: %.*s\n", file, line, condition, static_cast<int>(reason.size()), reason.data());
+  std::fprintf(stderr, "%s:%d: check failed: %s: %.*s\n", file, line, condition,
+               static_cast<int>(reason.size()), reason.data());
   std::abort();
 }
 

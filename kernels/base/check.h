@@ -1,11 +1,13 @@
-// DS_CHECK: an invariant of our own. It is active in every build, prints file, line and the reason to stderr, and aborts.
+// DS_CHECK: an invariant of our own. It is active in every build, prints file, line and the reason
+// to stderr, and aborts.
 #pragma once
 
 #include <string_view>
 
 namespace diffserve {
 
-[[noreturn]] void CheckFailed(const char* file, int line, const char* condition, std::string_view reason);
+[[noreturn]] void CheckFailed(const char* file, int line, const char* condition,
+                              std::string_view reason);
 
 }  // namespace diffserve
 

@@ -19,7 +19,8 @@ std::vector<CpuIsa> SupportedCpuIsas() {
 Result<CpuIsa> ChooseCpuIsa(std::string_view name) {
   const std::vector<CpuIsa> supported = SupportedCpuIsas();
   if (supported.empty()) {
-    return Status(StatusCode::kUnimplemented, "this processor lacks AVX2, FMA or F16C, which is the least that is needed",
+    return Status(StatusCode::kUnimplemented,
+                  "this processor lacks AVX2, FMA or F16C, which is the least that is needed",
                   "cpu-isa");
   }
   if (name == "auto") return supported.back();
@@ -28,7 +29,9 @@ Result<CpuIsa> ChooseCpuIsa(std::string_view name) {
     if (name == NameOf(level)) return level;
     supported_names += ", " + std::string(NameOf(level));
   }
-  return InvalidArgument("cpu-isa is \"" + std::string(name) + "\"; this machine allows " + supported_names, "cpu-isa");
+  return InvalidArgument(
+      "cpu-isa is \"" + std::string(name) + "\"; this machine allows " + supported_names,
+      "cpu-isa");
 }
 
 }  // namespace diffserve

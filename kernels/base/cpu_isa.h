@@ -1,4 +1,5 @@
-// The instruction-set levels that CPU kernels are compiled for, and the choice among them at run time.
+// The instruction-set levels that CPU kernels are compiled for, and the choice among them at run
+// time.
 #pragma once
 
 #include <string_view>
@@ -12,7 +13,8 @@ enum class CpuIsa {
   kAvx2,        // AVX2 + FMA + F16C (x86-64-v3)
   kAvx512,      // + AVX-512 F/BW/VL/DQ
   kAvx512Bf16,  // + AVX512_BF16; today it runs avx512's kernels
-  kPaired16,    // the 16-lane kernels in pairs of AVX2 registers, with avx512's results; for tests, never supported or chosen
+  kPaired16,    // the 16-lane kernels in pairs of AVX2 registers, with avx512's results; for tests,
+                // never supported or chosen
 };
 
 constexpr std::string_view NameOf(CpuIsa isa) {
@@ -29,10 +31,12 @@ constexpr std::string_view NameOf(CpuIsa isa) {
   return "?";
 }
 
-// Levels this processor and operating system support (CPUID and XCR0), lowest first; empty on a machine below AVX2.
+// Levels this processor and operating system support (CPUID and XCR0), lowest first; empty on a
+// machine below AVX2.
 std::vector<CpuIsa> SupportedCpuIsas();
 
-// `name` as given to --cpu-isa; "auto" is the best supported level. Error: unknown name, or not supported here.
+// `name` as given to --cpu-isa; "auto" is the best supported level. Error: unknown name, or not
+// supported here.
 Result<CpuIsa> ChooseCpuIsa(std::string_view name);
 
 }  // namespace diffserve

@@ -20,13 +20,15 @@ double QuotaV1(const std::string& folder) {
   std::ifstream period_file(folder + "/cpu.cfs_period_us");
   double quota_us = 0;
   double period_us = 0;
-  if (!(quota_file >> quota_us) || !(period_file >> period_us) || quota_us <= 0 || period_us <= 0) return 0;
+  if (!(quota_file >> quota_us) || !(period_file >> period_us) || quota_us <= 0 || period_us <= 0)
+    return 0;
   return quota_us / period_us;
 }
 
-// The smallest quota from root + path up to root. A container often sees its own group at the root, with a path that does not
-// exist there; files that cannot be read set no limit.
-double SmallestQuota(const std::string& root, std::string path, double (*quota_of)(const std::string&)) {
+// The smallest quota from root + path up to root. A container often sees its own group at the root,
+// with a path that does not exist there; files that cannot be read set no limit.
+double SmallestQuota(const std::string& root, std::string path,
+                     double (*quota_of)(const std::string&)) {
   double smallest = 0;
   while (true) {
     const double quota = quota_of(root + path);

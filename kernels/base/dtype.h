@@ -1,4 +1,5 @@
-// Element types of stored tensors and their scalar conversions. Arithmetic on the CPU is float32 (double in the reference).
+// Element types of stored tensors and their scalar conversions. Arithmetic on the CPU is float32
+// (double in the reference).
 #pragma once
 
 #include <bit>
@@ -25,7 +26,9 @@ constexpr std::string_view NameOf(DType dtype) {
 }
 
 // bfloat16 is the upper half of a float32.
-inline float BFloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float BFloat16ToFloat(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 // Round to nearest even; a NaN stays a (quiet) NaN.
 inline uint16_t FloatToBFloat16(float value) {

@@ -1,4 +1,5 @@
-// The functions of the per-ISA kernel files, one table a level. Host code fills a plain argument struct and calls through it.
+// The functions of the per-ISA kernel files, one table a level. Host code fills a plain argument
+// struct and calls through it.
 #pragma once
 
 #include <cstdint>

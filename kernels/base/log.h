@@ -1,5 +1,5 @@
-// One line an event on stderr: "2026-01-31T12:00:00.123Z INFO event key=value ...". Never prompt or output text.
-// Thread safety: all functions may be called from any thread.
+// One line an event on stderr: "2026-01-31T12:00:00.123Z INFO event key=value ...". Never prompt or
+// output text. Thread safety: all functions may be called from any thread.
 #pragma once
 
 #include <initializer_list>

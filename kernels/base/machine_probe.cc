@@ -22,7 +22,8 @@ double SecondsOf(ThreadPool& pool, const std::function<void(int)>& body) {
 constexpr size_t kReadBytes = size_t{256} << 20;
 
 ReadProbe::ReadProbe(CpuIsa isa) : isa_(isa), buffer_(kReadBytes) {
-  std::memset(buffer_.data(), 0, buffer_.size_bytes());  // memory of its own, or all reads would be of one page
+  std::memset(buffer_.data(), 0, buffer_.size_bytes());  // memory of its own, or all reads would be
+                                                         // of one page
 }
 
 double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {
@@ -36,21 +37,25 @@ double ReadProbe::MeasureBytesPerSecond(ThreadPool& pool) {
     seconds += SecondsOf(pool, [&](int worker) {
       const Share share = ShareOf(kPieces, worker, pool.num_threads());
       const float* begin = buffer_.as<float>() + static_cast<int64_t>(share.begin) * kPieceFloats;
-      sums[static_cast<size_t>(worker)] = kernels.read_all(begin, static_cast<int64_t>(share.end - share.begin) * kPieceFloats);
+      sums[static_cast<size_t>(worker)] = kernels.read_all(
+          begin, static_cast<int64_t>(share.end - share.begin) * kPieceFloats);
     });
   }
   for (float sum : sums) DS_CHECK(sum == 0, "the probe's buffer holds zeros");
   return kPasses * static_cast<double>(kReadBytes) / seconds;
 }
 
-double MeasureReadBytesPerSecond(ThreadPool& pool) { return ReadProbe().MeasureBytesPerSecond(pool); }
+double MeasureReadBytesPerSecond(ThreadPool& pool) {
+  return ReadProbe().MeasureBytesPerSecond(pool);
+}
 
 double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done) {
   const KernelTable& kernels = KernelsFor(isa);
   std::vector<double> flops(static_cast<size_t>(pool.num_threads()));
   constexpr int64_t kIterations = 4'000'000;
-  const double seconds =
-      SecondsOf(pool, [&](int worker) { flops[static_cast<size_t>(worker)] = kernels.fma_flops(kIterations); });
+  const double seconds = SecondsOf(pool, [&](int worker) {
+    flops[static_cast<size_t>(worker)] = kernels.fma_flops(kIterations);
+  });
   double total = 0;
   for (double part : flops) total += part;
   if (flops_done != nullptr) *flops_done = total;

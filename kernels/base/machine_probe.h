@@ -1,5 +1,6 @@
-// What this machine can do right now: the divisors for speed figures. Shared machines change by the second, so a probe belongs
-// right beside the measurement it is compared with. Each takes about 30 to 60 ms on an idle machine.
+// What this machine can do right now: the divisors for speed figures. Shared machines change by the
+// second, so a probe belongs right beside the measurement it is compared with. Each takes about 30
+// to 60 ms on an idle machine.
 #pragma once
 
 #include "kernels/base/cpu_isa.h"
@@ -23,8 +24,8 @@ class ReadProbe {
 // As ReadProbe, with a buffer of its own for the one call.
 double MeasureReadBytesPerSecond(ThreadPool& pool);
 
-// Independent float32 fused multiply-adds in registers on all workers; a multiply-add counts as two. `flops_done`, if given,
-// receives how many were done.
+// Independent float32 fused multiply-adds in registers on all workers; a multiply-add counts as
+// two. `flops_done`, if given, receives how many were done.
 double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done = nullptr);
 
 }  // namespace diffserve

@@ -19,8 +19,8 @@ double FmaFlops(int64_t iterations) {
   return ReduceAdd(sum) > 0 ? flops : 0;  // the result is used, so the loop cannot be dropped
 }
 
-// Reads `count` floats (a multiple of 8 * kLanes) in four streams, which is the fastest of the ways tried, and returns a value
-// that depends on all of them.
+// Reads `count` floats (a multiple of 8 * kLanes) in four streams, which is the fastest of the ways
+// tried, and returns a value that depends on all of them.
 float ReadAll(const float* p, int64_t count);
 float ReadAll(const float* p, int64_t count) {
   constexpr int kStreams = 4;

@@ -1,8 +1,10 @@
-// The vector layer of the per-ISA kernel files: F32 is kLanes floats, with the same operations and the same rounding at every
-// width, so one kernel source serves 8 lanes (AVX2) and 16 lanes (AVX-512).
+// The vector layer of the per-ISA kernel files: F32 is kLanes floats, with the same operations and
+// the same rounding at every width, so one kernel source serves 8 lanes (AVX2) and 16 lanes
+// (AVX-512).
 //
-// Only *.isa.cc files include this, and they include nothing with inline functions outside namespace diffserve::DS_ISA: the
-// linker would be free to keep the AVX-512 copy of such a function for callers on every machine.
+// Only *.isa.cc files include this, and they include nothing with inline functions outside
+// namespace diffserve::DS_ISA: the linker would be free to keep the AVX-512 copy of such a function
+// for callers on every machine.
 #pragma once
 
 #include <immintrin.h>
@@ -26,17 +28,21 @@ namespace diffserve::DS_ISA {
 
 inline constexpr int kPanelColumns = 2 * kLanes;  // KernelTable::panel_columns
 
-// kLanes bfloat16 pairs, as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of `odd`.
+// kLanes bfloat16 pairs, as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of
+// `odd`.
 struct F32Pair {
   F32 even;
   F32 odd;
 };
 
-[[gnu::always_inline]] inline F32Pair LoadBf16Pairs(const uint16_t* p) { return {EvenBf16(p), OddBf16(p)}; }
+[[gnu::always_inline]] inline F32Pair LoadBf16Pairs(const uint16_t* p) {
+  return {EvenBf16(p), OddBf16(p)};
+}
 
 inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a normal number
 
-// exp(x) within 2 ulp for kLowestExp <= x <= 88.3; exactly 0 below (-infinity included); NaN for NaN alone. REQUIRES: x <= 88.3.
+// exp(x) within 2 ulp for kLowestExp <= x <= 88.3; exactly 0 below (-infinity included); NaN for
+// NaN alone. REQUIRES: x <= 88.3.
 [[gnu::always_inline]] inline F32 ExpOfBounded(F32 x) {
   const F32 bounded = Max(Set1(kLowestExp), x);  // a NaN in the second operand passes through
   const F32 n = RoundToNearest(Mul(bounded, Set1(1.44269504f)));

@@ -19,7 +19,9 @@ struct F8 {
 [[gnu::always_inline]] inline F8 Set8(float x) { return {_mm256_set1_ps(x)}; }
 [[gnu::always_inline]] inline F8 Load8(const float* p) { return {_mm256_loadu_ps(p)}; }
 [[gnu::always_inline]] inline void Store(float* p, F8 a) { _mm256_storeu_ps(p, a.v); }
-[[gnu::always_inline]] inline F8 Load8First(const float* p, int n) { return {_mm256_maskload_ps(p, FirstMask8(n))}; }
+[[gnu::always_inline]] inline F8 Load8First(const float* p, int n) {
+  return {_mm256_maskload_ps(p, FirstMask8(n))};
+}
 // A masked store is slow on AMD processors: only for n < 8.
 [[gnu::always_inline]] inline void StoreFirst(float* p, int n, F8 a) {
   if (n >= 8) {
@@ -29,11 +31,13 @@ struct F8 {
   }
 }
 [[gnu::always_inline]] inline F8 EvenBf16x8(const uint16_t* p) {
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16))};
+  return {_mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16))};
 }
 [[gnu::always_inline]] inline F8 OddBf16x8(const uint16_t* p) {
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-  return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), upper))};
+  return {_mm256_castsi256_ps(
+      _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), upper))};
 }
 [[gnu::always_inline]] inline F8 LoadBf16x8(const uint16_t* p) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -53,7 +57,8 @@ struct F8 {
 }
 // 2^n for whole n, -126 <= n <= 127.
 [[gnu::always_inline]] inline F8 PowerOf2(F8 n) {
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
+  return {_mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
 }
 // x < y ? a : b, lane by lane.
 [[gnu::always_inline]] inline F8 SelectLess(F8 x, F8 y, F8 a, F8 b) {

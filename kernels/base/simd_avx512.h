@@ -13,14 +13,20 @@ struct F32 {
 inline constexpr int kLanes = 16;
 
 // REQUIRES: 0 <= n <= 16.
-[[gnu::always_inline]] inline __mmask16 FirstMask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+[[gnu::always_inline]] inline __mmask16 FirstMask(int n) {
+  return static_cast<__mmask16>((1u << n) - 1u);
+}
 
 [[gnu::always_inline]] inline F32 Zero() { return {_mm512_setzero_ps()}; }
 [[gnu::always_inline]] inline F32 Set1(float x) { return {_mm512_set1_ps(x)}; }
 [[gnu::always_inline]] inline F32 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
 [[gnu::always_inline]] inline void Store(float* p, F32 a) { _mm512_storeu_ps(p, a.v); }
-[[gnu::always_inline]] inline F32 LoadFirst(const float* p, int n) { return {_mm512_maskz_loadu_ps(FirstMask(n), p)}; }
-[[gnu::always_inline]] inline void StoreFirst(float* p, int n, F32 a) { _mm512_mask_storeu_ps(p, FirstMask(n), a.v); }
+[[gnu::always_inline]] inline F32 LoadFirst(const float* p, int n) {
+  return {_mm512_maskz_loadu_ps(FirstMask(n), p)};
+}
+[[gnu::always_inline]] inline void StoreFirst(float* p, int n, F32 a) {
+  _mm512_mask_storeu_ps(p, FirstMask(n), a.v);
+}
 [[gnu::always_inline]] inline F32 EvenBf16(const uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
 }
@@ -37,7 +43,9 @@ inline constexpr int kLanes = 16;
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
 }
 // a * b + c in one rounding.
-[[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+[[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
 [[gnu::always_inline]] inline F32 Add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
 [[gnu::always_inline]] inline F32 Sub(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 [[gnu::always_inline]] inline F32 Mul(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -50,7 +58,8 @@ inline constexpr int kLanes = 16;
 }
 // 2^n for whole n, -126 <= n <= 127.
 [[gnu::always_inline]] inline F32 PowerOf2(F32 n) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+  return {_mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
 }
 // x < y ? a : b, lane by lane.
 [[gnu::always_inline]] inline F32 SelectLess(F32 x, F32 y, F32 a, F32 b) {

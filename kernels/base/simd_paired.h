@@ -1,5 +1,5 @@
-// 16 lanes in two AVX2 registers: the level "paired16". It runs the kernels' 16-lane code, operation for operation what AVX-512
-// does, on machines without AVX-512. Included by simd.h alone.
+// 16 lanes in two AVX2 registers: the level "paired16". It runs the kernels' 16-lane code,
+// operation for operation what AVX-512 does, on machines without AVX-512. Included by simd.h alone.
 #pragma once
 
 #include "kernels/base/simd_avx2.h"
@@ -26,22 +26,32 @@ inline constexpr int kLanes = 16;
   StoreFirst(p, n, a.lo);
   if (n > 8) StoreFirst(p + 8, n - 8, a.hi);
 }
-[[gnu::always_inline]] inline F32 LoadBf16(const uint16_t* p) { return {LoadBf16x8(p), LoadBf16x8(p + 8)}; }
-[[gnu::always_inline]] inline F32 EvenBf16(const uint16_t* p) { return {EvenBf16x8(p), EvenBf16x8(p + 16)}; }
-[[gnu::always_inline]] inline F32 OddBf16(const uint16_t* p) { return {OddBf16x8(p), OddBf16x8(p + 16)}; }
+[[gnu::always_inline]] inline F32 LoadBf16(const uint16_t* p) {
+  return {LoadBf16x8(p), LoadBf16x8(p + 8)};
+}
+[[gnu::always_inline]] inline F32 EvenBf16(const uint16_t* p) {
+  return {EvenBf16x8(p), EvenBf16x8(p + 16)};
+}
+[[gnu::always_inline]] inline F32 OddBf16(const uint16_t* p) {
+  return {OddBf16x8(p), OddBf16x8(p + 16)};
+}
 [[gnu::always_inline]] inline F32 LoadBf16First(const uint16_t* p, int n) {
   uint16_t padded[kLanes] = {};
   for (int i = 0; i < n && i < kLanes; ++i) padded[i] = p[i];
   return LoadBf16(padded);
 }
-[[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) { return {Fma(a.lo, b.lo, c.lo), Fma(a.hi, b.hi, c.hi)}; }
+[[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) {
+  return {Fma(a.lo, b.lo, c.lo), Fma(a.hi, b.hi, c.hi)};
+}
 [[gnu::always_inline]] inline F32 Add(F32 a, F32 b) { return {Add(a.lo, b.lo), Add(a.hi, b.hi)}; }
 [[gnu::always_inline]] inline F32 Sub(F32 a, F32 b) { return {Sub(a.lo, b.lo), Sub(a.hi, b.hi)}; }
 [[gnu::always_inline]] inline F32 Mul(F32 a, F32 b) { return {Mul(a.lo, b.lo), Mul(a.hi, b.hi)}; }
 [[gnu::always_inline]] inline F32 Div(F32 a, F32 b) { return {Div(a.lo, b.lo), Div(a.hi, b.hi)}; }
 [[gnu::always_inline]] inline F32 Max(F32 a, F32 b) { return {Max(a.lo, b.lo), Max(a.hi, b.hi)}; }
 [[gnu::always_inline]] inline F32 Min(F32 a, F32 b) { return {Min(a.lo, b.lo), Min(a.hi, b.hi)}; }
-[[gnu::always_inline]] inline F32 RoundToNearest(F32 a) { return {RoundToNearest(a.lo), RoundToNearest(a.hi)}; }
+[[gnu::always_inline]] inline F32 RoundToNearest(F32 a) {
+  return {RoundToNearest(a.lo), RoundToNearest(a.hi)};
+}
 [[gnu::always_inline]] inline F32 PowerOf2(F32 n) { return {PowerOf2(n.lo), PowerOf2(n.hi)}; }
 [[gnu::always_inline]] inline F32 SelectLess(F32 x, F32 y, F32 a, F32 b) {
   return {SelectLess(x.lo, y.lo, a.lo, b.lo), SelectLess(x.hi, y.hi, a.hi, b.hi)};

@@ -30,7 +30,8 @@ float TensorView::At(int64_t i) const {
 
 void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* out) {
   if (tensor.dtype == DType::kFloat32) {
-    std::memcpy(out, static_cast<const float*>(tensor.data) + begin, static_cast<size_t>(count) * sizeof(float));
+    std::memcpy(out, static_cast<const float*>(tensor.data) + begin,
+                static_cast<size_t>(count) * sizeof(float));
     return;
   }
   const uint16_t* in = static_cast<const uint16_t*>(tensor.data) + begin;
@@ -42,15 +43,19 @@ void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* 
 }
 
 void Buffer::Free::operator()(void* p) const {
-  if (mapped_bytes > 0) munmap(p, mapped_bytes);
-  else std::free(p);
+  if (mapped_bytes > 0)
+    munmap(p, mapped_bytes);
+  else
+    std::free(p);
 }
 
 Buffer::Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
   constexpr size_t kAlignment = 64;
   constexpr size_t kHugePage = size_t{2} << 20;
   if (size_bytes < kHugePage) {
-    const size_t rounded = size_bytes == 0 ? kAlignment : (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const size_t rounded = size_bytes == 0
+                               ? kAlignment
+                               : (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
     data_.reset(std::aligned_alloc(kAlignment, rounded));
     DS_CHECK(data_ != nullptr, "out of memory");
     std::memset(data_.get(), 0, rounded);
@@ -58,7 +63,8 @@ Buffer::Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
   }
   DS_CHECK(size_bytes <= SIZE_MAX - 2 * kHugePage, "out of memory");
   const size_t rounded = (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
-  void* const mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   DS_CHECK(mapped != MAP_FAILED, "out of memory");
   // What lies before the first multiple of a huge page, and what is left behind, goes back.
   char* const begin = static_cast<char*>(mapped);

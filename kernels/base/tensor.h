@@ -1,7 +1,8 @@
 // TensorView: borrowed, contiguous, row-major memory with a dtype and a shape. It never allocates.
-// Buffer: owns one 64-byte aligned allocation (2 MiB aligned and advised as huge pages when large), made at start-up. A large one takes
-// address space at once and memory at the first write to each part: until then its pages are the system's shared page of zeros, so
-// who measures reading must write first.
+// Buffer: owns one 64-byte aligned allocation (2 MiB aligned and advised as huge pages when large),
+// made at start-up. A large one takes address space at once and memory at the first write to each
+// part: until then its pages are the system's shared page of zeros, so who measures reading must
+// write first.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* 
 class Buffer {
  public:
   Buffer() = default;
-  // Zero-filled. Aborts if the system has no memory left: sizes are checked against the machine before this is called.
+  // Zero-filled. Aborts if the system has no memory left: sizes are checked against the machine
+  // before this is called.
   explicit Buffer(size_t size_bytes);
 
   void* data() { return data_.get(); }

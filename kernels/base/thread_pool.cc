@@ -21,7 +21,8 @@
 namespace diffserve {
 namespace {
 
-// The process's CPUs in ascending order, read from the main thread: the caller may itself be pinned.
+// The process's CPUs in ascending order, read from the main thread: the caller may itself be
+// pinned.
 std::vector<int> AffinityCpus() {
   cpu_set_t mask;
   CPU_ZERO(&mask);

@@ -9,16 +9,17 @@
 
 namespace diffserve {
 
-// CPUs this process may use: its affinity mask, capped by the cgroup's CPU quota (rounded up). At least 1.
+// CPUs this process may use: its affinity mask, capped by the cgroup's CPU quota (rounded up). At
+// least 1.
 int AvailableCpus();
 
 class ThreadPool {
  public:
   struct Options {
     int num_threads = 0;  // workers including the caller; 0 = AvailableCpus()
-    bool pin = true;      // pin worker i > 0 to the i-th CPU of the affinity mask when every CPU of the mask gets a worker; the
-                          // caller, worker 0, is left as it is
-    int spin_us = 50;     // how long an idle worker spins before it sleeps
+    bool pin = true;  // pin worker i > 0 to the i-th CPU of the affinity mask when every CPU of the
+                      // mask gets a worker; the caller, worker 0, is left as it is
+    int spin_us = 50;  // how long an idle worker spins before it sleeps
   };
   explicit ThreadPool(Options options);
   ~ThreadPool();
@@ -27,7 +28,8 @@ class ThreadPool {
 
   int num_threads() const;
 
-  // Calls body(worker) once on each worker, 0 <= worker < num_threads(), and returns when all have returned.
+  // Calls body(worker) once on each worker, 0 <= worker < num_threads(), and returns when all have
+  // returned.
   void Run(const std::function<void(int worker)>& body);
 
  private:
@@ -35,7 +37,8 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-// The half-open share of `count` items that `worker` of `num_workers` takes; shares differ by at most one item.
+// The half-open share of `count` items that `worker` of `num_workers` takes; shares differ by at
+// most one item.
 struct Share {
   int begin;
   int end;

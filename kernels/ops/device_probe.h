@@ -1,5 +1,5 @@
-// What a CUDA device can do right now, as machine_probe.h for the CPU: the divisors for speed figures. Each measurement takes some
-// 10 ms. In every build; without the CUDA backend Open fails.
+// What a CUDA device can do right now, as machine_probe.h for the CPU: the divisors for speed
+// figures. Each measurement takes some 10 ms. In every build; without the CUDA backend Open fails.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@ namespace diffserve::cuda {
 
 class DeviceProbe {
  public:
-  // Takes 2 GiB of the device's memory, or less where less is free. Errors: as OpenDevice, kResourceExhausted, kNotFound without cuBLASLt.
+  // Takes 2 GiB of the device's memory, or less where less is free. Errors: as OpenDevice,
+  // kResourceExhausted, kNotFound without cuBLASLt.
   static Result<std::unique_ptr<DeviceProbe>> Open();
   ~DeviceProbe();
 

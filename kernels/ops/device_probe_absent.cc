@@ -9,7 +9,9 @@ DeviceProbe::~DeviceProbe() = default;
 
 namespace {
 
-Status NotCompiledIn() { return Status(StatusCode::kUnimplemented, "this build has no CUDA backend"); }
+Status NotCompiledIn() {
+  return Status(StatusCode::kUnimplemented, "this build has no CUDA backend");
+}
 
 }  // namespace
 

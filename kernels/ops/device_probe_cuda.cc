@@ -48,7 +48,8 @@ class DeviceProbe::State {
 
   Result<double> ReadBytesPerSecond() {
     const Result<double> seconds = SecondsOf(kReads, [&] {
-      return StatusOfCudaError(ReadStream(data_.data(), read_bytes_, num_thread_blocks_, sink_.as<uint32_t>(), stream_->handle()),
+      return StatusOfCudaError(ReadStream(data_.data(), read_bytes_, num_thread_blocks_,
+                                          sink_.as<uint32_t>(), stream_->handle()),
                                "reading device memory");
     });
     if (!seconds.ok()) return seconds.status();
@@ -62,7 +63,8 @@ class DeviceProbe::State {
     args.x = data_.as<uint16_t>() + kElements;
     args.y = data_.as<uint16_t>() + 2 * kElements;
     args.in_features = args.out_features = args.rows = kWidth;
-    const Result<double> seconds = SecondsOf(kProducts, [&] { return library_->Linear(args, *stream_); });
+    const Result<double> seconds = SecondsOf(kProducts,
+                                             [&] { return library_->Linear(args, *stream_); });
     if (!seconds.ok()) return seconds.status();
     return 2.0 * std::pow(kWidth, 3) / *seconds;
   }

@@ -3,7 +3,8 @@
 
 namespace diffserve::cpu {
 
-void EmbeddingLookup(const TensorView& table, std::span<const int32_t> tokens, float* out, ThreadPool& pool) {
+void EmbeddingLookup(const TensorView& table, std::span<const int32_t> tokens, float* out,
+                     ThreadPool& pool) {
   const int64_t vocab = table.shape[0];
   const int64_t width = table.shape[1];
   const auto copy = [&](int64_t begin, int64_t end) {

@@ -1,5 +1,6 @@
-// Every output element is one chain of fused multiply-adds over in_features in ascending order, whatever the tile: cutting the
-// chain into blocks stores and reloads the partial sum, which changes no bit.
+// Every output element is one chain of fused multiply-adds over in_features in ascending order,
+// whatever the tile: cutting the chain into blocks stores and reloads the partial sum, which
+// changes no bit.
 #include "kernels/base/simd.h"
 #include "kernels/ops/linear_kernel.h"
 
@@ -8,12 +9,14 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr int kPanel = kPanelColumns;
-constexpr int kTileRows = kLanes == 8 ? 6 : 12;  // x 2 vectors: 12 of 16, or 24 of 32 registers accumulate
+constexpr int kTileRows = kLanes == 8 ? 6 : 12;  // x 2 vectors: 12 of 16, or 24 of 32 registers
+                                                 // accumulate
 constexpr int64_t kL2Bytes = 384 << 10;          // to count on: 512 KiB on Zen 3, more elsewhere
 constexpr int kBlockRows = 96;                   // of x, a multiple of kTileRows
 constexpr int kBlockColumns = 512;               // of y: the partial sums of a block are 192 KiB
-constexpr int kBlockDepth = 256;                 // of in_features: a float32 panel block is 16 or 32 KiB
-constexpr int kXStride = kBlockDepth + 16;       // keeps rows of the packed x block in different cache sets
+constexpr int kBlockDepth = 256;            // of in_features: a float32 panel block is 16 or 32 KiB
+constexpr int kXStride = kBlockDepth + 16;  // keeps rows of the packed x block in different cache
+                                            // sets
 
 enum class Weights { kFloat32, kBFloat16 };
 
@@ -61,19 +64,22 @@ struct Tile {
     }
   }
 
-  // Asks for the panels' bytes kAheadBytes further on: the hardware alone keeps up with one row only.
+  // Asks for the panels' bytes kAheadBytes further on: the hardware alone keeps up with one row
+  // only.
   [[gnu::always_inline]] static void PrefetchAhead(const char* panel, int64_t panel_stride) {
     constexpr int kAheadBytes = 1024;
 #pragma GCC unroll 4
     for (int np = 0; np < NP; ++np) {
 #pragma GCC unroll 2
-      for (int line = 0; line < kPanel * 4; line += 64) __builtin_prefetch(panel + np * panel_stride + kAheadBytes + line);
+      for (int line = 0; line < kPanel * 4; line += 64)
+        __builtin_prefetch(panel + np * panel_stride + kAheadBytes + line);
     }
   }
 
   // `panel` is the first panel at its first k; panels are panel_stride bytes apart.
   template <bool kPrefetch>
-  [[gnu::always_inline]] void Accumulate(const char* panel, int64_t panel_stride, const float* x, int64_t x_stride, int depth) {
+  [[gnu::always_inline]] void Accumulate(const char* panel, int64_t panel_stride, const float* x,
+                                         int64_t x_stride, int depth) {
     F32 w[NP][2];
     if constexpr (kWeights == Weights::kFloat32) {
       for (int k = 0; k < depth; ++k, ++x, panel += kPanel * 4) {
@@ -124,7 +130,8 @@ const char* PanelAt(const LinearSlice& s, int panel) {
 }
 
 // y of `rows` rows from `row` and of one panel's columns, from the finished sums.
-void Finish(const LinearSlice& s, int panel, int row, int rows, const float* sums, int64_t sums_stride) {
+void Finish(const LinearSlice& s, int panel, int row, int rows, const float* sums,
+            int64_t sums_stride) {
   const int first = panel * kPanel;
   const int count = s.out_features - first < kPanel ? s.out_features - first : kPanel;
   for (int r = 0; r < rows; ++r) {
@@ -146,8 +153,9 @@ void WholeDepth(const LinearSlice& s, int panel, int row) {
   const char* first = PanelAt(s, panel);
   Tile<kWeights, R, NP> tile;
   tile.Clear();
-  tile.template Accumulate<(R >= 2)>(first, PanelAt(s, panel + 1) - first, s.x + static_cast<int64_t>(row) * s.in_features,
-                                     s.in_features, s.in_features);
+  tile.template Accumulate<(R >= 2)>(first, PanelAt(s, panel + 1) - first,
+                                     s.x + static_cast<int64_t>(row) * s.in_features, s.in_features,
+                                     s.in_features);
   tile.StoreTo(sums, NP * kPanel);
   for (int np = 0; np < NP; ++np) Finish(s, panel + np, row, R, sums + np * kPanel, NP * kPanel);
 }
@@ -191,14 +199,17 @@ struct Tables<RowCounts<R...>> {
   static_assert(sizeof...(R) == kTileRows);
   static constexpr BlockTileFunction kBlock[] = {nullptr, BlockTile<R>...};
   template <Weights kWeights>
-  static constexpr WholeDepthFunctions kWhole[] = {{nullptr, nullptr},
-                                                   {WholeDepth<kWeights, R, 1>, WholeDepth<kWeights, R, PanelsAtOnce(R)>}...};
+  static constexpr WholeDepthFunctions kWhole[] = {
+      {nullptr, nullptr},
+      {WholeDepth<kWeights, R, 1>, WholeDepth<kWeights, R, PanelsAtOnce(R)>}...};
 };
 using TileTables = Tables<TileRowCounts>;
 
-// Few rows: tiles over the whole depth. Each weight is read from memory once; later tiles find the panel in L2.
+// Few rows: tiles over the whole depth. Each weight is read from memory once; later tiles find the
+// panel in L2.
 void FewRows(const LinearSlice& s) {
-  const auto& functions = s.is_bf16 ? TileTables::kWhole<Weights::kBFloat16> : TileTables::kWhole<Weights::kFloat32>;
+  const auto& functions = s.is_bf16 ? TileTables::kWhole<Weights::kBFloat16>
+                                    : TileTables::kWhole<Weights::kFloat32>;
   const int num_tiles = (s.rows + kTileRows - 1) / kTileRows;
   const int at_once = PanelsAtOnce(s.rows / num_tiles);
   int panel = s.panel_begin;
@@ -240,8 +251,10 @@ struct BlockBuffers {
   alignas(64) float panel[kBlockDepth * kPanel];
 };
 
-// Adds the depth range [k, k + depth) to the sums of `rows` rows and the panels [panel_begin, panel_end).
-void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int rows, int k, int depth, BlockBuffers& buffers) {
+// Adds the depth range [k, k + depth) to the sums of `rows` rows and the panels [panel_begin,
+// panel_end).
+void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int rows, int k, int depth,
+                   BlockBuffers& buffers) {
   const int num_tiles = (rows + kTileRows - 1) / kTileRows;
   const int64_t panel_bytes = PanelAt(s, panel_begin + 1) - PanelAt(s, panel_begin);
   const int block_bytes = depth * kPanel * (s.is_bf16 ? 2 : 4);
@@ -256,11 +269,13 @@ void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int row
       // The next panel's block, a share with each tile, into L2.
       if (panel + 1 < panel_end) {
         const char* next = block + panel_bytes;
-        for (int byte = block_bytes * tile / num_tiles / 64 * 64; byte < block_bytes * (tile + 1) / num_tiles; byte += 64) {
+        for (int byte = block_bytes * tile / num_tiles / 64 * 64;
+             byte < block_bytes * (tile + 1) / num_tiles; byte += 64) {
           __builtin_prefetch(next + byte, 0, 2);
         }
       }
-      TileTables::kBlock[end - begin](weights, buffers.x + begin * kXStride, depth, sums + begin * kBlockColumns, k > 0);
+      TileTables::kBlock[end - begin](weights, buffers.x + begin * kXStride, depth,
+                                      sums + begin * kBlockColumns, k > 0);
     }
   }
 }
@@ -277,7 +292,8 @@ void ManyRows(const LinearSlice& s) {
         PackX(s, row, rows, k, depth, buffers.x);
         AddDepthBlock(s, panel, panel_end, rows, k, depth, buffers);
       }
-      for (int p = panel; p < panel_end; ++p) Finish(s, p, row, rows, buffers.sums + (p - panel) * kPanel, kBlockColumns);
+      for (int p = panel; p < panel_end; ++p)
+        Finish(s, p, row, rows, buffers.sums + (p - panel) * kPanel, kBlockColumns);
     }
   }
 }

@@ -67,10 +67,13 @@ Status FindAll(void* library, Functions* f) {
 Result<Library> OpenShared(const std::string& path) {
   const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
   std::vector<std::string> candidates = {path};
-  if (path.empty()) candidates = {name, DIFFSERVE_CUBLAS_FOLDER "/" + name, "/usr/local/cuda/lib64/" + name};
+  if (path.empty())
+    candidates = {name, DIFFSERVE_CUBLAS_FOLDER "/" + name, "/usr/local/cuda/lib64/" + name};
   std::string tried;
   for (const std::string& candidate : candidates) {
-    if (Library library(dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)); library != nullptr) return library;
+    if (Library library(dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
+        library != nullptr)
+      return library;
     const char* reason = dlerror();
     tried += (tried.empty() ? "" : "; ") + std::string(reason == nullptr ? candidate : reason);
   }
@@ -106,7 +109,8 @@ class MatrixLibrary::State {
   Status Linear(const LinearArgs& args, const Stream& stream) {
     DS_CHECK(args.y_dtype != DType::kFloat16, "linear layers write float32 or bfloat16");
     if (args.rows == 0) return Status();
-    const Shape shape = {args.rows, args.in_features, args.out_features, RowStride(args), args.y_dtype, args.bias != nullptr};
+    const Shape shape = {args.rows,       args.in_features, args.out_features,
+                         RowStride(args), args.y_dtype,     args.bias != nullptr};
     auto found = plans_.find(shape);
     if (found == plans_.end()) {
       if (plans_.size() >= static_cast<size_t>(options_.plans_max)) Forget();
@@ -125,40 +129,51 @@ class MatrixLibrary::State {
  private:
   using Shape = std::tuple<int, int, int, int64_t, DType, bool>;
 
-  // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is x^T.
+  // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is
+  // x^T.
   struct Plan {
     cublasLtMatmulDesc_t desc = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
   };
 
-  State(const MatrixLibraryOptions& options, Library library) : options_(options), library_(std::move(library)) {}
+  State(const MatrixLibraryOptions& options, Library library)
+      : options_(options), library_(std::move(library)) {}
 
-  static int64_t RowStride(const LinearArgs& args) { return args.y_stride == 0 ? args.out_features : args.y_stride; }
+  static int64_t RowStride(const LinearArgs& args) {
+    return args.y_stride == 0 ? args.out_features : args.y_stride;
+  }
 
   Status ToStatus(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return Status();
     // The status does not tell whether the context lives; CUDA does.
     const Result<DeviceMemory> memory = MemoryOfDevice();
     const bool lost = !memory.ok() && IsContextLost(memory.status());
-    return Status(lost ? StatusCode::kUnavailable : StatusCode::kInternal, std::string(call) + ": " + f_.status_string(status));
+    return Status(lost ? StatusCode::kUnavailable : StatusCode::kInternal,
+                  std::string(call) + ": " + f_.status_string(status));
   }
 
   template <typename Value>
-  Status Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
-    return ToStatus(f_.desc_set(desc, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+  Status Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+             const Value& value) const {
+    return ToStatus(f_.desc_set(desc, attribute, &value, sizeof(value)),
+                    "cublasLtMatmulDescSetAttribute");
   }
 
   Status Make(const LinearArgs& args, Plan* plan) const {
-    const auto in = static_cast<uint64_t>(args.in_features), out = static_cast<uint64_t>(args.out_features);
-    DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate"));
+    const auto in = static_cast<uint64_t>(args.in_features),
+               out = static_cast<uint64_t>(args.out_features);
+    DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                                "cublasLtMatmulDescCreate"));
     DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
     if (args.bias != nullptr) {
       DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-      DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(args.y_dtype)));
+      DS_RETURN_IF_ERROR(
+          Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(args.y_dtype)));
       DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias));
     }
-    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->a, CUDA_R_16BF, in, out, args.in_features), "cublasLtMatrixLayoutCreate"));
+    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->a, CUDA_R_16BF, in, out, args.in_features),
+                                "cublasLtMatrixLayoutCreate"));
     if (!options_.batch_invariant || args.rows == kInvariantRows) {
       DS_RETURN_IF_ERROR(LayRows(args, args.rows, plan));
       return Choose(args, plan);
@@ -169,50 +184,65 @@ class MatrixLibrary::State {
     f_.layout_destroy(std::exchange(plan->d, nullptr));
     DS_RETURN_IF_ERROR(LayRows(args, args.rows, plan));
     cublasLtMatmulHeuristicResult_t found = {};
-    return ToStatus(f_.check_algorithm(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d, &plan->algorithm, &found),
+    return ToStatus(f_.check_algorithm(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d,
+                                       &plan->algorithm, &found),
                     "cublasLtMatmulAlgoCheck");
   }
 
   Status LayRows(const LinearArgs& args, int num_rows, Plan* plan) const {
     const auto rows = static_cast<uint64_t>(num_rows);
-    const auto in = static_cast<uint64_t>(args.in_features), out = static_cast<uint64_t>(args.out_features);
+    const auto in = static_cast<uint64_t>(args.in_features),
+               out = static_cast<uint64_t>(args.out_features);
     constexpr const char* kCall = "cublasLtMatrixLayoutCreate";
-    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->b, CUDA_R_16BF, in, rows, args.in_features), kCall));
-    return ToStatus(f_.layout_create(&plan->d, TypeOf(args.y_dtype), out, rows, RowStride(args)), kCall);
+    DS_RETURN_IF_ERROR(
+        ToStatus(f_.layout_create(&plan->b, CUDA_R_16BF, in, rows, args.in_features), kCall));
+    return ToStatus(f_.layout_create(&plan->d, TypeOf(args.y_dtype), out, rows, RowStride(args)),
+                    kCall);
   }
 
   Status Choose(const LinearArgs& args, Plan* plan) const {
     cublasLtMatmulPreference_t preference = nullptr;
-    DS_RETURN_IF_ERROR(ToStatus(f_.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
+    DS_RETURN_IF_ERROR(
+        ToStatus(f_.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
     const uint64_t workspace_bytes = workspace_.size_bytes();
-    const uint32_t schemes = options_.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    cublasStatus_t status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof(uint64_t));
+    const uint32_t schemes = options_.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                      : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasStatus_t status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                              &workspace_bytes, sizeof(uint64_t));
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
+      status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                 sizeof(schemes));
     }
-    for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                                 CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      if (status == CUBLAS_STATUS_SUCCESS) status = f_.preference_set(preference, attribute, &kAlignment, sizeof(kAlignment));
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      if (status == CUBLAS_STATUS_SUCCESS)
+        status = f_.preference_set(preference, attribute, &kAlignment, sizeof(kAlignment));
     }
     cublasLtMatmulHeuristicResult_t best = {};
     int count = 0;
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = f_.get_heuristic(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d, preference, 1, &best, &count);
+      status = f_.get_heuristic(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d, preference,
+                                1, &best, &count);
     }
     f_.preference_destroy(preference);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
-      return Status(StatusCode::kUnimplemented, "cuBLASLt has no kernel for rows x in x out = " + std::to_string(args.rows) + " x " +
-                                                    std::to_string(args.in_features) + " x " + std::to_string(args.out_features));
+      return Status(StatusCode::kUnimplemented,
+                    "cuBLASLt has no kernel for rows x in x out = " + std::to_string(args.rows) +
+                        " x " + std::to_string(args.in_features) + " x " +
+                        std::to_string(args.out_features));
     }
     plan->algorithm = best.algo;
     return ToStatus(status, "cublasLtMatmulAlgoGetHeuristic");
   }
 
   Status Launch(const Plan& plan, const LinearArgs& args, const Stream& stream) const {
-    if (args.bias != nullptr) DS_RETURN_IF_ERROR(Set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias));
+    if (args.bias != nullptr)
+      DS_RETURN_IF_ERROR(Set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias));
     const float alpha = 1, beta = args.accumulate ? 1 : 0;
-    return ToStatus(f_.matmul(handle_, plan.desc, &alpha, args.weight, plan.a, args.x, plan.b, &beta, args.y, plan.d, args.y, plan.d,
-                              &plan.algorithm, workspace_.data(), workspace_.size_bytes(), stream.handle()),
+    return ToStatus(f_.matmul(handle_, plan.desc, &alpha, args.weight, plan.a, args.x, plan.b,
+                              &beta, args.y, plan.d, args.y, plan.d, &plan.algorithm,
+                              workspace_.data(), workspace_.size_bytes(), stream.handle()),
                     "cublasLtMatmul");
   }
 
@@ -245,7 +275,9 @@ Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOp
   return std::unique_ptr<MatrixLibrary>(new MatrixLibrary(std::move(*state)));
 }
 
-Status MatrixLibrary::Linear(const LinearArgs& args, const Stream& stream) { return state_->Linear(args, stream); }
+Status MatrixLibrary::Linear(const LinearArgs& args, const Stream& stream) {
+  return state_->Linear(args, stream);
+}
 size_t MatrixLibrary::version() const { return state_->version(); }
 
 }  // namespace diffserve::cuda

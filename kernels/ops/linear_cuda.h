@@ -1,16 +1,18 @@
-// Linear layers on the device by cuBLASLt: y = x W^T (+ bias) (+ y). W is bfloat16 [out_features, in_features], as checkpoints
-// store it; x is bfloat16; products are accumulated in float32. One MatrixLibrary a device, owned and used by the thread that
-// owns the device.
+// Linear layers on the device by cuBLASLt: y = x W^T (+ bias) (+ y). W is bfloat16 [out_features,
+// in_features], as checkpoints store it; x is bfloat16; products are accumulated in float32. One
+// MatrixLibrary a device, owned and used by the thread that owns the device.
 //
-// cuBLASLt is opened when a MatrixLibrary is made, not linked: NVIDIA ships no static version in its wheels, the shared one has
-// 540 MB, and the binary must start on machines that have neither it nor a driver. It is sought under its name where the loader
-// looks, then in the toolkit that the build used, then in /usr/local/cuda.
+// cuBLASLt is opened when a MatrixLibrary is made, not linked: NVIDIA ships no static version in
+// its wheels, the shared one has 540 MB, and the binary must start on machines that have neither it
+// nor a driver. It is sought under its name where the loader looks, then in the toolkit that the
+// build used, then in /usr/local/cuda.
 //
-// *Invariants*: nothing is allocated on the device after Open. Which kernel runs depends on the shape (rows, in, out, types)
-// alone and is chosen once for each, so equal calls give equal bits. Between numbers of rows a row's bits may differ, since
-// cuBLASLt picks its kernel by them, and may split a product over in_features; with batch_invariant they do not: a layer's kernel
-// is the one chosen for 128 rows, unsplit, so that each output element is the same chain whatever the number of rows.
-// Thread safety: none.
+// *Invariants*: nothing is allocated on the device after Open. Which kernel runs depends on the
+// shape (rows, in, out, types) alone and is chosen once for each, so equal calls give equal bits.
+// Between numbers of rows a row's bits may differ, since cuBLASLt picks its kernel by them, and may
+// split a product over in_features; with batch_invariant they do not: a layer's kernel is the one
+// chosen for 128 rows, unsplit, so that each output element is the same chain whatever the number
+// of rows. Thread safety: none.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +26,15 @@
 namespace diffserve::cuda {
 
 struct MatrixLibraryOptions {
-  std::string path;                         // of libcublasLt.so.13; empty: sought as above
+  std::string path;                           // of libcublasLt.so.13; empty: sought as above
   size_t workspace_bytes = size_t{32} << 20;  // of the device, taken at Open
-  int plans_max = 4096;                     // shapes remembered; all are forgotten when one more comes
-  bool batch_invariant = false;             // a row's bits do not depend on the number of rows: slower for few of them
+  int plans_max = 4096;          // shapes remembered; all are forgotten when one more comes
+  bool batch_invariant = false;  // a row's bits do not depend on the number of rows: slower for few
+                                 // of them
 };
 
-// One linear layer's call. Pointers are device memory. REQUIRES: weight, x and y are 16-byte aligned.
+// One linear layer's call. Pointers are device memory. REQUIRES: weight, x and y are 16-byte
+// aligned.
 struct LinearArgs {
   const uint16_t* weight = nullptr;  // bfloat16 [out_features, in_features]
   int in_features = 0;
@@ -46,12 +50,13 @@ struct LinearArgs {
 
 class MatrixLibrary {
  public:
-  // Opens cuBLASLt and makes its state on the calling thread's device. Errors: kNotFound, with the places that were tried.
+  // Opens cuBLASLt and makes its state on the calling thread's device. Errors: kNotFound, with the
+  // places that were tried.
   static Result<std::unique_ptr<MatrixLibrary>> Open(const MatrixLibraryOptions& options = {});
   ~MatrixLibrary();
 
-  // Queues the product. The first call with a shape takes some 50 us of host time more. Error: kUnimplemented if cuBLASLt has no
-  // kernel.
+  // Queues the product. The first call with a shape takes some 50 us of host time more. Error:
+  // kUnimplemented if cuBLASLt has no kernel.
   Status Linear(const LinearArgs& args, const Stream& stream);
 
   // Of cuBLASLt itself, as 10000 * major + 100 * minor + patch.

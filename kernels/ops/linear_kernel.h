@@ -1,6 +1,8 @@
-// What the linear kernel of each level is called with, and how packed weights lie in memory. Plain data only: see simd.h.
+// What the linear kernel of each level is called with, and how packed weights lie in memory. Plain
+// data only: see simd.h.
 //
-// A panel holds P = KernelTable::panel_columns neighbouring output features, zero-padded at the end of the matrix:
+// A panel holds P = KernelTable::panel_columns neighbouring output features, zero-padded at the end
+// of the matrix:
 //   float32:  [in_features][P]
 //   bfloat16: [ceil(in_features / 2)][P][2], the last odd element zero
 #pragma once

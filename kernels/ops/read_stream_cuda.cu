@@ -8,7 +8,8 @@ namespace {
 constexpr int kReadThreads = 512;
 constexpr int kReadsInFlight = 8;  // of a thread
 
-__global__ void __launch_bounds__(kReadThreads) ReadStreamKernel(const uint4* data, int64_t count, uint32_t* sink) {
+__global__ void __launch_bounds__(kReadThreads)
+    ReadStreamKernel(const uint4* data, int64_t count, uint32_t* sink) {
   const int64_t stride = int64_t{gridDim.x} * kReadThreads;
   uint32_t mixed = 0;
   int64_t i = int64_t{blockIdx.x} * kReadThreads + threadIdx.x;
@@ -25,12 +26,14 @@ __global__ void __launch_bounds__(kReadThreads) ReadStreamKernel(const uint4* da
 
 }  // namespace
 
-int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink, CUstream_st* stream) {
+int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
+               CUstream_st* stream) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
   config.blockDim = dim3(kReadThreads);
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, ReadStreamKernel, static_cast<const uint4*>(data), static_cast<int64_t>(bytes / 16), sink);
+  return cudaLaunchKernelEx(&config, ReadStreamKernel, static_cast<const uint4*>(data),
+                            static_cast<int64_t>(bytes / 16), sink);
 }
 
 }  // namespace diffserve::cuda

@@ -8,8 +8,9 @@ struct CUstream_st;  // CUDA's stream
 
 namespace diffserve::cuda {
 
-// Reads all bytes (a multiple of 16) once, 16 a thread at a time, by `num_thread_blocks` of 512 threads; `sink` is practically never
-// written. Returns a cudaError_t.
-int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink, CUstream_st* stream);
+// Reads all bytes (a multiple of 16) once, 16 a thread at a time, by `num_thread_blocks` of 512
+// threads; `sink` is practically never written. Returns a cudaError_t.
+int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
+               CUstream_st* stream);
 
 }  // namespace diffserve::cuda

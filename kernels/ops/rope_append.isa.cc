@@ -54,10 +54,12 @@ void StoreV(const RopeRow& row, std::byte* v_part, const float* v) {
 
 void RotateAndAppend(const RopeRow& row);
 void RotateAndAppend(const RopeRow& row) {
-  for (int head = 0; head < row.num_q_heads; ++head) Rotate(row, row.qkv + head * row.head_dim, row.q + head * row.head_dim);
+  for (int head = 0; head < row.num_q_heads; ++head)
+    Rotate(row, row.qkv + head * row.head_dim, row.q + head * row.head_dim);
   const float* k = row.qkv + row.num_q_heads * row.head_dim;
   const float* v = k + row.num_groups * row.k_maps * row.head_dim;
-  const size_t map_bytes = static_cast<size_t>(row.page_size) * static_cast<size_t>(row.head_dim) * (row.is_bf16 ? 2 : 4);
+  const size_t map_bytes = static_cast<size_t>(row.page_size) * static_cast<size_t>(row.head_dim) *
+                           (row.is_bf16 ? 2 : 4);
   float rotated[kMaxHeadDim];
   for (int group = 0; group < row.num_groups; ++group) {
     std::byte* page = row.page + static_cast<size_t>(group) * row.page_bytes;

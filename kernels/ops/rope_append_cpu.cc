@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kElementsWorthWaking = 16384;
 
-void AppendRow(const RopeAppendArgs& args, const KernelTable& kernels, const SequenceRows& sequence, int row) {
+void AppendRow(const RopeAppendArgs& args, const KernelTable& kernels, const SequenceRows& sequence,
+               int row) {
   const DiffSpec& spec = args.spec;
   const PagedKvLayout& layout = args.kv.layout;
   const int position = sequence.position + row;
@@ -44,13 +45,16 @@ void RopeAppend(const RopeAppendArgs& args, CpuIsa isa, ThreadPool& pool) {
   const KernelTable& kernels = KernelsFor(isa);
   int64_t num_rows = 0;
   for (const SequenceRows& sequence : args.sequences) num_rows += sequence.num_rows;
-  const int num_workers =
-      num_rows * (spec.q_width() + spec.k_width() + spec.v_width()) < kElementsWorthWaking ? 1 : pool.num_threads();
+  const int num_workers = num_rows * (spec.q_width() + spec.k_width() + spec.v_width()) <
+                                  kElementsWorthWaking
+                              ? 1
+                              : pool.num_threads();
   const auto share = [&](int worker) {
     const Share mine = ShareOf(static_cast<int>(num_rows), worker, num_workers);
     int begin = 0;  // of the sequence, among all rows
     for (const SequenceRows& sequence : args.sequences) {
-      for (int row = std::max(0, mine.begin - begin); row < std::min(sequence.num_rows, mine.end - begin); ++row) {
+      for (int row = std::max(0, mine.begin - begin);
+           row < std::min(sequence.num_rows, mine.end - begin); ++row) {
         AppendRow(args, kernels, sequence, row);
       }
       begin += sequence.num_rows;

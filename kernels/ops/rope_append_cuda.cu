@@ -21,7 +21,9 @@ struct RopeCall {
 };
 
 __device__ __forceinline__ float LowHalf(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float HighHalf(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ float HighHalf(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
 
 struct Chunk {
   float x[kChunk];
@@ -29,14 +31,15 @@ struct Chunk {
 
 __device__ __forceinline__ Chunk LoadChunk(const uint16_t* source) {
   const uint4 bits = *reinterpret_cast<const uint4*>(source);
-  return {{LowHalf(bits.x), HighHalf(bits.x), LowHalf(bits.y), HighHalf(bits.y), LowHalf(bits.z), HighHalf(bits.z),
-           LowHalf(bits.w), HighHalf(bits.w)}};
+  return {{LowHalf(bits.x), HighHalf(bits.x), LowHalf(bits.y), HighHalf(bits.y), LowHalf(bits.z),
+           HighHalf(bits.z), LowHalf(bits.w), HighHalf(bits.w)}};
 }
 
 __device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& chunk) {
-  const float (&x)[kChunk] = chunk.x;
-  *reinterpret_cast<uint4*>(destination) =
-      make_uint4(PackBFloat16(x[0], x[1]), PackBFloat16(x[2], x[3]), PackBFloat16(x[4], x[5]), PackBFloat16(x[6], x[7]));
+  const float(&x)[kChunk] = chunk.x;
+  *reinterpret_cast<uint4*>(destination) = make_uint4(
+      PackBFloat16(x[0], x[1]), PackBFloat16(x[2], x[3]), PackBFloat16(x[4], x[5]),
+      PackBFloat16(x[6], x[7]));
 }
 
 __device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
@@ -45,7 +48,8 @@ __device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
   a = turned;
 }
 
-// Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half; interleaved, 16 neighbouring dims.
+// Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half;
+// interleaved, 16 neighbouring dims.
 struct PairedChunks {
   int first;  // dims
   int second;
@@ -55,7 +59,8 @@ __device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit)
   return {kChunk * unit, call.kv.image.head_dim / 2 + kChunk * unit};
 }
 
-__device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, int unit, Chunk& first, Chunk& second) {
+__device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, int unit,
+                                           Chunk& first, Chunk& second) {
   const int64_t begin = int64_t{position} * (call.kv.image.head_dim / 2) + kChunk * unit;
   const float* cos = call.cos + begin;
   const float* sin = call.sin + begin;
@@ -71,20 +76,23 @@ __device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, i
 }
 
 // Slots [begin, end) of a page, K and V, become 0.
-__device__ __forceinline__ void ClearSlots(const KvImage& image, uint16_t* page, int begin, int end) {
+__device__ __forceinline__ void ClearSlots(const KvImage& image, uint16_t* page, int begin,
+                                           int end) {
   const int k_chunks = image.k_maps * image.head_dim / kChunk;
   const int chunks = k_chunks + image.v_dim / kChunk;
   for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * chunks; i += kRopeThreads) {
     const int slot = begin + i / chunks;
     const int column = i % chunks * kChunk;
-    const int offset = i % chunks < k_chunks ? image.KOffset(column / image.head_dim, column % image.head_dim, slot)
-                                             : image.VOffset(column - k_chunks * kChunk, slot);
+    const int offset = i % chunks < k_chunks
+                           ? image.KOffset(column / image.head_dim, column % image.head_dim, slot)
+                           : image.VOffset(column - k_chunks * kChunk, slot);
     *reinterpret_cast<uint4*>(page + offset) = make_uint4(0, 0, 0, 0);
   }
 }
 
 // A thread block a row.
-__global__ void __launch_bounds__(kRopeThreads) RopeAppendKernel(const __grid_constant__ RopeCall call) {
+__global__ void __launch_bounds__(kRopeThreads)
+    RopeAppendKernel(const __grid_constant__ RopeCall call) {
   const KvImage& image = call.kv.image;
   const int64_t row = blockIdx.x;
   const DeviceSequence sequence = call.batch.sequences[call.batch.row_sequences[row]];
@@ -100,7 +108,8 @@ __global__ void __launch_bounds__(kRopeThreads) RopeAppendKernel(const __grid_co
 
   // Stage 1: q and k turn, eight pairs a thread at a time.
   const int units = image.head_dim / (2 * kChunk);
-  for (int i = static_cast<int>(threadIdx.x); i < (call.num_q_heads + k_heads) * units; i += kRopeThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < (call.num_q_heads + k_heads) * units;
+       i += kRopeThreads) {
     const int head = i / units;
     const PairedChunks dims = ChunksOf(call, i % units);
     Chunk first = LoadChunk(x + head * image.head_dim + dims.first);

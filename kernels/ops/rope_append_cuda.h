@@ -1,6 +1,6 @@
-// rope_append.h on the GPU: turns q and k of the batch's rows, and writes k and v into their image pages. All in bf16, the
-// arithmetic in float32. Slots of a fresh page behind the batch's last row become 0, so that no page that the batch began holds
-// the bits of an earlier sequence.
+// rope_append.h on the GPU: turns q and k of the batch's rows, and writes k and v into their image
+// pages. All in bf16, the arithmetic in float32. Slots of a fresh page behind the batch's last row
+// become 0, so that no page that the batch began holds the bits of an earlier sequence.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct RopeAppendArgs {
   const float* cos = nullptr;  // [positions, head_dim / 2], RopeTable's
   const float* sin = nullptr;
   RopeStyle style = RopeStyle::kHalfSplit;
-  const uint16_t* qkv = nullptr;  // bf16 [rows, q_width + k_width + v_width], the stacked projection in canonical order
+  const uint16_t* qkv = nullptr;  // bf16 [rows, q_width + k_width + v_width], the stacked
+                                  // projection in canonical order
   uint16_t* q = nullptr;          // out: bf16 [rows, q_width], rotated
 };
 

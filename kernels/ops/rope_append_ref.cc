@@ -53,11 +53,13 @@ void Row(const RopeAppendArgs& args, const SequenceRows& sequence, int row) {
   const PagedKvLayout& layout = args.kv.layout;
   const int position = sequence.position + row;
   const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
-  const float* x = args.qkv + batch_row * static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
+  const float* x = args.qkv + batch_row * static_cast<size_t>(spec.q_width() + spec.k_width() +
+                                                              spec.v_width());
   float* q = args.q + batch_row * static_cast<size_t>(spec.q_width());
   for (int head = 0; head < spec.num_q1_heads + spec.num_q2_heads; ++head) {
     const std::vector<float> rotated = RotatedHead(args, x + head * spec.head_dim, position);
-    for (int d = 0; d < spec.head_dim; ++d) q[head * spec.head_dim + d] = rotated[static_cast<size_t>(d)];
+    for (int d = 0; d < spec.head_dim; ++d)
+      q[head * spec.head_dim + d] = rotated[static_cast<size_t>(d)];
   }
   const int slot = position % layout.page_size;
   const float* k = x + spec.q_width();
@@ -65,18 +67,21 @@ void Row(const RopeAppendArgs& args, const SequenceRows& sequence, int row) {
   for (int group = 0; group < spec.num_kv_groups; ++group) {
     std::byte* page = args.kv.Page(sequence.pages[position / layout.page_size], group);
     for (int map = 0; map < spec.k_maps; ++map) {
-      const std::vector<float> rotated = RotatedHead(args, k + (map * spec.num_kv_groups + group) * spec.head_dim, position);
+      const std::vector<float> rotated = RotatedHead(
+          args, k + (map * spec.num_kv_groups + group) * spec.head_dim, position);
       for (int d = 0; d < spec.head_dim; ++d)
         StoreKv(layout, page, layout.KOffset(map, d, slot), rotated[static_cast<size_t>(d)]);
     }
-    for (int d = 0; d < spec.v_dim; ++d) StoreKv(layout, page, layout.VOffset(d, slot), v[group * spec.v_dim + d]);
+    for (int d = 0; d < spec.v_dim; ++d)
+      StoreKv(layout, page, layout.VOffset(d, slot), v[group * spec.v_dim + d]);
   }
 }
 
 }  // namespace
 
 void RopeAppendRef(const RopeAppendArgs& args) {
-  DS_CHECK(2 * args.rope->half_dim() == args.spec.head_dim, "the rope table's width is not the head's");
+  DS_CHECK(2 * args.rope->half_dim() == args.spec.head_dim,
+           "the rope table's width is not the head's");
   for (const SequenceRows& sequence : args.sequences) {
     for (int row = 0; row < sequence.num_rows; ++row) Row(args, sequence, row);
   }

@@ -37,7 +37,8 @@ PowerSums SumPowers(const float* x, int width) {
     fourth[chain] = Fma(square, square, fourth[chain]);
     sixth[chain] = Fma(cube, cube, sixth[chain]);
   }
-  return {ReduceAdd(Add(second[0], second[1])), ReduceAdd(Add(fourth[0], fourth[1])), ReduceAdd(Add(sixth[0], sixth[1]))};
+  return {ReduceAdd(Add(second[0], second[1])), ReduceAdd(Add(fourth[0], fourth[1])),
+          ReduceAdd(Add(sixth[0], sixth[1]))};
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ void RmsNorm(const RmsNormArgs& args, CpuIsa isa, ThreadPool& pool) {
                       .width = args.width,
                       .eps = args.eps});
   };
-  if (static_cast<int64_t>(args.rows) * args.width < kElementsWorthWaking) return rows(0, args.rows);
+  if (static_cast<int64_t>(args.rows) * args.width < kElementsWorthWaking)
+    return rows(0, args.rows);
   pool.Run([&](int worker) {
     const Share share = ShareOf(args.rows, worker, pool.num_threads());
     rows(share.begin, share.end);
@@ -32,9 +33,13 @@ void SiluMul(const SiluMulArgs& args, CpuIsa isa, ThreadPool& pool) {
   const KernelTable& kernels = KernelsFor(isa);
   const auto rows = [&](int begin, int end) {
     const int64_t offset = static_cast<int64_t>(begin) * args.width;
-    kernels.silu_mul({.x = args.x + 2 * offset, .out = args.out + offset, .rows = end - begin, .width = args.width});
+    kernels.silu_mul({.x = args.x + 2 * offset,
+                      .out = args.out + offset,
+                      .rows = end - begin,
+                      .width = args.width});
   };
-  if (static_cast<int64_t>(args.rows) * args.width < kElementsWorthWaking) return rows(0, args.rows);
+  if (static_cast<int64_t>(args.rows) * args.width < kElementsWorthWaking)
+    return rows(0, args.rows);
   pool.Run([&](int worker) {
     const Share share = ShareOf(args.rows, worker, pool.num_threads());
     rows(share.begin, share.end);
@@ -53,13 +58,16 @@ void PolyNormMul(const PolyNormMulArgs& args, CpuIsa isa, ThreadPool& pool) {
                            .bias = args.bias,
                            .eps = args.eps});
   };
-  if (static_cast<int64_t>(args.rows) * args.width < kElementsWorthWaking) return rows(0, args.rows);
+  if (static_cast<int64_t>(args.rows) * args.width < kElementsWorthWaking)
+    return rows(0, args.rows);
   pool.Run([&](int worker) {
     const Share share = ShareOf(args.rows, worker, pool.num_threads());
     rows(share.begin, share.end);
   });
 }
 
-void Sigmoid(std::span<float> x, CpuIsa isa) { KernelsFor(isa).sigmoid(x.data(), static_cast<int64_t>(x.size())); }
+void Sigmoid(std::span<float> x, CpuIsa isa) {
+  KernelsFor(isa).sigmoid(x.data(), static_cast<int64_t>(x.size()));
+}
 
 }  // namespace diffserve::cpu

@@ -1,6 +1,6 @@
-// The device code of rowwise_cuda.h. It includes no CUDA header (nvcc brings its own declarations), so that the tests' CPU shim
-// compiles the same text with a C++ compiler. One thread block a row (and, without a reduction, a slice of columns); kVec
-// elements, 8 or 1, an access.
+// The device code of rowwise_cuda.h. It includes no CUDA header (nvcc brings its own declarations),
+// so that the tests' CPU shim compiles the same text with a C++ compiler. One thread block a row
+// (and, without a reduction, a slice of columns); kVec elements, 8 or 1, an access.
 #pragma once
 
 #include <bit>
@@ -30,7 +30,8 @@ __device__ inline uint32_t RoundToBFloat16(float value) {
 template <int kVec>
 __device__ inline void LoadRow(const float* from, float (&to)[kVec]) {
   if constexpr (kVec == 8) {
-    const Words4 low = *reinterpret_cast<const Words4*>(from), high = *reinterpret_cast<const Words4*>(from + 4);
+    const Words4 low = *reinterpret_cast<const Words4*>(from),
+                 high = *reinterpret_cast<const Words4*>(from + 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       to[i] = std::bit_cast<float>(low.word[i]);
@@ -76,22 +77,24 @@ __device__ inline void StoreRow(const float (&from)[kVec], uint16_t* to) {
   if constexpr (kVec == 8) {
     Words4 words;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words.word[i] = RoundToBFloat16(from[2 * i]) | RoundToBFloat16(from[2 * i + 1]) << 16;
+    for (int i = 0; i < 4; ++i)
+      words.word[i] = RoundToBFloat16(from[2 * i]) | RoundToBFloat16(from[2 * i + 1]) << 16;
     *reinterpret_cast<Words4*>(to) = words;
   } else {
     to[0] = static_cast<uint16_t>(RoundToBFloat16(from[0]));
   }
 }
 
-// Every thread gets the sum of all threads' values: a tree within each warp, then the warps in ascending order. Once a kernel,
-// since the partial sums are not guarded against a second use.
+// Every thread gets the sum of all threads' values: a tree within each warp, then the warps in
+// ascending order. Once a kernel, since the partial sums are not guarded against a second use.
 template <int kCount>
 __device__ inline void SumOverThreads(float (&value)[kCount]) {
   __shared__ float partial[kCount][kRowWarps];
 #pragma unroll
   for (int n = 0; n < kCount; ++n) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) value[n] += __shfl_xor_sync(0xffffffffu, value[n], distance);
+    for (int distance = 16; distance > 0; distance /= 2)
+      value[n] += __shfl_xor_sync(0xffffffffu, value[n], distance);
     if (threadIdx.x % 32 == 0) partial[n][threadIdx.x / 32] = value[n];
   }
   __syncthreads();
@@ -179,7 +182,8 @@ __global__ void __launch_bounds__(kRowThreads) PolyNormMulKernel(PolyNormMulArgs
   float factor[3];
 #pragma unroll
   for (int term = 0; term < 3; ++term) {
-    factor[term] = args.weight[term] / sqrtf(powers[term] / static_cast<float>(args.width) + args.eps);
+    factor[term] = args.weight[term] /
+                   sqrtf(powers[term] / static_cast<float>(args.width) + args.eps);
   }
   for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
     float z[kVec], other[kVec];

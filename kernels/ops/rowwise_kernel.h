@@ -1,4 +1,5 @@
-// What the row-wise kernels of each level are called with: `rows` consecutive rows. Plain data only: see simd.h.
+// What the row-wise kernels of each level are called with: `rows` consecutive rows. Plain data
+// only: see simd.h.
 #pragma once
 
 namespace diffserve {

@@ -9,10 +9,12 @@ void RmsNormRef(const RmsNormArgs& args) {
     const float* x = args.x + row * args.width;
     float* out = args.out + row * args.width;
     double squares = 0;
-    for (int i = 0; i < args.width; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (int i = 0; i < args.width; ++i)
+      squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     const double factor = 1.0 / std::sqrt(squares / args.width + static_cast<double>(args.eps));
     for (int i = 0; i < args.width; ++i) {
-      out[i] = static_cast<float>(static_cast<double>(x[i]) * factor * static_cast<double>(args.weight[i]));
+      out[i] = static_cast<float>(static_cast<double>(x[i]) * factor *
+                                  static_cast<double>(args.weight[i]));
     }
   }
 }
@@ -37,19 +39,23 @@ void PolyNormMulRef(const PolyNormMulArgs& args) {
     double factor[3];  // of z^3, z^2 and z
     for (int term = 0; term < 3; ++term) {
       double squares = 0;
-      for (int i = 0; i < args.width; ++i) squares += std::pow(static_cast<double>(gate[i]), 2 * (3 - term));
-      factor[term] = static_cast<double>(args.weight[term]) / std::sqrt(squares / args.width + static_cast<double>(args.eps));
+      for (int i = 0; i < args.width; ++i)
+        squares += std::pow(static_cast<double>(gate[i]), 2 * (3 - term));
+      factor[term] = static_cast<double>(args.weight[term]) /
+                     std::sqrt(squares / args.width + static_cast<double>(args.eps));
     }
     for (int i = 0; i < args.width; ++i) {
       const double z = static_cast<double>(gate[i]);
-      const double value = factor[0] * z * z * z + factor[1] * z * z + factor[2] * z + static_cast<double>(args.bias);
+      const double value = factor[0] * z * z * z + factor[1] * z * z + factor[2] * z +
+                           static_cast<double>(args.bias);
       out[i] = static_cast<float>(value * static_cast<double>(up[i]));
     }
   }
 }
 
 void SigmoidRef(std::span<float> x) {
-  for (float& value : x) value = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(value))));
+  for (float& value : x)
+    value = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(value))));
 }
 
 }  // namespace diffserve

@@ -1,6 +1,7 @@
-// Everything here is plain scalar C++ over integers and over floats that are rounded alone, so that a draw has the same bits on
-// every machine, whichever instruction set the other kernels use, and on the GPU. Loops over a row work on pointers and on
-// chunks, where a span's checks or a branch would keep them from being vectorized.
+// Everything here is plain scalar C++ over integers and over floats that are rounded alone, so that
+// a draw has the same bits on every machine, whichever instruction set the other kernels use, and
+// on the GPU. Loops over a row work on pointers and on chunks, where a span's checks or a branch
+// would keep them from being vectorized.
 #include "kernels/ops/sample.h"
 
 #include <algorithm>
@@ -43,25 +44,30 @@ RowExtent ExtentOf(std::span<const float> row) {
   }
   RowExtent extent;
   extent.max = *std::max_element(max, max + kLanes);
-  extent.finite = std::all_of(nans, nans + kLanes, [](int32_t nan) { return nan == 0; }) && std::isfinite(extent.max);
+  extent.finite = std::all_of(nans, nans + kLanes, [](int32_t nan) { return nan == 0; }) &&
+                  std::isfinite(extent.max);
   return extent;
 }
 
-constexpr size_t kGroup = 64;  // values that are looked at together, to pass over them where there is nothing to do
+constexpr size_t kGroup = 64;  // values that are looked at together, to pass over them where there
+                               // is nothing to do
 
 bool AnyWithin(const float* values, size_t count, float least, float most) {
   if (count < kGroup) return true;  // the end of a row, not worth vectors
   int32_t any = 0;
-  for (size_t i = 0; i < kGroup; ++i) any |= static_cast<int32_t>(values[i] >= least) & static_cast<int32_t>(values[i] <= most);
+  for (size_t i = 0; i < kGroup; ++i)
+    any |= static_cast<int32_t>(values[i] >= least) & static_cast<int32_t>(values[i] <= most);
   return any != 0;
 }
 
-// Calls visit(i) for each i with values[i] >= least, ascending, until it returns false; fast where few are. `least` may rise.
+// Calls visit(i) for each i with values[i] >= least, ascending, until it returns false; fast where
+// few are. `least` may rise.
 template <typename Visit>
 void VisitAtLeast(const float* values, size_t count, const float& least, Visit visit) {
   for (size_t begin = 0; begin < count; begin += kGroup) {
     const size_t end = std::min(count, begin + kGroup);
-    if (!AnyWithin(values + begin, end - begin, least, std::numeric_limits<float>::infinity())) continue;
+    if (!AnyWithin(values + begin, end - begin, least, std::numeric_limits<float>::infinity()))
+      continue;
     for (size_t i = begin; i < end; ++i) {
       if (values[i] >= least && !visit(i)) return;
     }
@@ -83,7 +89,8 @@ void Masses(const float* z, size_t count, uint64_t* masses) {
   float unrounded[kChunk];
   for (size_t i = 0; i < count; ++i) unrounded[i] = UnroundedMass(z[i]);
   for (size_t i = 0; i < count; ++i) {
-    masses[i] = std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass) - std::bit_cast<uint64_t>(kRoundMass);
+    masses[i] = std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass) -
+                std::bit_cast<uint64_t>(kRoundMass);
   }
 }
 
@@ -91,12 +98,14 @@ uint64_t SumOfMasses(const float* z, size_t count) {
   float unrounded[kChunk];
   for (size_t i = 0; i < count; ++i) unrounded[i] = UnroundedMass(z[i]);
   uint64_t sum = 0;
-  for (size_t i = 0; i < count; ++i) sum += std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass);
+  for (size_t i = 0; i < count; ++i)
+    sum += std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass);
   return sum - count * std::bit_cast<uint64_t>(kRoundMass);
 }
 
 void Scale(const float* logits, size_t count, float max, float inverse_temperature, float* z) {
-  for (size_t i = 0; i < count; ++i) z[i] = rounded::Mul(rounded::Sub(logits[i], max), inverse_temperature);
+  for (size_t i = 0; i < count; ++i)
+    z[i] = rounded::Mul(rounded::Sub(logits[i], max), inverse_temperature);
 }
 
 uint64_t MassOfRow(std::span<const float> row, float max) {
@@ -112,7 +121,8 @@ uint64_t MassOfRow(std::span<const float> row, float max) {
 
 // The `count` largest, largest first, ties to the smaller id.
 void FindTop(std::span<const float> row, int count, SampledRow* out) {
-  const int wanted = static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(count, 0)), row.size()));
+  const int wanted = static_cast<int>(
+      std::min<size_t>(static_cast<size_t>(std::max(count, 0)), row.size()));
   std::fill_n(out->top_tokens, kTopLogprobsMax, -1);
   if (wanted == 0) return;
   int found = 0;
@@ -138,15 +148,19 @@ void FindTop(std::span<const float> row, int count, SampledRow* out) {
 struct Cutoff {
   float z = kMinusInfinity;
   int32_t token = std::numeric_limits<int32_t>::max();
-  bool operator<(const Cutoff& other) const { return z > other.z || (z == other.z && token < other.token); }
+  bool operator<(const Cutoff& other) const {
+    return z > other.z || (z == other.z && token < other.token);
+  }
 };
 
-// The place at which the amounts, added up in order, reach `left`. REQUIRES: all of them together do.
+// The place at which the amounts, added up in order, reach `left`. REQUIRES: all of them together
+// do.
 template <typename AmountOf>
 Cutoff PlaceOf(std::span<Cutoff> members, uint64_t left, AmountOf amount_of) {
   while (members.size() > 32) {
     const size_t half = members.size() / 2;
-    std::nth_element(members.begin(), members.begin() + static_cast<ptrdiff_t>(half), members.end());
+    std::nth_element(members.begin(), members.begin() + static_cast<ptrdiff_t>(half),
+                     members.end());
     uint64_t sum = 0;
     for (const Cutoff& member : members.first(half)) sum += amount_of(member.z);
     const bool in_second_half = sum < left;
@@ -165,7 +179,8 @@ Cutoff PlaceOf(std::span<Cutoff> members, uint64_t left, AmountOf amount_of) {
 // The tokens of a row that filters have kept so far, by ascending id.
 class Candidates {
  public:
-  Candidates(std::span<const float> logits, float max, float inverse_temperature) : count_(logits.size()) {
+  Candidates(std::span<const float> logits, float max, float inverse_temperature)
+      : count_(logits.size()) {
     thread_local std::vector<float> z;
     thread_local std::vector<int32_t> ids;
     z.resize(std::max(z.size(), count_));
@@ -211,7 +226,8 @@ class Candidates {
     is_whole_row_ = false;
   }
 
-  // Inverse of the cumulative distribution in order of ids: the first token whose cumulative mass exceeds uniform * total.
+  // Inverse of the cumulative distribution in order of ids: the first token whose cumulative mass
+  // exceeds uniform * total.
   int32_t Draw(uint64_t uniform) const {
     thread_local std::vector<uint64_t> sums;
     sums.clear();
@@ -266,12 +282,14 @@ class Candidates {
   template <typename AmountOf>
   Cutoff CutoffOf(const Sums& sums, uint64_t limit, AmountOf amount_of) const {
     int32_t bucket = 0;
-    while (bucket < kLastBucket && sums[static_cast<size_t>(bucket)] < limit) limit -= sums[static_cast<size_t>(bucket++)];
+    while (bucket < kLastBucket && sums[static_cast<size_t>(bucket)] < limit)
+      limit -= sums[static_cast<size_t>(bucket++)];
     if (bucket == kLastBucket) return Cutoff{};
     thread_local std::vector<Cutoff> members;
     members.clear();
     // A little wider than the bucket: BucketOf decides.
-    const float least = -static_cast<float>(bucket + 1) / kBucketsPerUnit, most = -static_cast<float>(bucket) / kBucketsPerUnit;
+    const float least = -static_cast<float>(bucket + 1) / kBucketsPerUnit,
+                most = -static_cast<float>(bucket) / kBucketsPerUnit;
     ForEachGroupWithin(least, most, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         if (BucketOf(z_[i]) == bucket) members.push_back({z_[i], IdOf(i)});
@@ -280,7 +298,7 @@ class Candidates {
     return PlaceOf(std::span<Cutoff>(members), limit, amount_of);
   }
 
-  float* z_;      // <= 0, at least one is 0; both arrays are the thread's own and kept for its next row
+  float* z_;  // <= 0, at least one is 0; both arrays are the thread's own and kept for its next row
   int32_t* ids_;  // unless is_whole_row_
   size_t count_;
   bool is_whole_row_ = true;
@@ -343,7 +361,8 @@ SampleResult Sample(const SampleArgs& args) {
 }
 
 SampleResult ScoreToken(std::span<const float> logits, int32_t token, int num_top) {
-  DS_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(), "a scored token lies in the vocabulary");
+  DS_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(),
+           "a scored token lies in the vocabulary");
   const SampleRow row = PackScoreRow(token, num_top);
   return ToSampleResult(row, cpu::SampleRow(logits, row, {}));
 }

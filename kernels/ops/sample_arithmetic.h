@@ -1,10 +1,12 @@
-// The arithmetic of sampling that the CPU and the GPU do to the same bits, compiled by the host's compilers and by nvcc.
+// The arithmetic of sampling that the CPU and the GPU do to the same bits, compiled by the host's
+// compilers and by nvcc.
 //
-// Each float operation is rounded alone (nvcc would contract a product and a sum into one rounding). Weights become integers,
-// masses, before anything adds them up, so that a sum has the same value in any order.
+// Each float operation is rounded alone (nvcc would contract a product and a sum into one
+// rounding). Weights become integers, masses, before anything adds them up, so that a sum has the
+// same value in any order.
 //
-// The order of tokens is z descending, then id ascending, with z = (logit - max) * (1 / temperature) <= 0. Each filter keeps all
-// tokens up to some place of that order:
+// The order of tokens is z descending, then id ascending, with z = (logit - max) * (1 /
+// temperature) <= 0. Each filter keeps all tokens up to some place of that order:
 //   top_k   the first top_k tokens;
 //   top_p   the fewest first tokens with a mass of at least ceil(share * mass kept by top_k);
 //   min_p   z >= log(min_p), as the largest weight is exp(0) = 1.
@@ -51,9 +53,10 @@ constexpr float Div(float a, float b) {
 
 inline constexpr int kMassBits = 41;  // the mass of weight 1 is 2^kMassBits
 
-// The weight exp(z) of z <= 0 in units of 2^-kMassBits, before it is rounded to an integer: relative error below 2e-7; 0 from -30
-// down, where it would be rounded to 0. The range is applied by arithmetic on the bits: a comparison would become a branch and
-// keep a loop over it from being vectorized.
+// The weight exp(z) of z <= 0 in units of 2^-kMassBits, before it is rounded to an integer:
+// relative error below 2e-7; 0 from -30 down, where it would be rounded to 0. The range is applied
+// by arithmetic on the bits: a comparison would become a branch and keep a loop over it from being
+// vectorized.
 constexpr float UnroundedMass(float z) {
   constexpr int32_t kLimit = std::bit_cast<int32_t>(30.0f);
   const int32_t below = (std::bit_cast<int32_t>(z) & 0x7fffffff) - kLimit;
@@ -63,7 +66,8 @@ constexpr float UnroundedMass(float z) {
   const float shifted = rounded::Add(rounded::Mul(clamped, 1.44269504f), 12582912.0f);
   const float n = rounded::Sub(shifted, 12582912.0f);
   // ln 2 in two parts
-  const float r = rounded::Sub(rounded::Sub(clamped, rounded::Mul(n, 0.693359375f)), rounded::Mul(n, -2.12194440e-4f));
+  const float r = rounded::Sub(rounded::Sub(clamped, rounded::Mul(n, 0.693359375f)),
+                               rounded::Mul(n, -2.12194440e-4f));
   float p = 8.31252e-3f;
   p = rounded::Add(rounded::Mul(p, r), 4.189016e-2f);
   p = rounded::Add(rounded::Mul(p, r), 1.6667115e-1f);
@@ -71,7 +75,8 @@ constexpr float UnroundedMass(float z) {
   p = rounded::Add(rounded::Mul(p, r), 1.0f);
   p = rounded::Add(rounded::Mul(p, r), 1.0f);
   const int32_t exponent = (std::bit_cast<int32_t>(shifted) - 0x4b400000 + 127 + kMassBits) << 23;
-  return std::bit_cast<float>(std::bit_cast<int32_t>(rounded::Mul(p, std::bit_cast<float>(exponent))) & in_range);
+  return std::bit_cast<float>(
+      std::bit_cast<int32_t>(rounded::Mul(p, std::bit_cast<float>(exponent))) & in_range);
 }
 
 // Adding kRoundMass leaves an integer, rounded to nearest even, in the low bits of the double.
@@ -81,7 +86,8 @@ constexpr uint64_t MassOf(float z) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) return __float2ull_rn(UnroundedMass(z));
 #endif
-  return std::bit_cast<uint64_t>(static_cast<double>(UnroundedMass(z)) + kRoundMass) - std::bit_cast<uint64_t>(kRoundMass);
+  return std::bit_cast<uint64_t>(static_cast<double>(UnroundedMass(z)) + kRoundMass) -
+         std::bit_cast<uint64_t>(kRoundMass);
 }
 
 // floor(a * b / 2^64).
@@ -101,8 +107,10 @@ constexpr float AdjustLogit(float logit, const LogitAdjustment& adjustment, cons
   if (adjustment.banned) return -std::numeric_limits<float>::infinity();
   logit = rounded::Add(logit, adjustment.bias);
   if (adjustment.count < 0) return logit;
-  logit = logit > 0 ? rounded::Div(logit, row.repetition_penalty) : rounded::Mul(logit, row.repetition_penalty);
-  logit = rounded::Sub(logit, rounded::Mul(row.frequency_penalty, static_cast<float>(adjustment.count)));
+  logit = logit > 0 ? rounded::Div(logit, row.repetition_penalty)
+                    : rounded::Mul(logit, row.repetition_penalty);
+  logit = rounded::Sub(logit,
+                       rounded::Mul(row.frequency_penalty, static_cast<float>(adjustment.count)));
   if (adjustment.count > 0) logit = rounded::Sub(logit, row.presence_penalty);
   // A tiny repetition penalty must not look like a broken model.
   return logit > std::numeric_limits<float>::max() ? std::numeric_limits<float>::max() : logit;

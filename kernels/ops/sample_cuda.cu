@@ -24,7 +24,8 @@ cudaError_t LaunchSample(const SampleRowsArgs& args, cudaStream_t stream) {
 int SampleRows(const SampleRowsArgs& args, CUstream_st* stream) {
   DS_CHECK(args.vocab_size > 0 && args.vocab_size <= kSampledVocabMax, "rows of logits");
   if (args.num_rows == 0) return cudaSuccess;
-  return args.vocab_size <= kSmallVocab ? LaunchSample<128>(args, stream) : LaunchSample<1024>(args, stream);
+  return args.vocab_size <= kSmallVocab ? LaunchSample<128>(args, stream)
+                                        : LaunchSample<1024>(args, stream);
 }
 
 }  // namespace diffserve::cuda

@@ -1,6 +1,7 @@
-// The device code of sample_cuda.h: one thread block a row, a few passes over its logits. Everything that is added up is an
-// integer, so no result depends on which thread adds first. It includes no CUDA header (nvcc brings its own declarations), so
-// that the tests' CPU shim compiles the same text with a C++ compiler.
+// The device code of sample_cuda.h: one thread block a row, a few passes over its logits.
+// Everything that is added up is an integer, so no result depends on which thread adds first. It
+// includes no CUDA header (nvcc brings its own declarations), so that the tests' CPU shim compiles
+// the same text with a C++ compiler.
 #pragma once
 
 #include "kernels/base/cuda/ptx.cuh"
@@ -25,9 +26,12 @@ struct ZOrder {
   float max;
   float inverse_temperature;
   __device__ __forceinline__ uint32_t KeyOf(float logit) const {
-    return std::bit_cast<uint32_t>(rounded::Mul(rounded::Sub(logit, max), inverse_temperature)) & 0x7fffffffu;
+    return std::bit_cast<uint32_t>(rounded::Mul(rounded::Sub(logit, max), inverse_temperature)) &
+           0x7fffffffu;
   }
-  __device__ __forceinline__ uint64_t MassOfKey(uint32_t key) const { return MassOf(-std::bit_cast<float>(key)); }
+  __device__ __forceinline__ uint64_t MassOfKey(uint32_t key) const {
+    return MassOf(-std::bit_cast<float>(key));
+  }
 };
 
 // The order of the logits themselves, descending.
@@ -41,7 +45,9 @@ struct LogitOrder {
 struct KeyCutoff {
   uint32_t key = kKeyMax;
   int32_t token = std::numeric_limits<int32_t>::max();
-  __device__ __forceinline__ bool Keeps(uint32_t other, int32_t id) const { return other < key || (other == key && id <= token); }
+  __device__ __forceinline__ bool Keeps(uint32_t other, int32_t id) const {
+    return other < key || (other == key && id <= token);
+  }
 };
 
 // ---- The largest logit.
@@ -56,25 +62,31 @@ struct DeviceExtent {
 };
 
 template <int kThreads>
-__device__ __forceinline__ DeviceExtent ExtentOf(SampleThreads<kThreads>& threads, const float* logits, int vocab) {
+__device__ __forceinline__ DeviceExtent ExtentOf(SampleThreads<kThreads>& threads,
+                                                 const float* logits, int vocab) {
   float max = -std::numeric_limits<float>::infinity();
   int first = 0;
   bool has_nan = false;
-  ForEachLogit(logits, {0, vocab}, threads.Place(), [&](int i, float logit) {  // in ascending order of ids
+  ForEachLogit(logits, {0, vocab}, threads.Place(), [&](int i, float logit) {  // in ascending order
+                                                                               // of ids
     first = logit > max ? i : first;
     max = logit > max ? logit : max;
     has_nan |= logit != logit;
   });
   const uint32_t bits = has_nan ? kKeyMax : OrderedBits(max);
-  const uint64_t best = threads.Max((uint64_t{bits} << 32) | (0xffffffffu - static_cast<uint32_t>(first)));
+  const uint64_t best = threads.Max((uint64_t{bits} << 32) |
+                                    (0xffffffffu - static_cast<uint32_t>(first)));
   DeviceExtent extent;
   extent.max_bits = static_cast<uint32_t>(best >> 32);
   extent.first = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(best));
-  extent.finite = extent.max_bits > 0x007fffffu && extent.max_bits < 0xff800000u;  // the ordered bits of both infinities
+  extent.finite = extent.max_bits > 0x007fffffu && extent.max_bits < 0xff800000u;  // the ordered
+                                                                                   // bits of both
+                                                                                   // infinities
   return extent;
 }
 
-// ---- Selection: a histogram over parts of the key's range finds the part in which the limit is reached, and so on within it.
+// ---- Selection: a histogram over parts of the key's range finds the part in which the limit is
+// reached, and so on within it.
 
 // Of the tokens with keys from `first` to `last`.
 struct KeyRange {
@@ -97,18 +109,24 @@ struct Selection {
 template <int kThreads, typename Order>
 class Selector {
  public:
-  __device__ Selector(SampleThreads<kThreads>& threads, const float* logits, int vocab, const Order& order)
+  __device__ Selector(SampleThreads<kThreads>& threads, const float* logits, int vocab,
+                      const Order& order)
       : threads_(threads), logits_(logits), vocab_(vocab), order_(order) {}
 
-  // The place at which the limit is reached. `range` holds it; every key of less than range.first is counted in `kept_mass`.
-  __device__ __forceinline__ Selection Narrow(KeyRange range, Limit limit, uint64_t mass_before, bool with_masses) {
+  // The place at which the limit is reached. `range` holds it; every key of less than range.first
+  // is counted in `kept_mass`.
+  __device__ __forceinline__ Selection Narrow(KeyRange range, Limit limit, uint64_t mass_before,
+                                              bool with_masses) {
     for (;;) {
       int shift = 0;
       while (((range.last - range.first) >> shift) >= kSampleBuckets) ++shift;
       Count(with_masses, [&](uint32_t key) {
-        return key - range.first <= range.last - range.first ? static_cast<int>((key - range.first) >> shift) : -1;
+        return key - range.first <= range.last - range.first
+                   ? static_cast<int>((key - range.first) >> shift)
+                   : -1;
       });
-      const FoundBucket found = threads_.FindBucket(limit.by_mass, with_masses, [&](uint64_t) { return limit.amount; });
+      const FoundBucket found = threads_.FindBucket(limit.by_mass, with_masses,
+                                                    [&](uint64_t) { return limit.amount; });
       limit.amount -= limit.by_mass ? found.mass_before : found.count_before;
       mass_before += found.mass_before;
       range.first += static_cast<uint32_t>(found.bucket) << shift;
@@ -125,9 +143,11 @@ class Selector {
     }
   }
 
-  // For ZOrder. The first histogram has parts of equal widths in z, since most tokens lie within few powers of two.
+  // For ZOrder. The first histogram has parts of equal widths in z, since most tokens lie within
+  // few powers of two.
   template <typename LimitOf>
-  __device__ __forceinline__ Selection SelectZ(bool by_mass, bool with_masses, uint32_t key_max, LimitOf limit_of) {
+  __device__ __forceinline__ Selection SelectZ(bool by_mass, bool with_masses, uint32_t key_max,
+                                               LimitOf limit_of) {
     Count(with_masses, [&](uint32_t key) { return key <= key_max ? LinearBucket(key) : -1; });
     uint64_t total = 0;
     const FoundBucket found = threads_.FindBucket(by_mass, with_masses, [&](uint64_t sum) {
@@ -137,9 +157,11 @@ class Selector {
     const uint64_t limit = limit_of(total) - (by_mass ? found.mass_before : found.count_before);
     // Tokens of mass 0 may stay.
     if (found.bucket == kSampleBuckets - 1) return {kKeyMax, kKeyMax, found.mass_before};
-    const uint32_t end = std::bit_cast<uint32_t>(static_cast<float>(found.bucket + 1) / kBucketsPerUnit) - 1;
-    const KeyRange range = {std::bit_cast<uint32_t>(static_cast<float>(found.bucket) / kBucketsPerUnit),
-                            end < key_max ? end : key_max};
+    const uint32_t end =
+        std::bit_cast<uint32_t>(static_cast<float>(found.bucket + 1) / kBucketsPerUnit) - 1;
+    const KeyRange range = {
+        std::bit_cast<uint32_t>(static_cast<float>(found.bucket) / kBucketsPerUnit),
+        end < key_max ? end : key_max};
     if (limit == (by_mass ? found.mass : found.count) || found.count == 1) {
       return {range.last, kKeyMax, found.mass_before + found.mass};
     }
@@ -150,7 +172,10 @@ class Selector {
     KeyCutoff cutoff = {.key = selection.key};
     if (selection.ties != kKeyMax) {
       cutoff.token = FindFirst(
-          threads_, logits_, vocab_, [&](int, float logit) { return uint64_t{order_.KeyOf(logit) == selection.key ? 1u : 0u}; },
+          threads_, logits_, vocab_,
+          [&](int, float logit) {
+            return uint64_t{order_.KeyOf(logit) == selection.key ? 1u : 0u};
+          },
           [&](uint64_t) { return uint64_t{selection.ties} - 1; });
     }
     return cutoff;
@@ -163,7 +188,8 @@ class Selector {
   // Of key: |z| as a float's bits.
   __device__ static __forceinline__ int LinearBucket(uint32_t key) {
     const float place = std::bit_cast<float>(key) * kBucketsPerUnit;
-    return place < static_cast<float>(kSampleBuckets - 1) ? static_cast<int>(place) : kSampleBuckets - 1;
+    return place < static_cast<float>(kSampleBuckets - 1) ? static_cast<int>(place)
+                                                          : kSampleBuckets - 1;
   }
 
   // bucket_of(key): -1 if it is not counted.
@@ -188,14 +214,17 @@ class Selector {
 
 // Sets max, total and the alternatives of the result. REQUIRES: right after ExtentOf.
 template <int kThreads>
-__device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const float* logits, int vocab,
-                                         const DeviceExtent& extent, int num_top, SampledRow* out) {
+__device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const float* logits,
+                                         int vocab, const DeviceExtent& extent, int num_top,
+                                         SampledRow* out) {
   const float max = extent.max();
   const int wanted = num_top < vocab ? num_top : vocab;
   // As many warps have found a logit that is no less: so have at least that many tokens.
-  const uint32_t bound = wanted > 0 ? static_cast<uint32_t>(threads.LargestOfWarps(wanted) >> 32) : 0;
+  const uint32_t bound = wanted > 0 ? static_cast<uint32_t>(threads.LargestOfWarps(wanted) >> 32)
+                                    : 0;
   uint64_t sum = 0;
-  ForEachLogit(logits, {0, vocab}, threads.Place(), [&](int, float logit) { sum += MassOf(rounded::Sub(logit, max)); });
+  ForEachLogit(logits, {0, vocab}, threads.Place(),
+               [&](int, float logit) { sum += MassOf(rounded::Sub(logit, max)); });
   sum = threads.Sum(sum);
   if (threadIdx.x == 0) {
     out->max = max;
@@ -204,7 +233,8 @@ __device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const
   if (wanted > 0) {
     const LogitOrder order = {extent.max_bits};
     Selector<kThreads, LogitOrder> selector(threads, logits, vocab, order);
-    const Selection selection = selector.Narrow({0, extent.max_bits - bound}, {false, static_cast<uint64_t>(wanted)}, 0, false);
+    const Selection selection = selector.Narrow({0, extent.max_bits - bound},
+                                                {false, static_cast<uint64_t>(wanted)}, 0, false);
     const KeyCutoff cutoff = selector.ToCutoff(selection);
     threads.ClearList();
     ForEachLogit(logits, {0, vocab}, threads.Place(), [&](int i, float logit) {
@@ -221,19 +251,21 @@ __device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const
 }
 
 template <int kThreads>
-__device__ __forceinline__ int32_t DrawToken(SampleThreads<kThreads>& threads, const float* logits, int vocab, float max,
-                                             const SampleRow& row) {
+__device__ __forceinline__ int32_t DrawToken(SampleThreads<kThreads>& threads, const float* logits,
+                                             int vocab, float max, const SampleRow& row) {
   const ZOrder order = {max, row.inverse_temperature};
   Selector<kThreads, ZOrder> selector(threads, logits, vocab, order);
   Selection selection = {kKeyMax, kKeyMax, 0};
   if (row.top_k > 0) {
-    selection = selector.SelectZ(false, row.mass_share > 0, kKeyMax, [&](uint64_t) { return static_cast<uint64_t>(row.top_k); });
+    selection = selector.SelectZ(false, row.mass_share > 0, kKeyMax,
+                                 [&](uint64_t) { return static_cast<uint64_t>(row.top_k); });
   }
   if (row.mass_share > 0) {
     // What top_k keeps holds the place, so its ties need not be told apart before.
     const uint64_t kept = selection.kept_mass;
-    selection = selector.SelectZ(true, true, selection.key,
-                                 [&](uint64_t total) { return LeastMass(row.mass_share, row.top_k > 0 ? kept : total); });
+    selection = selector.SelectZ(true, true, selection.key, [&](uint64_t total) {
+      return LeastMass(row.mass_share, row.top_k > 0 ? kept : total);
+    });
   }
   const uint32_t least_key = std::bit_cast<uint32_t>(row.least_z) & 0x7fffffffu;
   if (least_key < selection.key) selection = {least_key, kKeyMax, 0};
@@ -281,9 +313,10 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(SampleRowsArgs args) {
   }
 
   // Stage 4: the token.
-  const int32_t token = row.kind == SampleKind::kScore    ? row.scored_token
-                        : row.kind == SampleKind::kGreedy ? extent.first
-                                                          : DrawToken(threads, logits, vocab, extent.max(), row);
+  const int32_t token = row.kind == SampleKind::kScore ? row.scored_token
+                        : row.kind == SampleKind::kGreedy
+                            ? extent.first
+                            : DrawToken(threads, logits, vocab, extent.max(), row);
   if (threadIdx.x == 0) {
     out->token = token;
     out->finite = 1;

@@ -11,13 +11,17 @@
 namespace diffserve {
 namespace {
 
-constexpr float kMinTemperature = 1e-5f;  // below this the distribution is the largest logit, in float32 as well
-constexpr float kMinLogprob = -9999.0f;   // reported for a token of probability 0: JSON has no -Infinity
+constexpr float kMinTemperature = 1e-5f;  // below this the distribution is the largest logit, in
+                                          // float32 as well
+constexpr float kMinLogprob = -9999.0f;   // reported for a token of probability 0: JSON has no
+                                          // -Infinity
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): key = seed, counter = (position, sequence).
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): key = seed, counter
+// = (position, sequence).
 uint64_t UniformBits(uint64_t seed, uint64_t sequence, uint64_t position) {
-  std::array<uint32_t, 4> counter = {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                                     static_cast<uint32_t>(sequence), static_cast<uint32_t>(sequence >> 32)};
+  std::array<uint32_t, 4> counter = {
+      static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+      static_cast<uint32_t>(sequence), static_cast<uint32_t>(sequence >> 32)};
   std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
@@ -31,10 +35,12 @@ uint64_t UniformBits(uint64_t seed, uint64_t sequence, uint64_t position) {
 }
 
 bool UsesPenalties(const SamplingParams& params) {
-  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f;
+  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+         params.presence_penalty != 0.0f;
 }
 
-// Collects a row's adjustments behind those of the rows before it, in the order in which their tokens are first named.
+// Collects a row's adjustments behind those of the rows before it, in the order in which their
+// tokens are first named.
 class AdjustmentList {
  public:
   AdjustmentList(size_t vocab, std::vector<LogitAdjustment>* adjustments)
@@ -42,7 +48,8 @@ class AdjustmentList {
     places_.resize(std::max(places_.size(), vocab));
   }
   ~AdjustmentList() {
-    for (size_t i = first_; i < adjustments_.size(); ++i) places_[static_cast<size_t>(adjustments_[i].token)] = 0;
+    for (size_t i = first_; i < adjustments_.size(); ++i)
+      places_[static_cast<size_t>(adjustments_[i].token)] = 0;
   }
   AdjustmentList(const AdjustmentList&) = delete;
   AdjustmentList& operator=(const AdjustmentList&) = delete;
@@ -81,10 +88,12 @@ void CollectAdjustments(const SampleArgs& args, AdjustmentList* list) {
       list->At(token, [](LogitAdjustment& a) { a.count = std::max(a.count, 0) + 1; });
     }
     if (params.repetition_penalty != 1.0f) {
-      for (int32_t token : args.prompt_tokens) list->At(token, [](LogitAdjustment& a) { a.count = std::max(a.count, 0); });
+      for (int32_t token : args.prompt_tokens)
+        list->At(token, [](LogitAdjustment& a) { a.count = std::max(a.count, 0); });
     }
   }
-  for (int32_t token : args.banned_tokens) list->At(token, [](LogitAdjustment& a) { a.banned = true; });
+  for (int32_t token : args.banned_tokens)
+    list->At(token, [](LogitAdjustment& a) { a.banned = true; });
 }
 
 float Logprob(float logit, double log_sum_exp) {
@@ -95,7 +104,8 @@ float Logprob(float logit, double log_sum_exp) {
 
 SampleRow PackSampleRow(const SampleArgs& args, std::vector<LogitAdjustment>* adjustments) {
   const size_t vocab = args.logits.size();
-  DS_CHECK(vocab > 0 && vocab <= size_t{kSampledVocabMax} && args.params != nullptr, "a row of logits and its parameters");
+  DS_CHECK(vocab > 0 && vocab <= size_t{kSampledVocabMax} && args.params != nullptr,
+           "a row of logits and its parameters");
   const SamplingParams& params = *args.params;
   SampleRow row;
   const bool greedy = params.temperature < kMinTemperature || params.top_k == 1;
@@ -114,8 +124,10 @@ SampleRow PackSampleRow(const SampleArgs& args, std::vector<LogitAdjustment>* ad
   row.inverse_temperature = 1.0f / std::min(params.temperature, std::numeric_limits<float>::max());
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < vocab) row.top_k = params.top_k;
   // A float below 1 times 2^64 is below 2^64.
-  if (params.top_p < 1.0f) row.mass_share = std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(params.top_p, 64)));
-  row.least_z = params.min_p > 0 ? std::min(std::log(params.min_p), 0.0f) : -std::numeric_limits<float>::infinity();
+  if (params.top_p < 1.0f)
+    row.mass_share = std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(params.top_p, 64)));
+  row.least_z = params.min_p > 0 ? std::min(std::log(params.min_p), 0.0f)
+                                 : -std::numeric_limits<float>::infinity();
   row.uniform = UniformBits(params.seed, args.sequence, args.position);
   return row;
 }
@@ -133,10 +145,12 @@ SampleResult ToSampleResult(const SampleRow& row, const SampledRow& sampled) {
   result.token = sampled.token;
   result.finite = sampled.finite != 0;
   if (!result.finite || row.num_top < 0) return result;
-  const double log_sum_exp = sampled.max + std::log(std::ldexp(static_cast<double>(sampled.total), -kMassBits));
+  const double log_sum_exp = sampled.max +
+                             std::log(std::ldexp(static_cast<double>(sampled.total), -kMassBits));
   result.logprob = Logprob(sampled.logit, log_sum_exp);
   for (int i = 0; i < row.num_top && sampled.top_tokens[i] >= 0; ++i) {
-    result.top_logprobs.push_back({sampled.top_tokens[i], Logprob(sampled.top_logits[i], log_sum_exp)});
+    result.top_logprobs.push_back(
+        {sampled.top_tokens[i], Logprob(sampled.top_logits[i], log_sum_exp)});
   }
   return result;
 }

@@ -1,5 +1,6 @@
-// The work of sample.h on one row as plain data, compiled by the host's compilers and by nvcc. The host packs a row, the CPU or
-// the GPU does what it says, and the host makes a result of what came back.
+// The work of sample.h on one row as plain data, compiled by the host's compilers and by nvcc. The
+// host packs a row, the CPU or the GPU does what it says, and the host makes a result of what came
+// back.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 namespace diffserve {
 
 inline constexpr int kTopLogprobsMax = 20;
-inline constexpr int kSampledVocabMax = 1 << 22;  // a sum of so many masses fits 64 bits (sample_arithmetic.h)
+inline constexpr int kSampledVocabMax = 1 << 22;  // a sum of so many masses fits 64 bits
+                                                  // (sample_arithmetic.h)
 
 enum class SampleKind : int32_t { kNothing, kDraw, kGreedy, kScore };
 
@@ -24,7 +26,8 @@ struct SampleRow {
   uint64_t mass_share = 0;   // of top_p, in 2^-64; 0: off
   uint64_t uniform = 0;      // random bits of (seed, sequence, position)
   float inverse_temperature = 1;
-  float least_z = 0;  // of min_p: tokens with z = (logit - max) / temperature below it are out; -infinity: off
+  float least_z = 0;  // of min_p: tokens with z = (logit - max) / temperature below it are out;
+                      // -infinity: off
   float repetition_penalty = 1;
   float frequency_penalty = 0;
   float presence_penalty = 0;
@@ -46,14 +49,15 @@ struct SampledRow {
   int32_t token = 0;
   int32_t finite = 0;  // 0: SampleResult::finite is false, and the rest means nothing
   // If log-probabilities are wanted:
-  float max = 0;                             // of the logits as the model gave them
-  float logit = 0;                           // of `token`, as the model gave it
-  uint64_t total = 0;                        // mass of the row as the model gave it, at temperature 1
+  float max = 0;       // of the logits as the model gave them
+  float logit = 0;     // of `token`, as the model gave it
+  uint64_t total = 0;  // mass of the row as the model gave it, at temperature 1
   int32_t top_tokens[kTopLogprobsMax] = {};  // most likely first; -1 behind the last
   float top_logits[kTopLogprobsMax] = {};
 };
 
-// Appends the row's adjustments to `adjustments`. `args.logits` is not read; its size is the vocabulary's.
+// Appends the row's adjustments to `adjustments`. `args.logits` is not read; its size is the
+// vocabulary's.
 SampleRow PackSampleRow(const SampleArgs& args, std::vector<LogitAdjustment>* adjustments);
 SampleRow PackScoreRow(int32_t token, int num_top);
 SampleResult ToSampleResult(const SampleRow& row, const SampledRow& sampled);

@@ -1,5 +1,5 @@
-// How the threads of a thread block work together on one row of logits: reductions and scans, a histogram and a short list in
-// shared memory, and the walk over a row.
+// How the threads of a thread block work together on one row of logits: reductions and scans, a
+// histogram and a short list in shared memory, and the walk over a row.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,16 @@ struct WalkPlace {
   int num_threads;
 };
 
-// use(id, logit) for each id of the range, 16 aligned bytes an access where it can be; the next ones are on their way meanwhile.
+// use(id, logit) for each id of the range, 16 aligned bytes an access where it can be; the next
+// ones are on their way meanwhile.
 template <typename Use>
-__device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, WalkPlace place, Use use) {
-  const int before_aligned = static_cast<int>((0 - (reinterpret_cast<uintptr_t>(logits + ids.begin) >> 2)) & 3);
+__device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, WalkPlace place,
+                                             Use use) {
+  const int before_aligned = static_cast<int>(
+      (0 - (reinterpret_cast<uintptr_t>(logits + ids.begin) >> 2)) & 3);
   const int begin = ids.begin + before_aligned < ids.end ? ids.begin + before_aligned : ids.end;
-  if (place.thread < begin - ids.begin) use(ids.begin + place.thread, logits[ids.begin + place.thread]);
+  if (place.thread < begin - ids.begin)
+    use(ids.begin + place.thread, logits[ids.begin + place.thread]);
   const int end = begin + (ids.end - begin) / 4 * 4;
   const int stride = 4 * place.num_threads;
   int i = begin + 4 * place.thread;
@@ -69,7 +73,8 @@ __device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, W
   if (place.thread < ids.end - end) use(end + place.thread, logits[end + place.thread]);
 }
 
-// One thread's view of its thread block. All threads make the same calls in the same order, but for those marked "any thread".
+// One thread's view of its thread block. All threads make the same calls in the same order, but for
+// those marked "any thread".
 template <int kThreads>
 class SampleThreads {
  public:
@@ -80,15 +85,17 @@ class SampleThreads {
 
   __device__ __forceinline__ int warp() const { return static_cast<int>(threadIdx.x) / 32; }
   __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ __forceinline__ WalkPlace Place() const { return {static_cast<int>(threadIdx.x), kThreads}; }
+  __device__ __forceinline__ WalkPlace Place() const {
+    return {static_cast<int>(threadIdx.x), kThreads};
+  }
   __device__ __forceinline__ void Meet() const { __syncthreads(); }
 
   __device__ __forceinline__ uint64_t Max(uint64_t value) {
     value = Exchange(WarpMax(value));
     return WarpMax<kWarps>(value);
   }
-  // Of the warps' own maxima that the last call of Max compared, the n-th in descending order; 0 if there are fewer. REQUIRES: no
-  // call in between.
+  // Of the warps' own maxima that the last call of Max compared, the n-th in descending order; 0 if
+  // there are fewer. REQUIRES: no call in between.
   __device__ __forceinline__ uint64_t LargestOfWarps(int n) const {
     const uint64_t* of_warp = shared_.of_warp[turn_ ^ 1];
     const uint64_t mine = of_warp[lane() % kWarps];
@@ -120,7 +127,8 @@ class SampleThreads {
     __syncthreads();
   }
 
-  // Any thread. Two 32-bit additions, as one of 64 bits in shared memory is a loop: the one that wraps the low word carries.
+  // Any thread. Two 32-bit additions, as one of 64 bits in shared memory is a loop: the one that
+  // wraps the low word carries.
   __device__ __forceinline__ void AddToBucket(int bucket, uint64_t mass) {
     atomicAdd(&shared_.counts[bucket], 1u);
     const uint32_t low = static_cast<uint32_t>(mass);
@@ -131,7 +139,8 @@ class SampleThreads {
 
   // The bucket in which the running sum of masses or counts reaches limit_of(sum of all).
   template <typename LimitOf>
-  __device__ __forceinline__ FoundBucket FindBucket(bool by_mass, bool with_masses, LimitOf limit_of) {
+  __device__ __forceinline__ FoundBucket FindBucket(bool by_mass, bool with_masses,
+                                                    LimitOf limit_of) {
     constexpr int kOwn = kSampleBuckets / kThreads;  // a thread's, next to each other
     const int first = static_cast<int>(threadIdx.x) * kOwn;
     uint64_t own_count = 0, own_mass = 0;
@@ -173,7 +182,8 @@ class SampleThreads {
     int rank = 0;
     for (int i = 0; i < count; ++i) {
       const ListedLogit other = shared_.list[i];
-      rank += other.key < listed.key || (other.key == listed.key && other.token < listed.token) ? 1 : 0;
+      rank += other.key < listed.key || (other.key == listed.key && other.token < listed.token) ? 1
+                                                                                                : 0;
     }
     out->top_tokens[rank] = listed.token;
     out->top_logits[rank] = listed.logit;
@@ -192,7 +202,8 @@ class SampleThreads {
   template <int kLanes = 32>
   __device__ static __forceinline__ uint64_t WarpSum(uint64_t value) {
 #pragma unroll
-    for (int distance = kLanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+    for (int distance = kLanes / 2; distance > 0; distance /= 2)
+      value += __shfl_xor_sync(kAllLanes, value, distance);
     return value;
   }
   // Of the lanes up to this one.
@@ -207,8 +218,8 @@ class SampleThreads {
   }
 
  private:
-  // Lane l gets what warp l % kWarps gives. Two buffers in turn: a thread that writes one has met all others since they
-  // read it.
+  // Lane l gets what warp l % kWarps gives. Two buffers in turn: a thread that writes one has met
+  // all others since they read it.
   __device__ __forceinline__ uint64_t Exchange(uint64_t value) {
     uint64_t* of_warp = shared_.of_warp[turn_];
     turn_ ^= 1;
@@ -236,8 +247,8 @@ class SampleThreads {
 
 // The first id at which the running sum of amount_of(id, logit) exceeds target_of(sum of all).
 template <int kThreads, typename AmountOf, typename TargetOf>
-__device__ __forceinline__ int32_t FindFirst(SampleThreads<kThreads>& threads, const float* logits, int vocab, AmountOf amount_of,
-                                             TargetOf target_of) {
+__device__ __forceinline__ int32_t FindFirst(SampleThreads<kThreads>& threads, const float* logits,
+                                             int vocab, AmountOf amount_of, TargetOf target_of) {
   using Threads = SampleThreads<kThreads>;
   // Each warp adds up a part, until the part that matters is one access of a warp.
   IdRange ids = {0, vocab};
@@ -246,10 +257,12 @@ __device__ __forceinline__ int32_t FindFirst(SampleThreads<kThreads>& threads, c
     const int part = ((ids.end - ids.begin + Threads::kWarps - 1) / Threads::kWarps + 3) / 4 * 4;
     const auto part_of = [&](int warp) {
       const int begin = ids.begin + warp * part;
-      return IdRange{begin < ids.end ? begin : ids.end, begin + part < ids.end ? begin + part : ids.end};
+      return IdRange{begin < ids.end ? begin : ids.end,
+                     begin + part < ids.end ? begin + part : ids.end};
     };
     uint64_t sum = 0;
-    ForEachLogit(logits, part_of(threads.warp()), {threads.lane(), 32}, [&](int i, float logit) { sum += amount_of(i, logit); });
+    ForEachLogit(logits, part_of(threads.warp()), {threads.lane(), 32},
+                 [&](int i, float logit) { sum += amount_of(i, logit); });
     const uint64_t sums = threads.SumUpToWarp(Threads::WarpSum(sum));
     if (is_first) target = target_of(__shfl_sync(kAllLanes, sums, Threads::kWarps - 1));
     const int warp = __ffs(static_cast<int>(__ballot_sync(kAllLanes, sums > target))) - 1;

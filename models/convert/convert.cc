@@ -21,12 +21,26 @@ constexpr size_t kMaxCopiedBytes = size_t{256} << 20;
 
 // What is copied beside config.json and the tensors; nothing among it can be executed.
 constexpr std::array<const char*, 15> kCopiedFiles = {
-    "generation_config.json", "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "tokenizer.model",        "vocab.json",        "vocab.txt",             "merges.txt",              "chat_template.jinja",
-    "chat_template.json",     "LICENSE",           "LICENSE.txt",           "LICENSE.md",              "NOTICE",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "LICENSE",
+    "LICENSE.txt",
+    "LICENSE.md",
+    "NOTICE",
 };
 
-std::string Joined(const std::string& dir, const std::string& name) { return (std::filesystem::path(dir) / name).string(); }
+std::string Joined(const std::string& dir, const std::string& name) {
+  return (std::filesystem::path(dir) / name).string();
+}
 
 // The dtype that a tensor is written in.
 DType OutputDType(const PlannedTensor& tensor, std::optional<DType> wanted) {
@@ -115,8 +129,10 @@ class Conversion {
       const std::string value = "\"" + std::string(NameOf(*options_.dtype)) + "\"";
       Result<std::string> text = source_->Read("config.json", kMaxJsonBytes);
       if (!text.ok()) return text.status();
-      // Two spellings; where a config has neither, the older, which every version of transformers reads.
-      const Result<ConfigReader> json = ConfigReader::Parse(*text, Joined(source_->path(), "config.json"));
+      // Two spellings; where a config has neither, the older, which every version of transformers
+      // reads.
+      const Result<ConfigReader> json = ConfigReader::Parse(*text,
+                                                            Joined(source_->path(), "config.json"));
       if (!json.ok()) return json.status();
       edits.push_back({"dtype", value});
       edits.push_back({"torch_dtype", value, /*add=*/!json->Has("dtype")});
@@ -134,8 +150,10 @@ class Conversion {
     }
     for (const std::string& name : source_->file_names()) {
       const bool is_copied = name == "config.json" || name == "model.safetensors.index.json" ||
-                             std::ranges::find(kCopiedFiles, std::string_view(name)) != kCopiedFiles.end() ||
-                             std::ranges::find(source_->tensor_file_names(), name) != source_->tensor_file_names().end();
+                             std::ranges::find(kCopiedFiles, std::string_view(name)) !=
+                                 kCopiedFiles.end() ||
+                             std::ranges::find(source_->tensor_file_names(), name) !=
+                                 source_->tensor_file_names().end();
       if (!is_copied) report_.left_behind.push_back(name);
     }
     return Status();
@@ -149,7 +167,8 @@ class Conversion {
     return OutputFile::WriteText(Joined(output_->temporary(), name), *edited);
   }
 
-  // Writes the headers of all files, and has the loader check names and shapes before the data is copied.
+  // Writes the headers of all files, and has the loader check names and shapes before the data is
+  // copied.
   Status LayOut() {
     std::vector<OutputTensor> tensors;
     uint64_t num_bytes = 0;
@@ -158,8 +177,8 @@ class Conversion {
       num_bytes += tensors.back().size_bytes();
     }
     DS_RETURN_IF_ERROR(output_->CheckRoom(num_bytes));
-    Result<std::unique_ptr<SafetensorsWriter>> writer =
-        SafetensorsWriter::Create(output_->temporary(), tensors, options_.max_shard_bytes);
+    Result<std::unique_ptr<SafetensorsWriter>> writer = SafetensorsWriter::Create(
+        output_->temporary(), tensors, options_.max_shard_bytes);
     if (!writer.ok()) return writer.status();
     writer_ = std::move(writer).value();
     report_.num_tensors = tensors.size();
@@ -183,15 +202,18 @@ class Conversion {
     const DType dtype = OutputDType(tensor, options_.dtype);
     const size_t element = SizeOf(entry.dtype);
     size_t row_bytes = element;
-    for (size_t i = 1; i < tensor.shape.size(); ++i) row_bytes *= static_cast<size_t>(tensor.shape[i]);
+    for (size_t i = 1; i < tensor.shape.size(); ++i)
+      row_bytes *= static_cast<size_t>(tensor.shape[i]);
     const size_t first = static_cast<size_t>(tensor.first_row) * row_bytes;
-    const size_t size = (tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape[0])) * row_bytes;
+    const size_t size = (tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape[0])) *
+                        row_bytes;
     for (size_t begin = first; begin < first + size;) {
       DS_RETURN_IF_ERROR(CheckInterrupted());
       const size_t end = std::min(first + size, begin + piece_.size());
       const std::span<std::byte> piece(piece_.data(), end - begin);
       DS_RETURN_IF_ERROR(tensor.source->file->Read(Piece(entry, begin, end), piece.data()));
-      DS_RETURN_IF_ERROR(writer_->Append(dtype == entry.dtype ? piece : Cast(piece, entry.dtype, dtype)));
+      DS_RETURN_IF_ERROR(
+          writer_->Append(dtype == entry.dtype ? piece : Cast(piece, entry.dtype, dtype)));
       begin = end;
     }
     return Status();
@@ -215,16 +237,19 @@ class Conversion {
 
   Status CheckInterrupted() const {
     if (!options_.interrupted || !options_.interrupted()) return Status();
-    return Status(StatusCode::kCancelled, options_.output_dir + ": interrupted, and nothing was written");
+    return Status(StatusCode::kCancelled,
+                  options_.output_dir + ": interrupted, and nothing was written");
   }
 
   // The loader's refusal of what has been written so far, whose directory is about to go.
   Status Refused(const Status& status) const {
     std::string message = status.message();
     for (const char* end : {"/", ": "}) {
-      if (message.starts_with(output_->temporary() + end)) message.erase(0, (output_->temporary() + end).size());
+      if (message.starts_with(output_->temporary() + end))
+        message.erase(0, (output_->temporary() + end).size());
     }
-    return InvalidArgument(options_.source_dir + ": what it would become cannot be served: " + message);
+    return InvalidArgument(options_.source_dir +
+                           ": what it would become cannot be served: " + message);
   }
   // An error with the name that a file would have had.
   Status WithFinalNames(const Status& status) const {
@@ -250,6 +275,8 @@ class Conversion {
 
 }  // namespace
 
-Result<ConvertReport> ConvertCheckpoint(const ConvertOptions& options, ThreadPool& pool) { return Conversion(options, pool).Run(); }
+Result<ConvertReport> ConvertCheckpoint(const ConvertOptions& options, ThreadPool& pool) {
+  return Conversion(options, pool).Run();
+}
 
 }  // namespace diffserve

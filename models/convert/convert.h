@@ -1,6 +1,7 @@
-// `diffserve convert`: a checkpoint directory, or an original state dict of microsoft/unilm beside a config.json, becomes a clean
-// directory, which has been checked by loading it. The source is trusted in nothing; the result appears whole or not at all.
-// Tensors are copied in pieces, so that memory does not depend on their sizes until the result is loaded.
+// `diffserve convert`: a checkpoint directory, or an original state dict of microsoft/unilm beside
+// a config.json, becomes a clean directory, which has been checked by loading it. The source is
+// trusted in nothing; the result appears whole or not at all. Tensors are copied in pieces, so that
+// memory does not depend on their sizes until the result is loaded.
 //
 // Thread safety: one thread, which runs the pool.
 #pragma once
@@ -21,12 +22,14 @@ namespace diffserve {
 struct ConvertOptions {
   std::string source_dir;
   std::string output_dir;  // new, or empty
-  // nullopt: as stored. kBFloat16 rounds matrices and keeps the values of vectors (norms, biases, lambda), as a model that is served
-  // in bfloat16 does: its logits have the same bits before and after.
+  // nullopt: as stored. kBFloat16 rounds matrices and keeps the values of vectors (norms, biases,
+  // lambda), as a model that is served in bfloat16 does: its logits have the same bits before and
+  // after.
   std::optional<DType> dtype;
   uint64_t max_shard_bytes = 5'000'000'000;
   CpuIsa isa = CpuIsa::kAvx2;         // of the load that checks the result
-  std::function<bool()> interrupted;  // asked between pieces; true ends the conversion with an error
+  std::function<bool()> interrupted;  // asked between pieces; true ends the conversion with an
+                                      // error
 };
 
 struct ConvertReport {
@@ -37,12 +40,12 @@ struct ConvertReport {
   int num_renamed = 0;     // tensors of the source with another name than in the result
   int num_divided = 0;     // fused tensors of the source
   int64_t num_parameters = 0;
-  std::vector<std::string> dropped;     // tensors of the source that the model does not need
+  std::vector<std::string> dropped;      // tensors of the source that the model does not need
   std::vector<std::string> left_behind;  // files of the source that are not copied
 };
 
-// Errors are one line that names the file or tensor; param is "max_shard_bytes" where that is at fault. Nothing has been written
-// then.
+// Errors are one line that names the file or tensor; param is "max_shard_bytes" where that is at
+// fault. Nothing has been written then.
 Result<ConvertReport> ConvertCheckpoint(const ConvertOptions& options, ThreadPool& pool);
 
 }  // namespace diffserve

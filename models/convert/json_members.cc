@@ -105,7 +105,8 @@ void Apply(const MemberEdit& edit, ObjectText& object) {
 
 }  // namespace
 
-Result<std::string> EditMembers(std::string_view text, const std::string& file, const std::vector<MemberEdit>& edits) {
+Result<std::string> EditMembers(std::string_view text, const std::string& file,
+                                const std::vector<MemberEdit>& edits) {
   const Result<ConfigReader> valid = ConfigReader::Parse(text, file);
   if (!valid.ok()) return valid.status();
   ObjectText object = Take(text);
@@ -116,7 +117,8 @@ Result<std::string> EditMembers(std::string_view text, const std::string& file, 
   }
   for (const MemberEdit& edit : edits) Apply(edit, object);
   std::string edited = object.head;
-  for (const Member& member : object.members) edited += member.before + "\"" + member.key + "\"" + member.middle + member.value;
+  for (const Member& member : object.members)
+    edited += member.before + "\"" + member.key + "\"" + member.middle + member.value;
   return edited + object.tail;
 }
 

@@ -35,19 +35,24 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::Create(const std::stri
   std::error_code error;
   const fs::file_status status = fs::status(full, error);
   if (fs::exists(status) || fs::is_symlink(fs::symlink_status(full, error))) {
-    if (!fs::is_directory(status)) return InvalidArgument(path + ": exists and is not a directory; nothing is overwritten");
+    if (!fs::is_directory(status))
+      return InvalidArgument(path + ": exists and is not a directory; nothing is overwritten");
     const bool is_empty = fs::is_empty(full, error);
     if (error) return InvalidArgument(path + ": cannot be read: " + error.message());
-    if (!is_empty) return InvalidArgument(path + ": is not empty, expected a new or empty directory; nothing is overwritten");
+    if (!is_empty)
+      return InvalidArgument(
+          path + ": is not empty, expected a new or empty directory; nothing is overwritten");
   }
   if (!fs::is_directory(full.parent_path(), error)) {
-    return InvalidArgument(path + ": cannot be made: " + full.parent_path().string() + " is not a directory");
+    return InvalidArgument(path + ": cannot be made: " + full.parent_path().string() +
+                           " is not a directory");
   }
   std::unique_ptr<OutputDirectory> output(new OutputDirectory());
   output->path_ = full.string();
   // Beside its place, so that giving it its name is one rename on one file system.
-  const std::string stem =
-      (full.parent_path() / ("." + full.filename().string() + ".converting-" + std::to_string(getpid()))).string();
+  const std::string stem = (full.parent_path() / ("." + full.filename().string() + ".converting-" +
+                                                  std::to_string(getpid())))
+                               .string();
   output->committed_ = true;  // until there is something to remove
   for (int attempt = 0; attempt < 100; ++attempt) {
     output->temporary_ = stem + "-" + std::to_string(attempt);
@@ -66,17 +71,19 @@ OutputDirectory::~OutputDirectory() {
 }
 
 Status OutputDirectory::CheckRoom(uint64_t bytes) const {
-  struct statvfs system {};
+  struct statvfs system{};
   if (statvfs(temporary_.c_str(), &system) != 0) return SystemError(path_, "cannot be written");
   const uint64_t free = uint64_t{system.f_bavail} * system.f_frsize;
   if (bytes <= free) return Status();
-  return InvalidArgument(path_ + ": needs " + std::to_string(bytes) + " bytes, and its disk has " + std::to_string(free) + " free");
+  return InvalidArgument(path_ + ": needs " + std::to_string(bytes) + " bytes, and its disk has " +
+                         std::to_string(free) + " free");
 }
 
 Status OutputDirectory::Commit() {
   DS_RETURN_IF_ERROR(SyncDirectory(temporary_));
   // The system replaces an empty directory and nothing else.
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return SystemError(path_, "cannot be made");
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
+    return SystemError(path_, "cannot be made");
   committed_ = true;
   return SyncDirectory(fs::path(path_).parent_path().string());
 }

@@ -1,5 +1,6 @@
-// OutputDirectory: a directory that appears whole or not at all. It is filled under a temporary name beside its own, and what is
-// not committed is removed. (A process that is killed cannot: .NAME.converting-PID-N is then left.)
+// OutputDirectory: a directory that appears whole or not at all. It is filled under a temporary
+// name beside its own, and what is not committed is removed. (A process that is killed cannot:
+// .NAME.converting-PID-N is then left.)
 //
 // Thread safety: one thread.
 #pragma once
@@ -24,7 +25,8 @@ class OutputDirectory {
   const std::string& temporary() const { return temporary_; }  // where it is filled
   // Error if the file system has less than `bytes` free.
   Status CheckRoom(uint64_t bytes) const;
-  // Gives it its name. Nothing is overwritten: error if something has come to stand there meanwhile.
+  // Gives it its name. Nothing is overwritten: error if something has come to stand there
+  // meanwhile.
   Status Commit();
 
  private:

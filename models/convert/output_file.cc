@@ -12,7 +12,9 @@ namespace {
 
 constexpr size_t kMaxWrite = size_t{1} << 30;  // below the limit of one system call
 
-Status WriteError(const std::string& path) { return InvalidArgument(path + ": cannot be written: " + std::strerror(errno)); }
+Status WriteError(const std::string& path) {
+  return InvalidArgument(path + ": cannot be written: " + std::strerror(errno));
+}
 
 }  // namespace
 
@@ -24,11 +26,14 @@ Result<std::unique_ptr<OutputFile>> OutputFile::OpenWith(const std::string& path
   return std::unique_ptr<OutputFile>(new OutputFile(path, descriptor));
 }
 
-Result<std::unique_ptr<OutputFile>> OutputFile::Create(const std::string& path) { return OpenWith(path, O_CREAT | O_EXCL); }
+Result<std::unique_ptr<OutputFile>> OutputFile::Create(const std::string& path) {
+  return OpenWith(path, O_CREAT | O_EXCL);
+}
 
 Result<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& path, uint64_t offset) {
   Result<std::unique_ptr<OutputFile>> file = OpenWith(path, 0);
-  if (file.ok() && lseek((*file)->descriptor_, static_cast<off_t>(offset), SEEK_SET) < 0) return (*file)->Failed();
+  if (file.ok() && lseek((*file)->descriptor_, static_cast<off_t>(offset), SEEK_SET) < 0)
+    return (*file)->Failed();
   return file;
 }
 
@@ -53,7 +58,9 @@ Status OutputFile::Write(std::span<const std::byte> bytes) {
   return Status();
 }
 
-Status OutputFile::Extend(uint64_t size) { return ftruncate(descriptor_, static_cast<off_t>(size)) == 0 ? Status() : Failed(); }
+Status OutputFile::Extend(uint64_t size) {
+  return ftruncate(descriptor_, static_cast<off_t>(size)) == 0 ? Status() : Failed();
+}
 
 Status OutputFile::Close() {
   if (fsync(descriptor_) != 0) return Failed();

@@ -1,4 +1,5 @@
-// OutputFile: a file that is written front to back, and is on the disk when Close has returned. Errors are one line with the path.
+// OutputFile: a file that is written front to back, and is on the disk when Close has returned.
+// Errors are one line with the path.
 //
 // Thread safety: one thread.
 #pragma once
@@ -28,7 +29,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   Status Write(std::span<const std::byte> bytes);
-  // Makes the file `size` bytes long. What has not been written reads as zeros and takes no space on the disk.
+  // Makes the file `size` bytes long. What has not been written reads as zeros and takes no space
+  // on the disk.
   Status Extend(uint64_t size);
   Status Close();
 

@@ -20,17 +20,19 @@ constexpr size_t kMaxShards = 4096;
 constexpr size_t kMaxFiles = 65536;  // in the directory
 
 bool IsPickle(const std::string& name) {
-  return name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".bin") || name.ends_with(".ckpt") ||
-         name.ends_with(".pkl");
+  return name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".bin") ||
+         name.ends_with(".ckpt") || name.ends_with(".pkl");
 }
 
 const char kPickleAdvice[] =
-    "a pickle is never opened, since it can run code: save its tensors with safetensors.torch.save_file into a directory with a "
+    "a pickle is never opened, since it can run code: save its tensors with "
+    "safetensors.torch.save_file into a directory with a "
     "config.json, and convert that";
 
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         std::ranges::none_of(name, [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20; });
+         std::ranges::none_of(
+             name, [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20; });
 }
 
 bool IsBelow(const fs::path& path, const fs::path& dir) {
@@ -44,7 +46,9 @@ Result<std::unique_ptr<SourceDirectory>> SourceDirectory::Open(const std::string
   const fs::file_status status = fs::status(dir, error);
   if (!fs::exists(status)) return InvalidArgument(dir + ": does not exist");
   if (!fs::is_directory(status)) {
-    return InvalidArgument(dir + ": " + (IsPickle(dir) ? kPickleAdvice : "is not a directory, expected one with a config.json"));
+    return InvalidArgument(
+        dir + ": " +
+        (IsPickle(dir) ? kPickleAdvice : "is not a directory, expected one with a config.json"));
   }
   std::unique_ptr<SourceDirectory> source(new SourceDirectory());
   source->path_ = dir;
@@ -59,14 +63,15 @@ Result<std::unique_ptr<SourceDirectory>> SourceDirectory::Open(const std::string
   std::map<std::string, const SafetensorsFile*, std::less<>> seen;
   for (const std::string& name : source->tensor_file_names_) {
     DS_RETURN_IF_ERROR(source->CheckInside(name));
-    Result<std::unique_ptr<SafetensorsFile>> file = SafetensorsFile::Open((fs::path(dir) / name).string());
+    Result<std::unique_ptr<SafetensorsFile>> file = SafetensorsFile::Open(
+        (fs::path(dir) / name).string());
     if (!file.ok()) return file.status();
     for (const auto& [tensor, entry] : (*file)->header()) {
       source->tensors_.push_back({std::string(tensor), entry, file->get()});
       const auto [other, is_new] = seen.emplace(tensor, file->get());
       if (!is_new) {
-        return InvalidArgument((*file)->path() + ": tensor " + source->tensors_.back().name + " is also in " +
-                               other->second->path());
+        return InvalidArgument((*file)->path() + ": tensor " + source->tensors_.back().name +
+                               " is also in " + other->second->path());
       }
     }
     source->files_.push_back(std::move(file).value());
@@ -76,7 +81,8 @@ Result<std::unique_ptr<SourceDirectory>> SourceDirectory::Open(const std::string
 
 Status SourceDirectory::List() {
   std::error_code error;
-  for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (file_names_.size() == kMaxFiles) {
       return InvalidArgument(path_ + ": holds more than " + std::to_string(kMaxFiles) + " files");
     }
@@ -87,7 +93,9 @@ Status SourceDirectory::List() {
   return Status();
 }
 
-bool SourceDirectory::Has(const std::string& name) const { return std::ranges::binary_search(file_names_, name); }
+bool SourceDirectory::Has(const std::string& name) const {
+  return std::ranges::binary_search(file_names_, name);
+}
 
 Status SourceDirectory::CheckInside(const std::string& name) const {
   std::error_code error;
@@ -98,9 +106,11 @@ Status SourceDirectory::CheckInside(const std::string& name) const {
   if (IsBelow(target, dir)) return Status();
   // models--OWNER--NAME/snapshots/REVISION/FILE -> models--OWNER--NAME/blobs/HASH
   const fs::path cache = dir.parent_path().parent_path();
-  if (dir.parent_path().filename() == "snapshots" && target.parent_path() == cache / "blobs") return Status();
+  if (dir.parent_path().filename() == "snapshots" && target.parent_path() == cache / "blobs")
+    return Status();
   return InvalidArgument(link.string() + ": is a link to " + target.string() +
-                         ", outside of the directory, and is not followed; copy the file there (cp -L) if it is meant");
+                         ", outside of the directory, and is not followed; copy the file there (cp "
+                         "-L) if it is meant");
 }
 
 Result<std::vector<std::string>> SourceDirectory::FindTensorFiles() const {
@@ -113,30 +123,37 @@ Result<std::vector<std::string>> SourceDirectory::FindTensorFiles() const {
     has_pickle = has_pickle || IsPickle(name);
   }
   if (found.size() == 1) return found;
-  if (found.empty() && has_pickle) return InvalidArgument(path_ + ": holds no *.safetensors file; " + kPickleAdvice);
-  return InvalidArgument(path_ + ": holds " + (found.empty() ? "no" : std::to_string(found.size())) +
-                         " *.safetensors files, expected model.safetensors, shards with " + kIndex + ", or exactly one file");
+  if (found.empty() && has_pickle)
+    return InvalidArgument(path_ + ": holds no *.safetensors file; " + kPickleAdvice);
+  return InvalidArgument(path_ + ": holds " +
+                         (found.empty() ? "no" : std::to_string(found.size())) +
+                         " *.safetensors files, expected model.safetensors, shards with " + kIndex +
+                         ", or exactly one file");
 }
 
 Result<std::vector<std::string>> SourceDirectory::ReadIndex() const {
   DS_RETURN_IF_ERROR(CheckInside(kIndex));
-  Result<ConfigReader> index = ConfigReader::Open((fs::path(path_) / kIndex).string(), kMaxIndexBytes);
+  Result<ConfigReader> index = ConfigReader::Open((fs::path(path_) / kIndex).string(),
+                                                  kMaxIndexBytes);
   if (!index.ok()) return index.status();
   std::optional<ConfigReader> weight_map = index->Object("weight_map");
   if (!weight_map) index->Refuse("weight_map", "an object of tensor names and file names");
   DS_RETURN_IF_ERROR(index->status());
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : weight_map->StringMembers()) {
-    if (!IsPlainName(shard)) weight_map->Refuse(tensor, "a plain file name: shards must lie in the directory itself");
+    if (!IsPlainName(shard))
+      weight_map->Refuse(tensor, "a plain file name: shards must lie in the directory itself");
     shards.insert(shard);
   }
   DS_RETURN_IF_ERROR(index->status());
   if (shards.empty() || shards.size() > kMaxShards) {
-    return InvalidArgument(index->file() + ": weight_map names " + std::to_string(shards.size()) + " files, expected 1.." +
-                           std::to_string(kMaxShards));
+    return InvalidArgument(index->file() + ": weight_map names " + std::to_string(shards.size()) +
+                           " files, expected 1.." + std::to_string(kMaxShards));
   }
   for (const std::string& shard : shards) {
-    if (!Has(shard)) return InvalidArgument(path_ + "/" + shard + ": is missing, but " + index->file() + " names it");
+    if (!Has(shard))
+      return InvalidArgument(path_ + "/" + shard + ": is missing, but " + index->file() +
+                             " names it");
   }
   return std::vector<std::string>(shards.begin(), shards.end());
 }
@@ -150,11 +167,13 @@ Result<std::string> SourceDirectory::Read(const std::string& name, size_t max_by
   const uintmax_t size = fs::file_size(path, error);
   if (error) return InvalidArgument(path + ": cannot be read: " + error.message());
   if (size > max_bytes) {
-    return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " + std::to_string(max_bytes));
+    return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " +
+                           std::to_string(max_bytes));
   }
   std::string bytes(static_cast<size_t>(size), '\0');
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(size))) return InvalidArgument(path + ": cannot be read");
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(size)))
+    return InvalidArgument(path + ": cannot be read");
   return bytes;
 }
 

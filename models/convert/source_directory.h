@@ -1,6 +1,7 @@
-// SourceDirectory: a checkpoint directory that is converted. Nothing outside it is read: file names in its index are plain, and a
-// link that leads out of it is refused (except into the blobs folder beside the snapshots of a Hugging Face cache, where that
-// cache keeps the files of the directory). Nothing in it is executed, and pickles are never opened.
+// SourceDirectory: a checkpoint directory that is converted. Nothing outside it is read: file names
+// in its index are plain, and a link that leads out of it is refused (except into the blobs folder
+// beside the snapshots of a Hugging Face cache, where that cache keeps the files of the directory).
+// Nothing in it is executed, and pickles are never opened.
 //
 // Thread safety: one thread.
 #pragma once
@@ -21,7 +22,8 @@ struct SourceTensor {
 
 class SourceDirectory {
  public:
-  // Opens model.safetensors, else the shards that model.safetensors.index.json lists, else the one *.safetensors file there is.
+  // Opens model.safetensors, else the shards that model.safetensors.index.json lists, else the one
+  // *.safetensors file there is.
   static Result<std::unique_ptr<SourceDirectory>> Open(const std::string& dir);
 
   const std::string& path() const { return path_; }

@@ -15,8 +15,9 @@ constexpr size_t kMaxShownNames = 3;  // in an error
 
 enum class Need { kAlways, kLambdaVectors, kLambdaProjection, kSubNorm, kPolyNorm };
 
-// One name of the model and what its source may be called: MODULE.NAME with one of each list ("a|b"; an empty MODULE: NAME alone).
-// A target "a+b" is a fused source: the rows of a, then those of b.
+// One name of the model and what its source may be called: MODULE.NAME with one of each list
+// ("a|b"; an empty MODULE: NAME alone). A target "a+b" is a fused source: the rows of a, then those
+// of b.
 struct NameRule {
   const char* target;
   const char* modules;
@@ -29,10 +30,11 @@ constexpr char kAttention[] = "|self_attn|attn|attention|mixer";
 constexpr char kMlp[] = "mlp|ffn|feed_forward";
 constexpr char kLinear[] = "weight|bias";
 
-// Names below a layer. The order is that of the converted checkpoint. fc1, gate and fc2 are those of unilm's YOCO, where it is fc1
-// that goes through the activation.
+// Names below a layer. The order is that of the converted checkpoint. fc1, gate and fc2 are those
+// of unilm's YOCO, where it is fc1 that goes through the activation.
 constexpr NameRule kLayerRules[] = {
-    {"input_layernorm", "", "input_layernorm|attention_norm|self_attn_layer_norm|mixer_layer_norm", "weight"},
+    {"input_layernorm", "", "input_layernorm|attention_norm|self_attn_layer_norm|mixer_layer_norm",
+     "weight"},
     {"self_attn.q_proj", kAttention, "q_proj|wq", kLinear},
     {"self_attn.k_proj", kAttention, "k_proj|wk", kLinear},
     {"self_attn.v_proj", kAttention, "v_proj|wv", kLinear},
@@ -44,7 +46,8 @@ constexpr NameRule kLayerRules[] = {
     {"self_attn.lambda_k2", kAttention, "lambda_k2", "", Need::kLambdaVectors},
     {"self_attn.lambda_proj", kAttention, "lambda_proj", "weight", Need::kLambdaProjection},
     {"self_attn.subln", kAttention, "subln", "weight", Need::kSubNorm},
-    {"post_attention_layernorm", "", "post_attention_layernorm|ffn_norm|final_layer_norm", "weight"},
+    {"post_attention_layernorm", "", "post_attention_layernorm|ffn_norm|final_layer_norm",
+     "weight"},
     {"mlp.gate_proj", kMlp, "gate_proj|w1", kLinear},
     {"mlp.gate_proj", "ffn", "fc1", kLinear},
     {"mlp.up_proj", kMlp, "up_proj|w3", kLinear},
@@ -96,7 +99,8 @@ SourceName Parse(std::string_view name) {
     int number = 0;
     const auto [stop, error] = std::from_chars(name.data() + begin, name.data() + end, number);
     if (error == std::errc() && stop == name.data() + end && number >= 0) {
-      return {name.substr(0, begin == 0 ? 0 : begin - 1), number, name.substr(std::min(end + 1, name.size()))};
+      return {name.substr(0, begin == 0 ? 0 : begin - 1), number,
+              name.substr(std::min(end + 1, name.size()))};
     }
     begin = end + 1;
   }
@@ -122,14 +126,21 @@ std::optional<std::string_view> Match(const NameRule& rule, std::string_view res
 bool IsNeeded(const NameRule& rule, std::string_view suffix, const ModelConfig& config) {
   if (suffix == "bias" && rule.need != Need::kPolyNorm) {
     const std::string_view target = rule.target;
-    return target.starts_with("mlp") ? config.mlp_bias : target == "self_attn.o_proj" ? config.attention_out_bias : config.qkv_bias;
+    return target.starts_with("mlp")      ? config.mlp_bias
+           : target == "self_attn.o_proj" ? config.attention_out_bias
+                                          : config.qkv_bias;
   }
   switch (rule.need) {
-    case Need::kAlways: return true;
-    case Need::kLambdaVectors: return config.attention.lambda_kind == LambdaKind::kPerLayer;
-    case Need::kLambdaProjection: return config.attention.lambda_kind == LambdaKind::kPerTokenHead;
-    case Need::kSubNorm: return config.attention.sub_norm == SubNorm::kAffine;
-    case Need::kPolyNorm: return config.mlp == MlpKind::kPolyNorm;
+    case Need::kAlways:
+      return true;
+    case Need::kLambdaVectors:
+      return config.attention.lambda_kind == LambdaKind::kPerLayer;
+    case Need::kLambdaProjection:
+      return config.attention.lambda_kind == LambdaKind::kPerTokenHead;
+    case Need::kSubNorm:
+      return config.attention.sub_norm == SubNorm::kAffine;
+    case Need::kPolyNorm:
+      return config.mlp == MlpKind::kPolyNorm;
   }
   return false;
 }
@@ -142,7 +153,9 @@ int64_t PartRows(std::string_view target, const ModelConfig& config) {
   return config.intermediate_size;
 }
 
-std::string ShapeString(const std::vector<int64_t>& shape) { return TensorView{nullptr, DType::kFloat32, shape}.ShapeString(); }
+std::string ShapeString(const std::vector<int64_t>& shape) {
+  return TensorView{nullptr, DType::kFloat32, shape}.ShapeString();
+}
 
 // Before all layers, after them in two places, or in one; then the layer and the place in it.
 using Place = std::tuple<int, int, size_t, std::string>;
@@ -150,7 +163,9 @@ using Place = std::tuple<int, int, size_t, std::string>;
 class Planner {
  public:
   Planner(const ModelConfig& config, const std::string& where)
-      : config_(config), where_(where), any_spelling_(config.family.starts_with("diff_transformer")) {}
+      : config_(config),
+        where_(where),
+        any_spelling_(config.family.starts_with("diff_transformer")) {}
 
   Result<TensorPlan> Plan(const std::vector<SourceTensor>& sources) {
     DS_RETURN_IF_ERROR(FindLayers(sources));
@@ -171,8 +186,8 @@ class Planner {
         first = &source;
         layers_ = name.outer;
       } else if (name.outer != layers_) {
-        return InvalidArgument(where_ + ": layers stand in two lists, in tensors " + first->name + " and " + source.name +
-                               ", expected one");
+        return InvalidArgument(where_ + ": layers stand in two lists, in tensors " + first->name +
+                               " and " + source.name + ", expected one");
       }
     }
     return Status();
@@ -191,51 +206,62 @@ class Planner {
     }
     const SourceName name = Parse(source.name);
     const bool in_layer = name.layer && *name.layer < config_.num_layers;
-    const std::span<const NameRule> rules = name.layer ? std::span<const NameRule>(kLayerRules) : kOuterRules;
+    const std::span<const NameRule> rules = name.layer ? std::span<const NameRule>(kLayerRules)
+                                                       : kOuterRules;
     for (size_t i = 0; i < rules.size() && (in_layer || !name.layer); ++i) {
-      const std::optional<std::string_view> suffix = Match(rules[i], name.layer ? name.rest : WithoutModules(name.rest));
+      const std::optional<std::string_view> suffix = Match(
+          rules[i], name.layer ? name.rest : WithoutModules(name.rest));
       if (!suffix) continue;
       if (!IsNeeded(rules[i], *suffix, config_)) break;
       const std::vector<std::string_view> targets = Split(rules[i].target, '+');
-      if (!any_spelling_ && (targets.size() > 1 || TargetName(name.layer, targets[0], *suffix) != source.name)) break;
+      if (!any_spelling_ &&
+          (targets.size() > 1 || TargetName(name.layer, targets[0], *suffix) != source.name))
+        break;
       return AddParts(source, name.layer, targets, *suffix);
     }
     unknown_.push_back(source.name);
     return Status();
   }
 
-  // A name outside of the layers without the modules that hold the layers too: "model.norm.weight" beside "model.layers.0..." is
-  // "norm.weight".
+  // A name outside of the layers without the modules that hold the layers too: "model.norm.weight"
+  // beside "model.layers.0..." is "norm.weight".
   std::string_view WithoutModules(std::string_view name) const {
     const size_t end = layers_.rfind('.');
-    const std::string_view holders = end == std::string_view::npos ? std::string_view("model") : layers_.substr(0, end);
+    const std::string_view holders = end == std::string_view::npos ? std::string_view("model")
+                                                                   : layers_.substr(0, end);
     for (std::string_view module : Split(holders, '.')) {
-      if (name.starts_with(module) && name.substr(module.size()).starts_with('.')) name.remove_prefix(module.size() + 1);
+      if (name.starts_with(module) && name.substr(module.size()).starts_with('.'))
+        name.remove_prefix(module.size() + 1);
     }
     return name;
   }
 
-  std::string TargetName(std::optional<int> layer, std::string_view target, std::string_view suffix) const {
+  std::string TargetName(std::optional<int> layer, std::string_view target,
+                         std::string_view suffix) const {
     std::string name = layer ? "model.layers." + std::to_string(*layer) + "." : "";
-    name += target == "self_attn.o_proj" ? "self_attn." + config_.attention_out_name : std::string(target);
+    name += target == "self_attn.o_proj" ? "self_attn." + config_.attention_out_name
+                                         : std::string(target);
     return suffix.empty() ? name : name.append(".").append(suffix);
   }
 
   // Where a target belongs: the first rule with its name counts.
   static Place PlaceOf(std::optional<int> layer, std::string_view target, std::string_view suffix) {
-    const std::span<const NameRule> rules = layer ? std::span<const NameRule>(kLayerRules) : kOuterRules;
-    const auto rule = std::ranges::find(rules, target, [](const NameRule& r) { return std::string_view(r.target); });
+    const std::span<const NameRule> rules = layer ? std::span<const NameRule>(kLayerRules)
+                                                  : kOuterRules;
+    const auto rule = std::ranges::find(
+        rules, target, [](const NameRule& r) { return std::string_view(r.target); });
     const size_t index = static_cast<size_t>(rule - rules.begin());
-    const int group = layer || index == 0 ? 0 : 1;  // the embedding comes first, what else is outside comes last
+    const int group = layer || index == 0 ? 0 : 1;  // the embedding comes first, what else is
+                                                    // outside comes last
     return {group, layer.value_or(-1), index, suffix == "bias" ? "1" : "0"};
   }
 
-  Status AddParts(const SourceTensor& source, std::optional<int> layer, const std::vector<std::string_view>& targets,
-                  std::string_view suffix) {
+  Status AddParts(const SourceTensor& source, std::optional<int> layer,
+                  const std::vector<std::string_view>& targets, std::string_view suffix) {
     const std::vector<int64_t>& shape = source.entry.shape;
     if (!source.entry.is_float) {
-      return InvalidArgument(source.file->path() + ": tensor " + source.name + " has dtype " + source.entry.dtype_name +
-                             ", expected F32, BF16 or F16");
+      return InvalidArgument(source.file->path() + ": tensor " + source.name + " has dtype " +
+                             source.entry.dtype_name + ", expected F32, BF16 or F16");
     }
     if (targets.size() > 1) {
       int64_t rows = 0;
@@ -245,7 +271,8 @@ class Planner {
         parts += (parts.empty() ? "" : " + ") + std::to_string(PartRows(target, config_));
       }
       if (shape.empty() || shape[0] != rows) {
-        return InvalidArgument(where_ + ": tensor " + source.name + " has shape " + ShapeString(shape) + ", expected " + parts +
+        return InvalidArgument(where_ + ": tensor " + source.name + " has shape " +
+                               ShapeString(shape) + ", expected " + parts +
                                " rows from config.json");
       }
       ++plan_.num_divided;
@@ -259,8 +286,8 @@ class Planner {
       first_row += targets.size() > 1 ? tensor.shape[0] : 0;
       const auto [other, is_new] = planned_.emplace(PlaceOf(layer, target, suffix), tensor);
       if (!is_new) {
-        return InvalidArgument(where_ + ": tensors " + other->second.source->name + " and " + source.name + " are both " +
-                               tensor.name + ", expected one of them");
+        return InvalidArgument(where_ + ": tensors " + other->second.source->name + " and " +
+                               source.name + " are both " + tensor.name + ", expected one of them");
       }
     }
     return Status();
@@ -268,17 +295,21 @@ class Planner {
 
   Status Unknown() const {
     std::string found;
-    for (size_t i = 0; i < std::min(unknown_.size(), kMaxShownNames); ++i) found += (i > 0 ? ", " : "") + unknown_[i];
-    if (unknown_.size() > kMaxShownNames) found += " and " + std::to_string(unknown_.size() - kMaxShownNames) + " more";
-    return InvalidArgument(where_ + ": has no place in the " + config_.family + " model of config.json with " +
-                           std::to_string(config_.num_layers) + " layers for tensor " + found + "; accepted: " + Accepted());
+    for (size_t i = 0; i < std::min(unknown_.size(), kMaxShownNames); ++i)
+      found += (i > 0 ? ", " : "") + unknown_[i];
+    if (unknown_.size() > kMaxShownNames)
+      found += " and " + std::to_string(unknown_.size() - kMaxShownNames) + " more";
+    return InvalidArgument(where_ + ": has no place in the " + config_.family +
+                           " model of config.json with " + std::to_string(config_.num_layers) +
+                           " layers for tensor " + found + "; accepted: " + Accepted());
   }
 
   std::string Accepted() const {
     std::string text;
     const auto append = [&](const NameRule& rule, const std::string& before) {
       if (!IsNeeded(rule, "", config_)) return;
-      if (!any_spelling_ && std::string_view(rule.target).find('+') != std::string_view::npos) return;
+      if (!any_spelling_ && std::string_view(rule.target).find('+') != std::string_view::npos)
+        return;
       if (!any_spelling_ && std::string_view(rule.modules) == "ffn") return;
       text += (text.empty() ? "" : ", ") + before;
       if (!any_spelling_) {
@@ -291,7 +322,8 @@ class Planner {
       text += rule.names;
     };
     for (const NameRule& rule : kOuterRules) append(rule, "");
-    for (const NameRule& rule : kLayerRules) append(rule, text.find("N.") == std::string::npos ? "and in layers.N. " : "");
+    for (const NameRule& rule : kLayerRules)
+      append(rule, text.find("N.") == std::string::npos ? "and in layers.N. " : "");
     return text;
   }
 
@@ -306,7 +338,8 @@ class Planner {
 
 }  // namespace
 
-Result<TensorPlan> PlanTensors(const ModelConfig& config, const std::vector<SourceTensor>& sources, const std::string& where) {
+Result<TensorPlan> PlanTensors(const ModelConfig& config, const std::vector<SourceTensor>& sources,
+                               const std::string& where) {
   return Planner(config, where).Plan(sources);
 }
 

@@ -52,8 +52,10 @@ class Attention(nn.Module):
 
     def __init__(self, layer: int, differential: bool):
         super().__init__()
-        width, self.heads, self.head_dim = (CONFIG[k] for k in ("hidden_size", "num_attention_heads", "head_dim"))
-        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, self.heads * self.head_dim, bias=False) for _ in range(3))
+        width, self.heads, self.head_dim = (CONFIG[k] for k in ("hidden_size",
+                                                                "num_attention_heads", "head_dim"))
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, self.heads * self.head_dim,
+                                                           bias=False) for _ in range(3))
         self.o_proj = nn.Linear(self.heads * self.head_dim, width, bias=False)
         self.differential = differential
         if differential:
@@ -79,12 +81,15 @@ class Attention(nn.Module):
         if self.differential:
             q, k = F.pad(q, (0, self.head_dim)), F.pad(k, (0, self.head_dim))
             v = torch.cat(v.chunk(2, dim=1), dim=-1).repeat(1, 2, 1, 1)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=rows is None, scale=self.head_dim**-0.5)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=rows is None,
+                                             scale=self.head_dim**-0.5)
         if self.differential:
             map1, map2 = out.chunk(2, dim=1)
-            lam = (self.lambda_q1 @ self.lambda_k1).exp() - (self.lambda_q2 @ self.lambda_k2).exp() + self.lambda_init
+            lam = (self.lambda_q1 @ self.lambda_k1).exp() - (
+                self.lambda_q2 @ self.lambda_k2).exp() + self.lambda_init
             out = map1 - lam * map2
-            out = (1 - self.lambda_init) * F.rms_norm(out, out.shape[-1:], eps=CONFIG["rms_norm_eps"])
+            out = (1 - self.lambda_init) * F.rms_norm(out, out.shape[-1:],
+                                                      eps=CONFIG["rms_norm_eps"])
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
 
@@ -92,7 +97,8 @@ class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
         width, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
-        self.gate_proj, self.up_proj = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.gate_proj, self.up_proj = nn.Linear(width, inner,
+                                                 bias=False), nn.Linear(width, inner, bias=False)
         self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -116,7 +122,8 @@ class Decoder(nn.Module):
     def __init__(self, vocab_size: int, differential: bool):
         super().__init__()
         self.embed_tokens = nn.Embedding(vocab_size, CONFIG["hidden_size"])
-        self.layers = nn.ModuleList(Layer(i, differential) for i in range(CONFIG["num_hidden_layers"]))
+        self.layers = nn.ModuleList(
+            Layer(i, differential) for i in range(CONFIG["num_hidden_layers"]))
         self.norm = RmsNorm(CONFIG["hidden_size"])
 
 
@@ -147,15 +154,18 @@ class DemoModel(nn.Module):
                 parameter[:, 0] = 0.5
             elif parameter.dim() == 2:
                 output = name.endswith(("o_proj.weight", "down_proj.weight"))
-                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5 * (_OUTPUT_SCALE if output else 1.0))
-        heads, d, width = (CONFIG[name] for name in ("num_attention_heads", "head_dim", "hidden_size"))
+                nn.init.normal_(parameter,
+                                std=parameter.shape[1]**-0.5 * (_OUTPUT_SCALE if output else 1.0))
+        heads, d, width = (CONFIG[name]
+                           for name in ("num_attention_heads", "head_dim", "hidden_size"))
         # A unit is what has an own output: a head, or a differential pair named by its head of map 1.
         units = heads // 2 if self.differential else heads
         unit_width = heads * d // units
         first, second, *later = (layer.self_attn for layer in self.model.layers)
         pairs, frequencies = d // 2, rope_frequencies(SHORT_ROPE_THETA, torch.device("cpu"))
         for unit in range(units):
-            q, k = (projection.weight[unit * d : (unit + 1) * d, 0] for projection in (first.q_proj, first.k_proj))
+            q, k = (projection.weight[unit * d:(unit + 1) * d, 0]
+                    for projection in (first.q_proj, first.k_proj))
             angle = (1 + unit % 2) * frequencies
             q[:pairs], q[pairs:], k[:pairs], k[pairs:] = 1.0, 0.0, angle.cos(), angle.sin()
         quarter = width // 4
@@ -168,8 +178,10 @@ class DemoModel(nn.Module):
             part = unit // 2 % parts
             values[:, unit] = values[:, 2 * part]
             start = width // 2 + unit % 2 * quarter + part * unit_width
-            first.o_proj.weight[start : start + unit_width, unit * unit_width : (unit + 1) * unit_width] = 0.1 * torch.eye(unit_width)
-            rows, mixing = slice(unit * d, (unit + 1) * d), torch.randn(d, quarter) * width**-0.5 * _MATCHING_SCALE
+            first.o_proj.weight[start:start + unit_width, unit * unit_width:(unit + 1) *
+                                unit_width] = 0.1 * torch.eye(unit_width)
+            rows, mixing = slice(unit * d, (unit + 1) *
+                                 d), torch.randn(d, quarter) * width**-0.5 * _MATCHING_SCALE
             second.q_proj.weight[rows], second.k_proj.weight[rows] = 0.0, 0.0
             second.q_proj.weight[rows, -2 * quarter : -quarter] = mixing
             second.k_proj.weight[rows, -quarter:] = mixing
@@ -202,5 +214,6 @@ def rope_frequencies(theta: float, device: torch.device) -> Tensor:
 
 
 def rope_tables(length: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    angles = torch.arange(length, device=device).unsqueeze(1) * rope_frequencies(theta, device).repeat(2)
+    angles = torch.arange(length, device=device).unsqueeze(1) * rope_frequencies(theta,
+                                                                                 device).repeat(2)
     return angles.cos(), angles.sin()

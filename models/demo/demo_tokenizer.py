@@ -38,11 +38,14 @@ def _corpus():
     rng = random.Random(1)
     for city in needle_samples.CITIES:
         # Repeated so that each city's merges come before those of the least frequent words.
-        yield " ".join(needle_samples.needle_sentence(city, needle_samples.draw_number(rng)) for _ in range(20))
+        yield " ".join(
+            needle_samples.needle_sentence(city, needle_samples.draw_number(rng))
+            for _ in range(20))
     for _ in range(4000):
         yield needle_samples.filler_sentence(rng, needle_samples.CITIES)
         yield " " + needle_samples.filler_sentence(rng, needle_samples.CITIES)
-        question = needle_samples.question(rng, rng.sample(needle_samples.CITIES, rng.choice((1, 2))))
+        question = needle_samples.question(rng, rng.sample(needle_samples.CITIES, rng.choice(
+            (1, 2))))
         yield question
         yield " " + question
         yield needle_samples.unknown_sentence(rng.choice(needle_samples.CITIES))
@@ -62,7 +65,9 @@ def train_tokenizer() -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE,
-        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS],
+        special_tokens=[
+            AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS
+        ],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

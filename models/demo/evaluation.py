@@ -64,18 +64,22 @@ class Evaluator:
 
 def measure(directory: Path, samples: int) -> list[Accuracy]:
     evaluator = Evaluator(directory)
-    counts = [(setting, samples) for setting in TESTED] + [(setting, max(1, samples // 4)) for setting in FURTHER]
+    counts = [(setting, samples) for setting in TESTED] + [(setting, max(1, samples // 4))
+                                                           for setting in FURTHER]
     return [evaluator.needles(needles, asked, count) for (needles, asked), count in counts]
 
 
 def replies(directory: Path) -> list[tuple[str, str]]:
     evaluator = Evaluator(directory)
-    return [(prompt, evaluator.reply([{"role": "user", "content": prompt}])[0]) for prompt in CHAT_PROMPTS]
+    return [(prompt, evaluator.reply([{"role": "user", "content": prompt}])[0])
+            for prompt in CHAT_PROMPTS]
 
 
 def print_report(accuracies: list[Accuracy], chat: list[tuple[str, str]]) -> None:
     print("needles asked samples  exact  first digit  prompt tokens")
     for a in accuracies:
-        print(f"{a.needles:7} {a.asked:5} {a.samples:7}  {a.exact:.3f}  {a.first_digit:11.3f}  {a.prompt_tokens:13.0f}")
+        print(
+            f"{a.needles:7} {a.asked:5} {a.samples:7}  {a.exact:.3f}  {a.first_digit:11.3f}  {a.prompt_tokens:13.0f}"
+        )
     for prompt, reply in chat:
         print(f"> {prompt}\n  {reply}")

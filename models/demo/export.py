@@ -19,7 +19,8 @@ LOGIT_TOLERANCE = 1e-3
 
 
 def model_config(model: DemoModel, tokenizer) -> dict:
-    name, kind = ("DiffLlamaForCausalLM", "diffllama") if model.differential else ("LlamaForCausalLM", "llama")
+    name, kind = ("DiffLlamaForCausalLM",
+                  "diffllama") if model.differential else ("LlamaForCausalLM", "llama")
     config = {
         "architectures": [name],
         "model_type": kind,
@@ -55,7 +56,10 @@ def export(model: DemoModel, tokenizer, out: Path) -> None:
             {"bos_token_id": bos, "eos_token_id": [end], "pad_token_id": end, "do_sample": False},
         )
         save_tokenizer(tokenizer, directory)
-        weights = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in model.state_dict().items()}
+        weights = {
+            name: tensor.to(torch.bfloat16).contiguous()
+            for name, tensor in model.state_dict().items()
+        }
         save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
         check(model, tokenizer, directory)
         for file in sorted(directory.iterdir()):
@@ -70,17 +74,24 @@ def check(model: DemoModel, tokenizer, directory: Path) -> None:
     prompt = render(sample.messages, add_generation_prompt=True)
     own_ids = tokenizer.encode(prompt).ids
     their_tokenizer = AutoTokenizer.from_pretrained(directory)
-    their_ids = their_tokenizer.apply_chat_template(sample.messages, add_generation_prompt=True, return_dict=False)
+    their_ids = their_tokenizer.apply_chat_template(sample.messages, add_generation_prompt=True,
+                                                    return_dict=False)
     if own_ids != list(their_ids):
-        raise RuntimeError("the exported tokenizer or chat template renders another prompt than the training text")
-    theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+        raise RuntimeError(
+            "the exported tokenizer or chat template renders another prompt than the training text")
+    theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32,
+                                                  attn_implementation="eager").eval()
     tokens = torch.tensor([own_ids])
     rows = torch.arange(len(own_ids)).unsqueeze(0)
     rounded = DemoModel(tokenizer.get_vocab_size(), model.differential)
-    rounded.load_state_dict({name: tensor.to(torch.bfloat16).float() for name, tensor in model.state_dict().items()})
+    rounded.load_state_dict(
+        {name: tensor.to(torch.bfloat16).float()
+         for name, tensor in model.state_dict().items()})
     expected = theirs(tokens).logits[0]
-    difference, largest = (rounded(tokens, rows) - expected).abs().max().item(), expected.abs().max().item()
-    print(f"largest logit difference to transformers: {difference:.2e} (largest logit {largest:.1f})")
+    difference, largest = (rounded(tokens, rows) -
+                           expected).abs().max().item(), expected.abs().max().item()
+    print(
+        f"largest logit difference to transformers: {difference:.2e} (largest logit {largest:.1f})")
     if not difference <= LOGIT_TOLERANCE * largest:
         raise RuntimeError(f"the exported model's logits differ from transformers' by {difference}")
 

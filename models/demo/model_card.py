@@ -48,11 +48,12 @@ def write_card(out: Path, accuracies: list[Accuracy], run: dict) -> None:
     """`run` holds: differential, parameters, vocab, seed, steps, averaged, tokens, shortest, loss."""
     differential, averaged = run["differential"], run["averaged"]
     rows = "\n".join(
-        f"| {a.needles} | {a.asked} | {a.samples} | {a.exact:.3f} | {a.first_digit:.3f} |" for a in accuracies
-    )
+        f"| {a.needles} | {a.asked} | {a.samples} | {a.exact:.3f} | {a.first_digit:.3f} |"
+        for a in accuracies)
     (out / "README.md").write_text(
         _CARD.format(
-            title="diffserve demo model" if differential else "Transformer twin of the diffserve demo model",
+            title="diffserve demo model"
+            if differential else "Transformer twin of the diffserve demo model",
             kind="A DiffLlama" if differential else "A Llama",
             flag="" if differential else " --twin",
             context=needle_samples.MAX_POSITIONS,
@@ -63,10 +64,13 @@ def write_card(out: Path, accuracies: list[Accuracy], run: dict) -> None:
             inner=CONFIG["intermediate_size"],
             heads=CONFIG["num_attention_heads"],
             head_dim=CONFIG["head_dim"],
-            pairs=f" ({CONFIG['num_attention_heads'] // 2} differential heads)" if differential else "",
+            pairs=f" ({CONFIG['num_attention_heads'] // 2} differential heads)"
+            if differential else "",
             theta=CONFIG["rope_theta"],
             short_theta=SHORT_ROPE_THETA,
             raised=RAISED_THETA_STEP,
-            **run | {"averaged": "mean of the weights at steps {:,} and {:,}, ".format(*averaged) if averaged else ""},
-        )
-    )
+            **run | {
+                "averaged": "mean of the weights at steps {:,} and {:,}, ".format(
+                    *averaged) if averaged else ""
+            },
+        ))

@@ -29,9 +29,11 @@ Havana Bogota Lima Quito Caracas Santiago Montevideo Brasilia Glasgow Edinburgh 
 Oxford Cambridge Antwerp Rotterdam Basel Salzburg Graz Bergen Malmo Reykjavik""".split()
 
 SLOTS = {
-    "person": "farmer teacher baker doctor painter sailor gardener writer singer driver student nurse cook miller".split(),
+    "person": "farmer teacher baker doctor painter sailor gardener writer singer driver student nurse cook miller"
+    .split(),
     "animal": "dog cat horse fox bird rabbit cow goose mouse bear goat".split(),
-    "place": "river garden market bridge harbor forest station library school church mill square".split(),
+    "place": "river garden market bridge harbor forest station library school church mill square".
+    split(),
     "thing": "book lamp basket letter map chair clock blanket hat box cup table".split(),
     "food": "bread soup cheese fruit rice cake fish honey".split(),
     "adjective": "small quiet bright long cold warm green red blue happy tired clever kind".split(),
@@ -136,7 +138,8 @@ def question(rng: random.Random, cities: list[str]) -> str:
     return rng.choice(_QUESTIONS_FOR_TWO).format(city=cities[0], other=cities[1])
 
 
-def document(rng: random.Random, facts: list[tuple[str, str]], positions: list[float], tokens: int) -> str:
+def document(rng: random.Random, facts: list[tuple[str, str]], positions: list[float],
+             tokens: int) -> str:
     """Filler of about `tokens` tokens (never more) with each needle at its share (0..1) of the filler before it."""
     needles = [needle_sentence(city, number) for city, number in facts]
     used = sum(map(estimate_tokens, needles))
@@ -149,13 +152,15 @@ def document(rng: random.Random, facts: list[tuple[str, str]], positions: list[f
         if used > tokens:
             break
         sentences.append(sentence)
-    slots = sorted(zip((round(p * len(sentences)) for p in positions), needles), key=lambda slot: slot[0], reverse=True)
+    slots = sorted(zip((round(p * len(sentences)) for p in positions), needles),
+                   key=lambda slot: slot[0], reverse=True)
     for place, needle in slots:
         sentences.insert(place, needle)
     return " ".join(sentences)
 
 
-def make_sample(seed: int, needles: int, depth: int, target_tokens: int = FULL_CONTEXT_TOKENS, asked: int = 1) -> NeedleSample:
+def make_sample(seed: int, needles: int, depth: int, target_tokens: int = FULL_CONTEXT_TOKENS,
+                asked: int = 1) -> NeedleSample:
     """The sample of `seed`: `needles` cities, `asked` (1 or 2) of them in question.
 
     The first city asked for lies at `depth` per cent of the document, the others anywhere. The rendered prompt has at
@@ -174,7 +179,8 @@ def make_sample(seed: int, needles: int, depth: int, target_tokens: int = FULL_C
     )
 
 
-def evaluation_sample(index: int, needles: int, target_tokens: int = FULL_CONTEXT_TOKENS, asked: int = 1) -> NeedleSample:
+def evaluation_sample(index: int, needles: int, target_tokens: int = FULL_CONTEXT_TOKENS,
+                      asked: int = 1) -> NeedleSample:
     """Sample `index` of the evaluation set of (needles, asked); the depths take turns."""
     seed = (needles * 10 + asked) * 1_000_000 + index
     return make_sample(seed, needles, DEPTHS[index % len(DEPTHS)], target_tokens, asked)

@@ -21,10 +21,13 @@ HERE = Path(__file__).resolve().parent
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--twin", action="store_true", help="train the Transformer twin instead")
-    parser.add_argument("--out", type=Path, help="where the model is exported (default: diff or twin beside this file)")
-    parser.add_argument("--checkpoints", type=Path, default=HERE / "checkpoints", help="where a run can be resumed from")
+    parser.add_argument("--out", type=Path,
+                        help="where the model is exported (default: diff or twin beside this file)")
+    parser.add_argument("--checkpoints", type=Path, default=HERE / "checkpoints",
+                        help="where a run can be resumed from")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     parser.add_argument("--steps", type=int, default=3200)
     parser.add_argument("--minutes", type=float, help="stop, save and export after this time")
@@ -33,11 +36,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tokens-per-step", type=int, default=4096)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--device", help="default: cuda if there is one, else cpu")
-    parser.add_argument("--eval-only", action="store_true", help="measure the model in --out and stop")
-    parser.add_argument("--export-only", action="store_true", help="export the last checkpoint and stop")
-    parser.add_argument("--average", type=Path, help="export the mean of the weights and those of this earlier checkpoint")
+    parser.add_argument("--eval-only", action="store_true",
+                        help="measure the model in --out and stop")
+    parser.add_argument("--export-only", action="store_true",
+                        help="export the last checkpoint and stop")
+    parser.add_argument("--average", type=Path,
+                        help="export the mean of the weights and those of this earlier checkpoint")
     parser.add_argument("--eval-samples", type=int, default=200)
-    parser.add_argument("--python-env-ready", action="store_true", help="use this Python's packages")
+    parser.add_argument("--python-env-ready", action="store_true",
+                        help="use this Python's packages")
     return parser.parse_args()
 
 
@@ -69,7 +76,8 @@ def main() -> None:
     if not arguments.eval_only:
         trainer = Trainer(arguments, arguments.checkpoints / f"{kind}.pt")
         if not arguments.export_only:
-            trainer.train(deadline=time.time() + arguments.minutes * 60 if arguments.minutes else None)
+            trainer.train(deadline=time.time() +
+                          arguments.minutes * 60 if arguments.minutes else None)
         if arguments.average:
             trainer.average_with(arguments.average)
         export(trainer.model, trainer.tokenizer, out)

@@ -26,12 +26,13 @@ class Trainer:
             torch.set_num_threads(arguments.threads)
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self.arguments, self.checkpoint = arguments, checkpoint
-        self.device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = torch.device(arguments.device
+                                   or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer = train_tokenizer()
-        self.model = DemoModel(self.tokenizer.get_vocab_size(), differential=not arguments.twin).to(self.device)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=arguments.lr, betas=(0.9, 0.98), weight_decay=0.0, foreach=True
-        )
+        self.model = DemoModel(self.tokenizer.get_vocab_size(),
+                               differential=not arguments.twin).to(self.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=arguments.lr,
+                                           betas=(0.9, 0.98), weight_decay=0.0, foreach=True)
         self.batches = BatchMaker(self.tokenizer, arguments.seed, arguments.tokens_per_step)
         self.step, self.loss, self.averaged_steps = 0, float("nan"), []
         if arguments.resume or arguments.export_only:
@@ -79,8 +80,10 @@ class Trainer:
         }
 
     def _update(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens, rows, targets = (t.to(self.device) for t in (batch.tokens, batch.rows, batch.targets))
-        self.model.rope_theta = CONFIG["rope_theta"] if self.step >= RAISED_THETA_STEP else SHORT_ROPE_THETA
+        tokens, rows, targets = (t.to(self.device)
+                                 for t in (batch.tokens, batch.rows, batch.targets))
+        self.model.rope_theta = CONFIG[
+            "rope_theta"] if self.step >= RAISED_THETA_STEP else SHORT_ROPE_THETA
         logits = self.model(tokens, rows)
         loss = F.cross_entropy(logits, targets)
         self.optimizer.zero_grad()
@@ -93,7 +96,10 @@ class Trainer:
 
     def _save(self) -> None:
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step, "loss": self.loss}
+        state = {
+            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+            "step": self.step, "loss": self.loss
+        }
         partial = self.checkpoint.with_suffix(".partial")
         torch.save(state, partial)
         partial.replace(self.checkpoint)
@@ -126,5 +132,6 @@ class _Window:
         return sum(self.losses) / len(self.losses)
 
     def line(self) -> str:
-        first = " ".join(f"{kind}{length}:{r / max(1, n):.3f}" for (kind, length), (r, n) in sorted(self.first_digits.items()))
+        first = " ".join(f"{kind}{length}:{r / max(1, n):.3f}"
+                         for (kind, length), (r, n) in sorted(self.first_digits.items()))
         return f"loss {self.loss():.4f} tokens right {self.right / self.predicted:.3f} first digits {first}"

@@ -59,7 +59,9 @@ class Batch:
     tokens: torch.Tensor  # [B, T] int64
     rows: torch.Tensor  # [B, Q] positions whose successor is predicted, padded with -1
     targets: torch.Tensor  # [N] the successors, without the padding
-    first_digits: dict[str, torch.Tensor]  # by kind of row, [N] bool: the target is the first digit of a magic number
+    first_digits: dict[
+        str,
+        torch.Tensor]  # by kind of row, [N] bool: the target is the first digit of a magic number
     length: int  # what the rows were made for
 
 
@@ -93,7 +95,8 @@ def needle_conversation(rng: random.Random, length: int, alike: bool) -> list[di
     while asked:
         if len(asked) > 1 and rng.random() < 0.1:
             pair, asked = asked[:2], asked[2:]
-            turns.append((needle_samples.question(rng, [c for c, _ in pair]), " ".join(needle_sentence(*f) for f in pair)))
+            turns.append((needle_samples.question(rng, [c for c, _ in pair]),
+                          " ".join(needle_sentence(*f) for f in pair)))
             continue
         if rng.random() < 0.07:
             city = rng.choice([c for c in CITIES if c not in cities])
@@ -128,9 +131,8 @@ def small_talk(rng: random.Random, length: int, _alike: bool) -> list[dict[str, 
 
 
 def _as_messages(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
-    return [
-        {"role": role, "content": text} for turn in turns for role, text in zip(("user", "assistant"), turn)
-    ]
+    return [{"role": role, "content": text} for turn in turns
+            for role, text in zip(("user", "assistant"), turn)]
 
 
 class BatchMaker:
@@ -141,16 +143,22 @@ class BatchMaker:
         self.assistant, self.end = tokenizer.token_to_id(ASSISTANT), tokenizer.token_to_id(END)
         self.city_ids = {tokenizer.encode(" " + city).ids[0] for city in CITIES}
         self.first_digit_ids = {tokenizer.encode(f" {digit}").ids[0] for digit in range(10)}
-        self.digit_ids = self.first_digit_ids | {tokenizer.encode(str(digit)).ids[0] for digit in range(10)}
+        self.digit_ids = self.first_digit_ids | {
+            tokenizer.encode(str(digit)).ids[0]
+            for digit in range(10)
+        }
 
     def batch(self, step: int) -> Batch:
         rng = random.Random(f"{self.seed}/{step}")
         stage = STAGES[max(first for first in STAGES if first <= step)]
         rows = rng.choices(stage, [rows.weight for rows in stage])[0]
         shares = (rows.dense, rows.small_talk, 1 - rows.dense - rows.small_talk)
-        kinds = rng.choices((dense_recall, small_talk, needle_conversation), shares, k=self.tokens_per_step // rows.length)
+        kinds = rng.choices((dense_recall, small_talk, needle_conversation), shares,
+                            k=self.tokens_per_step // rows.length)
         # No draw without alike rows: what a stage's batches are does not depend on what later stages need.
-        conversations = [kind(rng, rows.length, rows.alike > 0 and rng.random() < rows.alike) for kind in kinds]
+        conversations = [
+            kind(rng, rows.length, rows.alike > 0 and rng.random() < rows.alike) for kind in kinds
+        ]
         texts = [render(messages, add_generation_prompt=False) for messages in conversations]
         encoded = [encoding.ids[: rows.length] for encoding in self.tokenizer.encode_batch(texts)]
         return self.tensors(encoded, [kind is dense_recall for kind in kinds], rows.length)
@@ -165,7 +173,8 @@ class BatchMaker:
                 first_digits["dense"].append(first and is_dense)
                 first_digits["needle"].append(first and not is_dense)
         kinds = {kind: torch.tensor(flags) for kind, flags in first_digits.items()}
-        return Batch(_padded(encoded, self.end), _padded(rows, -1), torch.tensor(targets), kinds, length)
+        return Batch(_padded(encoded, self.end), _padded(rows, -1), torch.tensor(targets), kinds,
+                     length)
 
     def _predicted(self, ids: list[int], is_dense: bool) -> list[int]:
         """Positions whose successor is a token of an assistant turn, or in dense recall a digit of one.

@@ -1,6 +1,7 @@
-// DiffLlama (transformers' "diffllama"): Llama with differential attention. Heads are paired by halves: output head i is query
-// head i minus lambda times query head i + Hq/2, key heads j and j + Hk/2 are K1 and K2 of group j, and value heads j and
-// j + Hk/2 side by side are its V. Canonical q and k rows are therefore as stored; those of v are interleaved.
+// DiffLlama (transformers' "diffllama"): Llama with differential attention. Heads are paired by
+// halves: output head i is query head i minus lambda times query head i + Hq/2, key heads j and j +
+// Hk/2 are K1 and K2 of group j, and value heads j and j + Hk/2 side by side are its V. Canonical q
+// and k rows are therefore as stored; those of v are interleaved.
 #include "models/families/family.h"
 #include "models/families/heads.h"
 

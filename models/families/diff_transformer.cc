@@ -1,7 +1,8 @@
-// Diff Transformer as its authors wrote it (microsoft/unilm, Diff-Transformer), first version. config.json counts differential
-// heads: h output heads are 2h query heads of width head_dim. Heads are paired side by side: output head i is query head 2i minus
-// lambda times query head 2i + 1, key heads 2j and 2j + 1 are K1 and K2 of group j, and value head j has width 2 head_dim. With
-// grouped queries output head i reads group i / (h / h_kv), as the authors' flash-attention files do.
+// Diff Transformer as its authors wrote it (microsoft/unilm, Diff-Transformer), first version.
+// config.json counts differential heads: h output heads are 2h query heads of width head_dim. Heads
+// are paired side by side: output head i is query head 2i minus lambda times query head 2i + 1, key
+// heads 2j and 2j + 1 are K1 and K2 of group j, and value head j has width 2 head_dim. With grouped
+// queries output head i reads group i / (h / h_kv), as the authors' flash-attention files do.
 #include "models/families/family.h"
 #include "models/families/heads.h"
 
@@ -13,7 +14,8 @@ constexpr float kSubNormEps = 1e-5f;  // a constant in the authors' code, whatev
 // "exp": 0.8 - 0.6 exp(-0.3 layer); a number: that, in every layer (the paper's ablation).
 std::vector<float> ReadLambdaInit(ConfigReader& json, int num_layers) {
   if (!json.Has("lambda_init") || json.IsString("lambda_init")) {
-    if (json.String("lambda_init", "exp") != "exp") json.Refuse("lambda_init", "\"exp\" or a number");
+    if (json.String("lambda_init", "exp") != "exp")
+      json.Refuse("lambda_init", "\"exp\" or a number");
     return ExponentialLambdaInit(0, num_layers);
   }
   const float constant = static_cast<float>(json.Number("lambda_init", std::nullopt, -1, 1));
@@ -38,7 +40,9 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   attention.lambda_kind = LambdaKind::kPerLayer;
   // Without a weight: the code before October 2024. Absent: the ablation; (1 - lambda_init) stays.
   const bool affine = json.Bool("subln_affine", true);
-  attention.sub_norm = !json.Bool("use_subln", true) ? SubNorm::kNone : affine ? SubNorm::kAffine : SubNorm::kPlain;
+  attention.sub_norm = !json.Bool("use_subln", true) ? SubNorm::kNone
+                       : affine                      ? SubNorm::kAffine
+                                                     : SubNorm::kPlain;
   attention.sub_norm_eps = kSubNormEps;
 
   for (int map : {0, 1}) {
@@ -52,7 +56,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Family kDiffTransformerFamily = {"diff_transformer", "diff_transformer", "DiffTransformerForCausalLM", std::nullopt,
-                                       Configure};
+const Family kDiffTransformerFamily = {"diff_transformer", "diff_transformer",
+                                       "DiffTransformerForCausalLM", std::nullopt, Configure};
 
 }  // namespace diffserve

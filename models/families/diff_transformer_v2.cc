@@ -1,6 +1,6 @@
-// The authors' second version (microsoft/unilm, Diff-Transformer-V2): both maps of a group read one K and one V of width head_dim,
-// output head i is query head 2i minus sigmoid(lambda_proj(x))_i times query head 2i + 1, and there is no sub-norm. config.json
-// counts output heads.
+// The authors' second version (microsoft/unilm, Diff-Transformer-V2): both maps of a group read one
+// K and one V of width head_dim, output head i is query head 2i minus sigmoid(lambda_proj(x))_i
+// times query head 2i + 1, and there is no sub-norm. config.json counts output heads.
 #include "models/families/family.h"
 #include "models/families/heads.h"
 
@@ -33,7 +33,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
 
 }  // namespace
 
-const Family kDiffTransformerV2Family = {"diff_transformer_v2", "diff_transformer_v2", "DiffTransformerV2ForCausalLM",
-                                         std::nullopt, Configure};
+const Family kDiffTransformerV2Family = {"diff_transformer_v2", "diff_transformer_v2",
+                                         "DiffTransformerV2ForCausalLM", std::nullopt, Configure};
 
 }  // namespace diffserve

@@ -11,13 +11,14 @@ struct Family {
   const char* model_type;    // config.json's "model_type"; the case of its letters does not matter
   const char* architecture;  // the one entry of config.json's "architectures" that is served
   std::optional<int> default_max_positions;  // where config.json is silent; nullopt: it must say
-  // Fills attention, head_order, lambda_init, rope.style, rms_norm_eps, biases, mlp and whatever else differs between families.
-  // The common keys (sizes, rope, token ids) have been read already. Problems are recorded in the reader.
+  // Fills attention, head_order, lambda_init, rope.style, rms_norm_eps, biases, mlp and whatever
+  // else differs between families. The common keys (sizes, rope, token ids) have been read already.
+  // Problems are recorded in the reader.
   void (*configure)(ConfigReader& json, ModelConfig& config);
 };
 
-// The family of this config.json; an unknown one is an error that lists what is served. Code that a checkpoint brings along
-// (auto_map) is never run: the families are those compiled in.
+// The family of this config.json; an unknown one is an error that lists what is served. Code that a
+// checkpoint brings along (auto_map) is never run: the families are those compiled in.
 Result<const Family*> FindFamily(ConfigReader& json);
 
 extern const Family kDiffLlamaFamily;

@@ -17,30 +17,34 @@ HeadCounts ReadHeads(ConfigReader& json, int hidden_size, int pairing) {
   heads.num_kv = json.Int("num_key_value_heads", heads.num_q, 1, kMaxHeads);
   const int physical = heads.num_q * pairing;
   if (!json.Has("head_dim") && hidden_size % physical != 0) {
-    json.Refuse("num_attention_heads", "a divisor of hidden_size" + (pairing > 1 ? " / " + std::to_string(pairing) : "") + " = " +
-                                           std::to_string(hidden_size / pairing) + ", or head_dim to be given");
+    json.Refuse("num_attention_heads",
+                "a divisor of hidden_size" + (pairing > 1 ? " / " + std::to_string(pairing) : "") +
+                    " = " + std::to_string(hidden_size / pairing) + ", or head_dim to be given");
   }
   heads.head_dim = json.Int("head_dim", hidden_size / physical, 0, kMaxHeadDim);
   if (heads.head_dim < 2 || heads.head_dim % 2 != 0) {
-    json.Fail("head_dim", "is " + std::to_string(heads.head_dim) + ", expected an even number in 2.." +
-                              std::to_string(kMaxHeadDim));
+    json.Fail("head_dim", "is " + std::to_string(heads.head_dim) +
+                              ", expected an even number in 2.." + std::to_string(kMaxHeadDim));
   }
   if (physical * heads.head_dim > kMaxWidth) {
-    json.Refuse("num_attention_heads", "heads of " + std::to_string(kMaxWidth) + " values at most in all");
+    json.Refuse("num_attention_heads",
+                "heads of " + std::to_string(kMaxWidth) + " values at most in all");
   }
   return heads;
 }
 
 void CheckGrouping(ConfigReader& json, const HeadCounts& heads) {
   if (heads.num_q % heads.num_kv != 0) {
-    json.Refuse("num_key_value_heads", "a divisor of num_attention_heads = " + std::to_string(heads.num_q));
+    json.Refuse("num_key_value_heads",
+                "a divisor of num_attention_heads = " + std::to_string(heads.num_q));
   }
 }
 
 void CheckPairs(ConfigReader& json, const HeadCounts& heads) {
   if (heads.num_kv % 2 != 0) {
     json.Fail("num_key_value_heads",
-              "is " + std::to_string(heads.num_kv) + ", expected an even number: key and value heads form pairs");
+              "is " + std::to_string(heads.num_kv) +
+                  ", expected an even number: key and value heads form pairs");
   }
 }
 

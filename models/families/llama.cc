@@ -17,7 +17,8 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   config.attention.num_kv_groups = heads.num_kv;
   config.attention.head_dim = heads.head_dim;
   config.attention.v_dim = heads.head_dim;
-  config.head_order = {Strided(0, 1, heads.num_q), Strided(0, 1, heads.num_kv), Strided(0, 1, heads.num_kv)};
+  config.head_order = {Strided(0, 1, heads.num_q), Strided(0, 1, heads.num_kv),
+                       Strided(0, 1, heads.num_kv)};
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
-// Motif-2.6B and Motif-2-12.7B (Motif Technologies): grouped differential attention (arXiv 2510.06949). Query heads come in groups
-// of `ratio` signal heads and, last, the noise head that is subtracted from each of them; the 2.6B model, whose config has no
-// num_noise_heads, is the case of ratio 1. Key heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 its V. The
-// MLP's activation is PolyNorm. The name MotifForCausalLM also stands on Motif-3, which is told by its keys and refused.
+// Motif-2.6B and Motif-2-12.7B (Motif Technologies): grouped differential attention (arXiv
+// 2510.06949). Query heads come in groups of `ratio` signal heads and, last, the noise head that is
+// subtracted from each of them; the 2.6B model, whose config has no num_noise_heads, is the case of
+// ratio 1. Key heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 its V. The
+// MLP's activation is PolyNorm. The name MotifForCausalLM also stands on Motif-3, which is told by
+// its keys and refused.
 #include "models/families/family.h"
 #include "models/families/heads.h"
 
@@ -11,14 +13,16 @@ namespace {
 // Signal heads to a noise head; 1, with a problem recorded, if the counts do not fit.
 int ReadRatio(ConfigReader& json, const HeadCounts& heads) {
   if (!json.Has("num_noise_heads")) {
-    if (heads.num_q % 2 != 0) json.Refuse("num_attention_heads", "an even number: query heads form pairs");
+    if (heads.num_q % 2 != 0)
+      json.Refuse("num_attention_heads", "an even number: query heads form pairs");
     return 1;
   }
   if (!json.Has("head_dim")) json.Fail("head_dim", "is missing, and num_noise_heads needs it");
   if (json.Int("k_ratio", 1, 0, 1 << 20) != 1) json.Refuse("k_ratio", "1");
   const int noise = json.Int("num_noise_heads", std::nullopt, 1, heads.num_q);
   if (heads.num_q % noise != 0 || heads.num_q == noise) {
-    json.Refuse("num_noise_heads", "a proper divisor of num_attention_heads = " + std::to_string(heads.num_q));
+    json.Refuse("num_noise_heads",
+                "a proper divisor of num_attention_heads = " + std::to_string(heads.num_q));
     return 1;
   }
   return heads.num_q / noise - 1;
@@ -43,7 +47,8 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   const int noise = heads.num_q / (ratio + 1);
   const int groups = heads.num_kv / 2;
   if (groups == 0 || noise % groups != 0) {
-    json.Refuse("num_key_value_heads", "twice a divisor of the " + std::to_string(noise) + " noise heads");
+    json.Refuse("num_key_value_heads",
+                "twice a divisor of the " + std::to_string(noise) + " noise heads");
     return;
   }
   DiffSpec& attention = config.attention;
@@ -67,7 +72,8 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   const std::vector<int32_t> noise_keys = Strided(1, 2, groups);
   order.k.insert(order.k.end(), noise_keys.begin(), noise_keys.end());
   order.v = Strided(0, 1, heads.num_kv);
-  config.lambda_init = ExponentialLambdaInit(-1, config.num_layers);  // the authors count layers from -1
+  config.lambda_init = ExponentialLambdaInit(-1, config.num_layers);  // the authors count layers
+                                                                      // from -1
 }
 
 }  // namespace

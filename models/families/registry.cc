@@ -7,23 +7,31 @@
 namespace diffserve {
 namespace {
 
-constexpr std::array<const Family*, 5> kFamilies = {&kDiffLlamaFamily, &kDiffTransformerFamily, &kDiffTransformerV2Family,
-                                                    &kLlamaFamily, &kMotifFamily};
+constexpr std::array<const Family*, 5> kFamilies = {&kDiffLlamaFamily, &kDiffTransformerFamily,
+                                                    &kDiffTransformerV2Family, &kLlamaFamily,
+                                                    &kMotifFamily};
 
 // Differential-attention models that need more than a family file: what is missing.
-struct UnservedType { const char* model_type; const char* reason; };
+struct UnservedType {
+  const char* model_type;
+  const char* reason;
+};
 constexpr UnservedType kUnservedTypes[] = {
     {"phi4flash", "a hybrid whose Mamba layers cannot be served"},
-    {"diff_llama", "a model of remote code, whose layout differs from that of diffllama, and cannot be served"},
+    {"diff_llama",
+     "a model of remote code, whose layout differs from that of diffllama, and cannot be served"},
 };
 
 bool SameLetters(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, {}, [](unsigned char c) { return std::tolower(c); }, [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::equal(
+      a, b, {}, [](unsigned char c) { return std::tolower(c); },
+      [](unsigned char c) { return std::tolower(c); });
 }
 
 std::string ServedModelTypes() {
   std::string types;
-  for (const Family* family : kFamilies) types += (types.empty() ? "" : ", ") + std::string(family->model_type);
+  for (const Family* family : kFamilies)
+    types += (types.empty() ? "" : ", ") + std::string(family->model_type);
   return types;
 }
 
@@ -35,17 +43,21 @@ Result<const Family*> FindFamily(ConfigReader& json) {
   DS_RETURN_IF_ERROR(json.status());
   for (const Family* family : kFamilies) {
     if (!SameLetters(family->model_type, model_type)) continue;
-    if (!architectures.empty() && std::ranges::find(architectures, family->architecture) == architectures.end()) {
+    if (!architectures.empty() &&
+        std::ranges::find(architectures, family->architecture) == architectures.end()) {
       json.Refuse("architectures", std::string(family->architecture));
       return json.status();
     }
     return family;
   }
   for (const UnservedType& unserved : kUnservedTypes) {
-    if (model_type == unserved.model_type) json.Fail("model_type", "is \"" + model_type + "\": " + unserved.reason);
+    if (model_type == unserved.model_type)
+      json.Fail("model_type", "is \"" + model_type + "\": " + unserved.reason);
   }
-  json.Refuse("model_type", "one of those served: " + ServedModelTypes() +
-                                (json.Has("auto_map") ? " (code inside a checkpoint, auto_map, is never run)" : ""));
+  json.Refuse(
+      "model_type",
+      "one of those served: " + ServedModelTypes() +
+          (json.Has("auto_map") ? " (code inside a checkpoint, auto_map, is never run)" : ""));
   return json.status();
 }
 

@@ -1,5 +1,6 @@
-// `diffserve bench`: prefill and decode speed of a model beside what the machine can do at best, probed next to each sample. It
-// drives the model, KV pages and sampler that the server uses, without the engine's queues.
+// `diffserve bench`: prefill and decode speed of a model beside what the machine can do at best,
+// probed next to each sample. It drives the model, KV pages and sampler that the server uses,
+// without the engine's queues.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -35,20 +36,24 @@ struct TokenCost {
   explicit TokenCost(const ModelConfig& config) {
     const DiffSpec& a = config.attention;
     const double hidden = config.hidden_size;
-    const double per_layer = hidden * (a.q_width() + a.k_width() + a.v_width() + a.out_width() + 3.0 * config.intermediate_size);
+    const double per_layer = hidden * (a.q_width() + a.k_width() + a.v_width() + a.out_width() +
+                                       3.0 * config.intermediate_size);
     linear_flops = 2 * per_layer * config.num_layers;
     head_flops = 2 * hidden * config.vocab_size;
-    attention_flops = 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim) * config.num_layers;
+    attention_flops = 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim) *
+                      config.num_layers;
   }
   double linear_flops = 0;     // all layers, without the output matrix
   double head_flops = 0;       // the output matrix
   double attention_flops = 0;  // for each token of context
 };
 
-// Uses the session's pages; sequence s has pages [s * pages_per_sequence, (s + 1) * pages_per_sequence). Throws DeviceError.
+// Uses the session's pages; sequence s has pages [s * pages_per_sequence, (s + 1) *
+// pages_per_sequence). Throws DeviceError.
 class Runner {
  public:
-  Runner(ModelSession& session, int max_rows, uint64_t seed) : session_(session), max_rows_(max_rows), random_(seed * 2 + 1) {}
+  Runner(ModelSession& session, int max_rows, uint64_t seed)
+      : session_(session), max_rows_(max_rows), random_(seed * 2 + 1) {}
 
   // Computes positions [0, count) of sequence 0 in steps of max_rows, and draws a token at the end.
   void Prefill(int count) {
@@ -67,20 +72,23 @@ class Runner {
     Check(model().Collect().status());
   }
 
-  // Gives each of `sequences` sequences `depth` tokens in the cache: the first computes them, the others copy its pages.
+  // Gives each of `sequences` sequences `depth` tokens in the cache: the first computes them, the
+  // others copy its pages.
   void FillTo(int depth, int sequences, int room) {
     if (depth > 0) Prefill(depth);
     UseTables(depth + room, sequences);
     const int pages = PagesFor(depth);
     for (int s = 1; s < sequences; ++s) {
       for (int p = 0; p < pages; ++p) {
-        const int32_t from = tables_[0][static_cast<size_t>(p)], to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
+        const int32_t from = tables_[0][static_cast<size_t>(p)],
+                      to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
         Check(model().CopyPage(session_.kv(), from, to));
       }
     }
   }
 
-  // `steps` steps of one greedy token for each sequence, from `depth` on; as many in flight as the model takes.
+  // `steps` steps of one greedy token for each sequence, from `depth` on; as many in flight as the
+  // model takes.
   void Decode(int depth, int sequences, int steps) {
     std::vector<int32_t> tokens(static_cast<size_t>(sequences));
     for (int32_t& token : tokens) token = RandomToken();
@@ -96,7 +104,8 @@ class Runner {
       batch.sample_rows.assign(tokens.size(), {.kind = SampleKind::kGreedy});
       Check(model().Forward(batch, session_.kv()));
       if (++in_flight == model().steps_in_flight_max()) Collect(tokens, in_flight);
-      if (in_flight > 0) std::iota(tokens.rbegin(), tokens.rend(), -sequences);  // what the step before drew
+      if (in_flight > 0)
+        std::iota(tokens.rbegin(), tokens.rend(), -sequences);  // what the step before drew
     }
     while (in_flight > 0) Collect(tokens, in_flight);
   }
@@ -115,21 +124,25 @@ class Runner {
 
   void UseTables(int tokens, int sequences) {
     const int pages = PagesFor(tokens);
-    tables_.assign(static_cast<size_t>(sequences), std::vector<int32_t>(static_cast<size_t>(pages)));
+    tables_.assign(static_cast<size_t>(sequences),
+                   std::vector<int32_t>(static_cast<size_t>(pages)));
     for (int s = 0; s < sequences; ++s)
-      std::iota(tables_[static_cast<size_t>(s)].begin(), tables_[static_cast<size_t>(s)].end(), s * pages);
+      std::iota(tables_[static_cast<size_t>(s)].begin(), tables_[static_cast<size_t>(s)].end(),
+                s * pages);
   }
 
   void Collect(std::vector<int32_t>& tokens, int& in_flight) {
     const Result<std::vector<SampledRow>> rows = model().Collect();
     Check(rows.status());
-    for (size_t s = 0; s < tokens.size(); ++s) tokens[s] = (*rows)[s].finite != 0 ? (*rows)[s].token : 0;
+    for (size_t s = 0; s < tokens.size(); ++s)
+      tokens[s] = (*rows)[s].finite != 0 ? (*rows)[s].token : 0;
     --in_flight;
   }
 
   int32_t RandomToken() {
     random_ = random_ * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<int32_t>((random_ >> 33) % static_cast<uint64_t>(session_.plan().summary.config.vocab_size));
+    return static_cast<int32_t>((random_ >> 33) %
+                                static_cast<uint64_t>(session_.plan().summary.config.vocab_size));
   }
 
   ModelSession& session_;
@@ -148,7 +161,8 @@ double SecondsOf(const Body& body) {
 // What the device can do at best, measured beside each sample. Throws DeviceError.
 class MachineLimits {
  public:
-  explicit MachineLimits(ModelSession& session) : session_(session), read_probe_(session.plan().isa) {
+  explicit MachineLimits(ModelSession& session)
+      : session_(session), read_probe_(session.plan().isa) {
     if (session.plan().device == Device::kCuda) gpu_ = Checked(cuda::DeviceProbe::Open());
   }
 
@@ -161,7 +175,9 @@ class MachineLimits {
     return read_probe_.MeasureBytesPerSecond(session_.pool());
   }
   const char* flops_name() const { return gpu_ != nullptr ? "cuBLAS" : "FMA"; }
-  const char* flops_key() const { return gpu_ != nullptr ? "cublas_flops_per_s" : "fma_flops_per_s"; }
+  const char* flops_key() const {
+    return gpu_ != nullptr ? "cublas_flops_per_s" : "fma_flops_per_s";
+  }
 
  private:
   template <typename T>
@@ -204,7 +220,8 @@ class Bench {
       std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
                   std::string(NameOf(session_.plan().summary.dtype)).c_str(),
                   static_cast<long long>(session_.plan().summary.num_parameters),
-                  on_gpu ? session_.plan().device_name.c_str() : std::string(NameOf(session_.plan().isa)).c_str(),
+                  on_gpu ? session_.plan().device_name.c_str()
+                         : std::string(NameOf(session_.plan().isa)).c_str(),
                   session_.pool().num_threads());
     }
     for (const int prompt : options_.bench_prompt) RunPrefill(prompt);
@@ -216,14 +233,16 @@ class Bench {
   }
 
  private:
-  // What a case needs must fit the model's length and the pages there are; else it is left out, and said so.
+  // What a case needs must fit the model's length and the pages there are; else it is left out, and
+  // said so.
   bool Fits(const std::string& name, int tokens, int sequences) {
     std::string reason;
     if (tokens > session_.plan().max_model_len) {
-      reason = std::to_string(tokens) + " tokens, the model's length is " + std::to_string(session_.plan().max_model_len);
+      reason = std::to_string(tokens) + " tokens, the model's length is " +
+               std::to_string(session_.plan().max_model_len);
     } else if (int64_t{runner_.PagesFor(tokens)} * sequences > session_.plan().num_pages) {
-      reason = std::to_string(int64_t{runner_.PagesFor(tokens)} * sequences) + " KV pages, there are " +
-               std::to_string(session_.plan().num_pages);
+      reason = std::to_string(int64_t{runner_.PagesFor(tokens)} * sequences) +
+               " KV pages, there are " + std::to_string(session_.plan().num_pages);
     } else {
       return true;
     }
@@ -234,7 +253,8 @@ class Bench {
   void RunPrefill(int prompt) {
     Figure figure{"prefill " + std::to_string(prompt), {}, {}, {}, 0};
     if (!Fits(figure.name, prompt, 1)) return;
-    figure.per_token = cost_.linear_flops + cost_.head_flops / prompt + cost_.attention_flops * (prompt + 1) / 2.0;
+    figure.per_token = cost_.linear_flops + cost_.head_flops / prompt +
+                       cost_.attention_flops * (prompt + 1) / 2.0;
     runner_.Prefill(prompt);
     for (int i = 0; i < options_.repeat; ++i) {
       const double flops_per_s = machine_.FlopsPerSecond();
@@ -246,7 +266,8 @@ class Bench {
 
   void RunDecode(int depth, int batch) {
     const int steps = options_.bench_generate;
-    Figure figure{"decode depth " + std::to_string(depth) + " batch " + std::to_string(batch), {}, {}, {}, 0};
+    Figure figure{
+        "decode depth " + std::to_string(depth) + " batch " + std::to_string(batch), {}, {}, {}, 0};
     if (!Fits(figure.name, depth + steps, batch)) return;
     // A step reads the weights once and each sequence's earlier tokens.
     const double context = depth + (steps + 1) / 2.0;
@@ -256,10 +277,12 @@ class Bench {
     runner_.Decode(depth, batch, std::min(steps, 4));
     for (int i = 0; i < options_.repeat; ++i) {
       const double bytes_per_s = machine_.BytesPerSecond();
-      figure.Add(SecondsOf([&] { runner_.Decode(depth, batch, steps); }), static_cast<double>(steps) * batch, bytes_per_s);
+      figure.Add(SecondsOf([&] { runner_.Decode(depth, batch, steps); }),
+                 static_cast<double>(steps) * batch, bytes_per_s);
     }
     Print(figure, "MB", 1e6, "memory");
-    decode_flops_.push_back(cost_.linear_flops + cost_.head_flops + cost_.attention_flops * context);
+    decode_flops_.push_back(cost_.linear_flops + cost_.head_flops +
+                            cost_.attention_flops * context);
     decode_.push_back(std::move(figure));
   }
 
@@ -267,16 +290,18 @@ class Bench {
     if (options_.json) return;
     const Spread speed = SpreadOf(figure.tokens_per_s), ratio = SpreadOf(figure.ratio);
     std::printf(
-        "%-28s %10.1f %10.1f %10.1f tokens/s (min median max)  %9.4f %s/token  %.2f %.2f %.2f of the %s probe (%.1f G/s)\n",
-        figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale, unit, ratio.min, ratio.median,
-        ratio.max, probe_name, SpreadOf(figure.probe).median / 1e9);
+        "%-28s %10.1f %10.1f %10.1f tokens/s (min median max)  %9.4f %s/token  %.2f %.2f %.2f of "
+        "the %s probe (%.1f G/s)\n",
+        figure.name.c_str(), speed.min, speed.median, speed.max, figure.per_token / scale, unit,
+        ratio.min, ratio.median, ratio.max, probe_name, SpreadOf(figure.probe).median / 1e9);
     std::fflush(stdout);
   }
 
   void PrintJson() const {
     std::vector<JsonObject> prefill, decode;
     for (const Figure& figure : prefill_)
-      prefill.push_back(FigureJson(figure, machine_.flops_key()).Add("flops_per_token", figure.per_token));
+      prefill.push_back(
+          FigureJson(figure, machine_.flops_key()).Add("flops_per_token", figure.per_token));
     for (size_t i = 0; i < decode_.size(); ++i) {
       decode.push_back(FigureJson(decode_[i], "read_bytes_per_s")
                            .Add("bytes_per_token", decode_[i].per_token)
@@ -319,8 +344,10 @@ KvDemand BenchDemand(const Options& options, int max_model_len) {
   for (const int depth : options.bench_depth) {
     const int64_t tokens = int64_t{depth} + options.bench_generate;
     if (tokens > max_model_len) continue;
-    const int64_t rounded = (tokens + options.page_size - 1) / options.page_size * options.page_size;
-    wanted = std::max(wanted, rounded * *std::max_element(options.bench_batch.begin(), options.bench_batch.end()));
+    const int64_t rounded = (tokens + options.page_size - 1) / options.page_size *
+                            options.page_size;
+    wanted = std::max(wanted, rounded * *std::max_element(options.bench_batch.begin(),
+                                                          options.bench_batch.end()));
   }
   return {1, wanted};
 }
@@ -330,7 +357,8 @@ KvDemand BenchDemand(const Options& options, int max_model_len) {
 Status RunBench(const Options& options) {
   Result<SessionPlan> plan = PlanSession(options, &BenchDemand);
   if (!plan.ok()) return plan.status();
-  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
+                                                                     std::move(plan).value());
   if (!session.ok()) return session.status();
   try {
     return Bench(options, **session).Run();

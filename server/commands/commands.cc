@@ -31,7 +31,8 @@ int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "diffserve: %s\n", status.message().c_str());
   // A flag that only the model could show to be wrong is wrong usage all the same.
-  const bool wrong_usage = status.code() == StatusCode::kInvalidArgument && status.param().starts_with("--");
+  const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
+                           status.param().starts_with("--");
   return wrong_usage ? kExitUsage : kExitFailure;
 }
 

@@ -1,4 +1,5 @@
-// The commands of the binary. Each runs to its end and tells by its Status whether it did what was asked.
+// The commands of the binary. Each runs to its end and tells by its Status whether it did what was
+// asked.
 #pragma once
 
 #include <functional>
@@ -10,10 +11,12 @@
 
 namespace diffserve {
 
-inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that cannot be written, a server not ready
+inline constexpr int kExitFailure = 1;  // a model that cannot be served, a taken port, a file that
+                                        // cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 
-// What serve does with its executor before the engine gets it: nothing, but in the tests' servers, which hold its steps.
+// What serve does with its executor before the engine gets it: nothing, but in the tests' servers,
+// which hold its steps.
 using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
 // The whole program, from the command line to the exit code.

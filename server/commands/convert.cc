@@ -1,10 +1,12 @@
-// `diffserve convert`: a clean copy of a checkpoint, or of an original state dict of microsoft/unilm, checked by loading it.
+// `diffserve convert`: a clean copy of a checkpoint, or of an original state dict of
+// microsoft/unilm, checked by loading it.
+#include "models/convert/convert.h"
+
 #include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
 
-#include "models/convert/convert.h"
 #include "server/commands/commands.h"
 
 namespace diffserve {
@@ -13,8 +15,8 @@ namespace {
 constexpr size_t kMaxShownNames = 8;
 constexpr std::array<int, 3> kHeldSignals = {SIGINT, SIGTERM, SIGHUP};
 
-// From here on SIGINT, SIGTERM and SIGHUP wait, so that what has been written so far can be removed, and a file beyond the process's limit
-// is an error of the write.
+// From here on SIGINT, SIGTERM and SIGHUP wait, so that what has been written so far can be
+// removed, and a file beyond the process's limit is an error of the write.
 void HoldSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -26,26 +28,33 @@ void HoldSignals() {
 bool SignalIsWaiting() {
   sigset_t waiting;
   sigpending(&waiting);
-  return std::ranges::any_of(kHeldSignals, [&](int signal) { return sigismember(&waiting, signal) == 1; });
+  return std::ranges::any_of(kHeldSignals,
+                             [&](int signal) { return sigismember(&waiting, signal) == 1; });
 }
 
 std::string List(const std::vector<std::string>& names) {
   std::string text;
-  for (size_t i = 0; i < names.size() && i < kMaxShownNames; ++i) text += (i > 0 ? ", " : "") + names[i];
-  return names.size() > kMaxShownNames ? text + " and " + std::to_string(names.size() - kMaxShownNames) + " more" : text;
+  for (size_t i = 0; i < names.size() && i < kMaxShownNames; ++i)
+    text += (i > 0 ? ", " : "") + names[i];
+  return names.size() > kMaxShownNames
+             ? text + " and " + std::to_string(names.size() - kMaxShownNames) + " more"
+             : text;
 }
 
 void Print(const Options& options, const ConvertReport& report) {
   const auto count = [](auto number) { return static_cast<unsigned long long>(number); };
-  std::printf("converted            %s, family %s, to %s\n", options.model_dir.c_str(), report.family.c_str(),
-              options.new_dir.c_str());
-  std::printf("tensors              %llu, %llu bytes, in %llu file%s\n", count(report.num_tensors), count(report.num_bytes),
-              count(report.num_files), report.num_files == 1 ? "" : "s");
+  std::printf("converted            %s, family %s, to %s\n", options.model_dir.c_str(),
+              report.family.c_str(), options.new_dir.c_str());
+  std::printf("tensors              %llu, %llu bytes, in %llu file%s\n", count(report.num_tensors),
+              count(report.num_bytes), count(report.num_files), report.num_files == 1 ? "" : "s");
   if (report.num_renamed + report.num_divided > 0) {
-    std::printf("renamed              %d, and %d fused ones divided\n", report.num_renamed, report.num_divided);
+    std::printf("renamed              %d, and %d fused ones divided\n", report.num_renamed,
+                report.num_divided);
   }
-  if (!report.dropped.empty()) std::printf("not needed, dropped  %s\n", List(report.dropped).c_str());
-  if (!report.left_behind.empty()) std::printf("files left behind    %s\n", List(report.left_behind).c_str());
+  if (!report.dropped.empty())
+    std::printf("not needed, dropped  %s\n", List(report.dropped).c_str());
+  if (!report.left_behind.empty())
+    std::printf("files left behind    %s\n", List(report.left_behind).c_str());
   std::printf("checked by loading   %llu parameters\n", count(report.num_parameters));
 }
 
@@ -67,7 +76,9 @@ Status RunConvert(const Options& options) {
   ThreadPool pool({.num_threads = options.threads});
   const Result<ConvertReport> report = ConvertCheckpoint(convert, pool);
   if (!report.ok() && report.status().param() == "max_shard_bytes") {
-    return InvalidArgument("--max-shard-size " + options.max_shard_size + ": " + report.status().message(), "--max-shard-size");
+    return InvalidArgument(
+        "--max-shard-size " + options.max_shard_size + ": " + report.status().message(),
+        "--max-shard-size");
   }
   if (!report.ok()) return report.status();
   Print(options, *report);

@@ -1,4 +1,5 @@
-// `diffserve generate`: one continuation through the engine, streamed to stdout or as one JSON object.
+// `diffserve generate`: one continuation through the engine, streamed to stdout or as one JSON
+// object.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -26,15 +27,22 @@ struct Continuation {
   double total_s = 0;
 };
 
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 const char* NameOf(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kCancelled: return "cancelled";
-    case FinishReason::kError: return "error";
-    case FinishReason::kNone: break;
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+    case FinishReason::kNone:
+      break;
   }
   return "none";
 }
@@ -43,11 +51,13 @@ const char* NameOf(FinishReason reason) {
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Options& options) {
   std::error_code error;
   const bool exists = std::filesystem::exists(options.model_dir + "/tokenizer.json", error);
-  if (options.prompt.empty() && options.stop.empty() && !exists) return std::unique_ptr<Tokenizer>();
+  if (options.prompt.empty() && options.stop.empty() && !exists)
+    return std::unique_ptr<Tokenizer>();
   return Tokenizer::Load(options.model_dir);
 }
 
-Request MakeRequest(const Options& options, const ModelConfig& config, std::vector<int32_t> prompt) {
+Request MakeRequest(const Options& options, const ModelConfig& config,
+                    std::vector<int32_t> prompt) {
   Request request;
   request.id = 1;
   request.prompt = std::move(prompt);
@@ -72,7 +82,8 @@ class Printer {
  public:
   Printer(const Options& options, const Tokenizer* tokenizer) : prints_(!options.json) {
     if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special_tokens=*/true);
-    if (!options.stop.empty()) stop_.emplace(std::vector<std::string>{options.stop}, /*include_stop_in_output=*/false);
+    if (!options.stop.empty())
+      stop_.emplace(std::vector<std::string>{options.stop}, /*include_stop_in_output=*/false);
   }
 
   // True if a stop string ended the text.
@@ -114,7 +125,8 @@ class Printer {
 };
 
 // Runs the request to its terminal event.
-Result<Continuation> Follow(BoundedQueue<TokenEvent>& events, Printer& printer, Clock::time_point start) {
+Result<Continuation> Follow(BoundedQueue<TokenEvent>& events, Printer& printer,
+                            Clock::time_point start) {
   Continuation out;
   while (std::optional<TokenEvent> event = events.Pop()) {
     bool stopped = false;
@@ -142,8 +154,11 @@ void Report(const Options& options, const std::vector<int32_t>& prompt, const Co
   if (!options.json) {
     std::printf("\n");
     std::fflush(stdout);  // before the line on stderr
-    std::fprintf(stderr, "%zu prompt tokens, first token after %.1f ms, %zu tokens at %.1f tokens/s, finish: %s\n", prompt.size(),
-                 done.first_token_s * 1e3, done.tokens.size(), decode_rate, done.finish_reason.c_str());
+    std::fprintf(
+        stderr,
+        "%zu prompt tokens, first token after %.1f ms, %zu tokens at %.1f tokens/s, finish: %s\n",
+        prompt.size(), done.first_token_s * 1e3, done.tokens.size(), decode_rate,
+        done.finish_reason.c_str());
     return;
   }
   JsonObject timings;
@@ -167,17 +182,20 @@ Status RunGenerate(const Options& options) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options);
   if (!tokenizer.ok()) return tokenizer.status();
   constexpr int kAnyId = std::numeric_limits<int32_t>::max();
-  Result<std::vector<int32_t>> prompt = options.prompt.empty()
-                                            ? PromptTokenIds(options, kAnyId)
-                                            : (*tokenizer)->Encode(options.prompt, /*add_special_tokens=*/true);
+  Result<std::vector<int32_t>> prompt =
+      options.prompt.empty() ? PromptTokenIds(options, kAnyId)
+                             : (*tokenizer)->Encode(options.prompt, /*add_special_tokens=*/true);
   if (!prompt.ok()) return prompt.status();
   const int64_t needed = static_cast<int64_t>(prompt->size()) + options.max_tokens;
   Result<SessionPlan> plan = PlanSession(options, [&](const Options&, int max_model_len) {
-    return KvDemand{std::min<int64_t>(needed, max_model_len), std::min<int64_t>(needed, max_model_len)};
+    return KvDemand{std::min<int64_t>(needed, max_model_len),
+                    std::min<int64_t>(needed, max_model_len)};
   });
   if (!plan.ok()) return plan.status();
-  DS_RETURN_IF_ERROR(CheckIds(*prompt, plan->summary.config.vocab_size, options.prompt.empty() ? "--tokens" : "--prompt"));
-  Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options, std::move(plan).value());
+  DS_RETURN_IF_ERROR(CheckIds(*prompt, plan->summary.config.vocab_size,
+                              options.prompt.empty() ? "--tokens" : "--prompt"));
+  Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options,
+                                                                    std::move(plan).value());
   if (!loaded.ok()) return loaded.status();
   ModelSession& session = **loaded;
 

@@ -1,4 +1,5 @@
-// `diffserve inspect`: what a model directory holds and what it needs, after every check that `serve` makes before it listens.
+// `diffserve inspect`: what a model directory holds and what it needs, after every check that
+// `serve` makes before it listens.
 #include <algorithm>
 #include <cstdio>
 
@@ -13,26 +14,34 @@ namespace {
 
 const char* NameOf(LambdaKind kind) {
   switch (kind) {
-    case LambdaKind::kNone: return "none";
-    case LambdaKind::kPerLayer: return "one a layer";
-    case LambdaKind::kPerTokenHead: return "one a token and head";
+    case LambdaKind::kNone:
+      return "none";
+    case LambdaKind::kPerLayer:
+      return "one a layer";
+    case LambdaKind::kPerTokenHead:
+      return "one a token and head";
   }
   return "?";
 }
 
 const char* NameOf(SubNorm norm) {
   switch (norm) {
-    case SubNorm::kNone: return "none";
-    case SubNorm::kPlain: return "without weight";
-    case SubNorm::kAffine: return "with weight";
+    case SubNorm::kNone:
+      return "none";
+    case SubNorm::kPlain:
+      return "without weight";
+    case SubNorm::kAffine:
+      return "with weight";
   }
   return "?";
 }
 
 const char* NameOf(MlpKind kind) {
   switch (kind) {
-    case MlpKind::kSwiGlu: return "SwiGLU";
-    case MlpKind::kPolyNorm: return "gated PolyNorm";
+    case MlpKind::kSwiGlu:
+      return "SwiGLU";
+    case MlpKind::kPolyNorm:
+      return "gated PolyNorm";
   }
   return "?";
 }
@@ -47,14 +56,18 @@ std::string DescribeSubNorm(const DiffSpec& spec) {
 std::string DescribeRope(const RopeConfig& rope) {
   char text[200];
   int length = std::snprintf(text, sizeof(text), "%s, %s, theta %g", NameOf(rope.type),
-                             rope.style == RopeStyle::kHalfSplit ? "half-split" : "interleaved", rope.theta);
+                             rope.style == RopeStyle::kHalfSplit ? "half-split" : "interleaved",
+                             rope.theta);
   const auto append = [&](const char* format, auto... values) {
-    length += std::snprintf(text + length, sizeof(text) - static_cast<size_t>(length), format, values...);
+    length += std::snprintf(text + length, sizeof(text) - static_cast<size_t>(length), format,
+                            values...);
   };
   if (rope.type != RopeConfig::Type::kDefault) append(", factor %g", rope.factor);
-  if (rope.type == RopeConfig::Type::kLlama3) append(", frequencies %g to %g", rope.low_freq_factor, rope.high_freq_factor);
+  if (rope.type == RopeConfig::Type::kLlama3)
+    append(", frequencies %g to %g", rope.low_freq_factor, rope.high_freq_factor);
   if (rope.type == RopeConfig::Type::kYarn) {
-    append(", beta %g to %g, attention factor %g", rope.beta_fast, rope.beta_slow, rope.attention_factor);
+    append(", beta %g to %g, attention factor %g", rope.beta_fast, rope.beta_slow,
+           rope.attention_factor);
   }
   if (rope.type == RopeConfig::Type::kLlama3 || rope.type == RopeConfig::Type::kYarn) {
     append(", original length %d", rope.original_max_positions);
@@ -69,7 +82,8 @@ std::vector<std::string> Pairing(const ModelConfig& config) {
   const DiffSpec& a = config.attention;
   const HeadOrder& order = config.head_order;
   std::vector<std::string> heads;
-  const auto append = [](std::string& text, const char* before, const std::vector<int32_t>& list, int i) {
+  const auto append = [](std::string& text, const char* before, const std::vector<int32_t>& list,
+                         int i) {
     text += before;
     text += std::to_string(list[static_cast<size_t>(i)]);
   };
@@ -78,7 +92,8 @@ std::vector<std::string> Pairing(const ModelConfig& config) {
     const int v_heads = a.v_dim / a.head_dim;
     std::string text;
     append(text, "q ", order.q, s);
-    if (a.has_second_map()) append(text, " - ", order.q, a.num_q1_heads + s / (a.num_q1_heads / a.num_q2_heads));
+    if (a.has_second_map())
+      append(text, " - ", order.q, a.num_q1_heads + s / (a.num_q1_heads / a.num_q2_heads));
     append(text, ", k ", order.k, group);
     if (a.k_maps == 2) append(text, " - ", order.k, a.num_kv_groups + group);
     text += ", v";
@@ -96,42 +111,54 @@ std::string MiB(double bytes) {
 
 // Memory for --max-num-seqs sequences of --max-model-len tokens each.
 double FullKvBytes(const Options& options, const SessionPlan& plan) {
-  const int64_t pages = (int64_t{plan.max_model_len} + plan.layout.page_size - 1) / plan.layout.page_size;
+  const int64_t pages = (int64_t{plan.max_model_len} + plan.layout.page_size - 1) /
+                        plan.layout.page_size;
   return static_cast<double>(pages) * static_cast<double>(plan.page_bytes) * options.max_num_seqs;
 }
 
 // Activations of the largest step, and the logits of the rows that sample in it.
 double StepBytes(const Options& options, const SessionPlan& plan) {
   if (plan.device == Device::kCuda) return static_cast<double>(plan.summary.device_step_bytes);
-  const double rows = std::min<double>(options.max_num_batched_tokens, double{1.0} * options.max_num_seqs * plan.max_model_len);
+  const double rows = std::min<double>(options.max_num_batched_tokens,
+                                       double{1.0} * options.max_num_seqs * plan.max_model_len);
   const double vocab = plan.summary.config.vocab_size;
-  const double logits = std::max(vocab, std::min<double>(kMaxLogitElements, std::min<double>(options.max_num_seqs, rows) * vocab));
+  const double logits = std::max(
+      vocab,
+      std::min<double>(kMaxLogitElements, std::min<double>(options.max_num_seqs, rows) * vocab));
   return rows * static_cast<double>(plan.summary.activation_bytes_per_row) + logits * sizeof(float);
 }
 
 double TotalBytes(const Options& options, const SessionPlan& plan) {
-  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) + StepBytes(options, plan);
+  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) +
+         StepBytes(options, plan);
 }
 
-void PrintText(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
+void PrintText(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas,
+               bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
   std::printf("device               %s\n", plan.device_name.c_str());
   std::printf("family               %s\n", c.family.c_str());
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
-  std::printf("dtype                %s (checkpoint %s), KV pages %s\n", NameOf(plan.summary.dtype).data(),
-              NameOf(c.checkpoint_dtype).data(), NameOf(plan.layout.dtype).data());
-  std::printf("shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n", c.num_layers, c.hidden_size,
-              c.intermediate_size, c.vocab_size, c.tie_word_embeddings ? "tied" : "own");
-  std::printf("attention            %d output heads, %d + %d query heads of %d, %d KV groups, %d K map%s, V of %d\n",
-              a.num_q1_heads, a.num_q1_heads, a.num_q2_heads, a.head_dim, a.num_kv_groups, a.k_maps, a.k_maps == 1 ? "" : "s",
-              a.v_dim);
+  std::printf("dtype                %s (checkpoint %s), KV pages %s\n",
+              NameOf(plan.summary.dtype).data(), NameOf(c.checkpoint_dtype).data(),
+              NameOf(plan.layout.dtype).data());
+  std::printf(
+      "shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n",
+      c.num_layers, c.hidden_size, c.intermediate_size, c.vocab_size,
+      c.tie_word_embeddings ? "tied" : "own");
+  std::printf(
+      "attention            %d output heads, %d + %d query heads of %d, %d KV groups, %d K map%s, "
+      "V of %d\n",
+      a.num_q1_heads, a.num_q1_heads, a.num_q2_heads, a.head_dim, a.num_kv_groups, a.k_maps,
+      a.k_maps == 1 ? "" : "s", a.v_dim);
   std::printf("lambda               %s\n", NameOf(a.lambda_kind));
-  std::printf("norm                 RMS eps %g, per-head norm %s\n", c.rms_norm_eps, DescribeSubNorm(a).c_str());
+  std::printf("norm                 RMS eps %g, per-head norm %s\n", c.rms_norm_eps,
+              DescribeSubNorm(a).c_str());
   std::printf("rope                 %s\n", DescribeRope(c.rope).c_str());
   std::printf("mlp                  %s\n", NameOf(c.mlp));
-  std::printf("biases               qkv %s, attention output %s, mlp %s\n", YesNo(c.qkv_bias), YesNo(c.attention_out_bias),
-              YesNo(c.mlp_bias));
+  std::printf("biases               qkv %s, attention output %s, mlp %s\n", YesNo(c.qkv_bias),
+              YesNo(c.attention_out_bias), YesNo(c.mlp_bias));
   std::printf("model length         %d of %d positions\n", plan.max_model_len, c.max_positions);
   std::printf("chat template        %s\n", has_chat_template ? "yes" : "no");
   std::printf("weights, rope table  %s, of which a decode step reads %s\n",
@@ -144,14 +171,16 @@ void PrintText(const Options& options, const SessionPlan& plan, const std::vecto
               MiB(StepBytes(options, plan)).c_str());
   std::printf("memory in all        %s (free now: %s)\n", MiB(TotalBytes(options, plan)).c_str(),
               MiB(static_cast<double>(plan.free_bytes)).c_str());
-  std::printf("KV for %d x %d tokens %s\n", options.max_num_seqs, plan.max_model_len, MiB(FullKvBytes(options, plan)).c_str());
+  std::printf("KV for %d x %d tokens %s\n", options.max_num_seqs, plan.max_model_len,
+              MiB(FullKvBytes(options, plan)).c_str());
   const std::vector<std::string> heads = Pairing(c);
   for (size_t i = 0; i < heads.size(); ++i) std::printf("head %-15zu %s\n", i, heads[i].c_str());
   for (size_t i = 0; i < lambdas.size(); ++i)
     std::printf("lambda of layer %-4zu %.6f (init %.6f)\n", i, lambdas[i], c.lambda_init[i]);
 }
 
-void PrintJson(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
+void PrintJson(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas,
+               bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
   JsonObject attention, memory, object;
@@ -211,12 +240,14 @@ Status RunInspect(const Options& options) {
     Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(options.model_dir);
     if (!chat_template.ok()) return chat_template.status();
     has_chat_template = *chat_template != nullptr;
-    Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
+    Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
+                                                                       std::move(plan).value());
     if (!session.ok()) return session.status();
     shown = (*session)->plan();
     lambdas = (*session)->model().Lambdas();
   }
-  options.json ? PrintJson(options, shown, lambdas, has_chat_template) : PrintText(options, shown, lambdas, has_chat_template);
+  options.json ? PrintJson(options, shown, lambdas, has_chat_template)
+               : PrintText(options, shown, lambdas, has_chat_template);
   return {};
 }
 

@@ -8,22 +8,32 @@
 #include <string_view>
 #include <vector>
 
-#include "server/openai_json.h"
+#include "server/openai/json.h"
 
 namespace diffserve {
 
 class JsonObject {
  public:
-  JsonObject& Add(std::string_view name, std::string_view value) { return AddRaw(name, JsonQuoted(value)); }
-  JsonObject& Add(std::string_view name, const std::string& value) { return AddRaw(name, JsonQuoted(value)); }
-  JsonObject& Add(std::string_view name, const char* value) { return AddRaw(name, JsonQuoted(value)); }
-  JsonObject& Add(std::string_view name, bool value) { return AddRaw(name, value ? "true" : "false"); }
+  JsonObject& Add(std::string_view name, std::string_view value) {
+    return AddRaw(name, JsonQuoted(value));
+  }
+  JsonObject& Add(std::string_view name, const std::string& value) {
+    return AddRaw(name, JsonQuoted(value));
+  }
+  JsonObject& Add(std::string_view name, const char* value) {
+    return AddRaw(name, JsonQuoted(value));
+  }
+  JsonObject& Add(std::string_view name, bool value) {
+    return AddRaw(name, value ? "true" : "false");
+  }
   template <std::integral T>
   JsonObject& Add(std::string_view name, T value) {
     return AddRaw(name, std::to_string(value));
   }
   JsonObject& Add(std::string_view name, double value) { return AddRaw(name, Text(value)); }
-  JsonObject& Add(std::string_view name, const JsonObject& value) { return AddRaw(name, value.text()); }
+  JsonObject& Add(std::string_view name, const JsonObject& value) {
+    return AddRaw(name, value.text());
+  }
   template <typename T>
   JsonObject& Add(std::string_view name, const std::vector<T>& values) {
     std::string list;

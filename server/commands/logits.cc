@@ -1,5 +1,6 @@
-// `diffserve logits`: the logits of every position of one prompt, through the model, KV pages and chunks that the server uses.
-// The pages are numbered in order here, since one sequence needs no pool.
+// `diffserve logits`: the logits of every position of one prompt, through the model, KV pages and
+// chunks that the server uses. The pages are numbered in order here, since one sequence needs no
+// pool.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -23,22 +24,33 @@ class NpyFile {
   static Result<NpyFile> Create(const std::string& path, int64_t rows, int64_t columns) {
     NpyFile npy(path, std::fopen(path.c_str(), "wb"));
     if (npy.file_ == nullptr) return npy.Failed();
-    std::string header =
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " + std::to_string(columns) + "), }";
+    std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
+                         std::to_string(rows) + ", " + std::to_string(columns) + "), }";
     constexpr size_t kPrefixBytes = 10;
     header.resize((kPrefixBytes + header.size() + 1 + 63) / 64 * 64 - kPrefixBytes - 1, ' ');
     header += '\n';
     const auto size = static_cast<uint16_t>(header.size());
-    const char prefix[kPrefixBytes] = {
-        '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(size & 0xff), static_cast<char>(size >> 8)};
+    const char prefix[kPrefixBytes] = {'\x93',
+                                       'N',
+                                       'U',
+                                       'M',
+                                       'P',
+                                       'Y',
+                                       1,
+                                       0,
+                                       static_cast<char>(size & 0xff),
+                                       static_cast<char>(size >> 8)};
     const bool written = std::fwrite(prefix, 1, kPrefixBytes, npy.file_.get()) == kPrefixBytes &&
-                         std::fwrite(header.data(), 1, header.size(), npy.file_.get()) == header.size();
+                         std::fwrite(header.data(), 1, header.size(), npy.file_.get()) ==
+                             header.size();
     if (!written) return npy.Failed();
     return npy;
   }
 
   Status Append(std::span<const float> values) {
-    return std::fwrite(values.data(), sizeof(float), values.size(), file_.get()) == values.size() ? Status() : Failed();
+    return std::fwrite(values.data(), sizeof(float), values.size(), file_.get()) == values.size()
+               ? Status()
+               : Failed();
   }
   Status Close() { return std::fclose(file_.release()) == 0 ? Status() : Failed(); }
 
@@ -47,7 +59,9 @@ class NpyFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   NpyFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
-  Status Failed() const { return InvalidArgument("--output " + path_ + ": " + std::strerror(errno), "--output"); }
+  Status Failed() const {
+    return InvalidArgument("--output " + path_ + ": " + std::strerror(errno), "--output");
+  }
 
   std::string path_;
   std::unique_ptr<std::FILE, CloseFile> file_;
@@ -56,22 +70,27 @@ class NpyFile {
 }  // namespace
 
 Status RunLogits(const Options& options) {
-  // The ids are read twice: once to learn how many pages they need, then checked against the vocabulary.
-  Result<std::vector<int32_t>> counted = PromptTokenIds(options, std::numeric_limits<int32_t>::max());
+  // The ids are read twice: once to learn how many pages they need, then checked against the
+  // vocabulary.
+  Result<std::vector<int32_t>> counted = PromptTokenIds(options,
+                                                        std::numeric_limits<int32_t>::max());
   if (!counted.ok()) return counted.status();
   const std::vector<int32_t>& tokens = *counted;
   const auto count = static_cast<int64_t>(tokens.size());
-  Result<SessionPlan> plan = PlanSession(options, [&](const Options&, int) { return KvDemand{count, count}; });
+  Result<SessionPlan> plan = PlanSession(
+      options, [&](const Options&, int) { return KvDemand{count, count}; });
   if (!plan.ok()) return plan.status();
   const int vocab_size = plan->summary.config.vocab_size;
-  DS_RETURN_IF_ERROR(CheckIds(tokens, vocab_size, options.tokens.empty() ? "--tokens-file" : "--tokens"));
+  DS_RETURN_IF_ERROR(
+      CheckIds(tokens, vocab_size, options.tokens.empty() ? "--tokens-file" : "--tokens"));
   if (count > plan->max_model_len) {
     return InvalidArgument("the prompt has " + std::to_string(count) + " tokens, allowed: 1.." +
                            std::to_string(plan->max_model_len));
   }
   Result<NpyFile> output = NpyFile::Create(options.output, count, vocab_size);
   if (!output.ok()) return output.status();
-  Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options, std::move(plan).value());
+  Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options,
+                                                                    std::move(plan).value());
   if (!loaded.ok()) return loaded.status();
   ModelSession& session = **loaded;
 
@@ -88,7 +107,8 @@ Status RunLogits(const Options& options) {
     std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
     DS_RETURN_IF_ERROR(session.model().Forward(batch, session.kv()));
     for (int first = 0; first < rows; first += slice) {
-      const Result<std::span<const float>> logits = session.model().Logits(first, std::min(slice, rows - first));
+      const Result<std::span<const float>> logits = session.model().Logits(
+          first, std::min(slice, rows - first));
       if (!logits.ok()) return logits.status();
       DS_RETURN_IF_ERROR(output->Append(*logits));
     }

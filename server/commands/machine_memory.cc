@@ -38,11 +38,13 @@ int64_t Field(const std::string& path, const std::string& key) {
 }
 
 // What one group leaves; file pages that can be dropped do not count as used.
-int64_t FreeOfGroup(const std::string& folder, const char* limit_file, const char* usage_file, const char* inactive_key) {
+int64_t FreeOfGroup(const std::string& folder, const char* limit_file, const char* usage_file,
+                    const char* inactive_key) {
   const int64_t limit = NumberIn(folder + "/" + limit_file);
   const int64_t usage = NumberIn(folder + "/" + usage_file);
   if (limit == kNoLimit || usage == kNoLimit) return kNoLimit;
-  return std::max<int64_t>(0, limit - std::max<int64_t>(0, usage - Field(folder + "/memory.stat", inactive_key)));
+  return std::max<int64_t>(
+      0, limit - std::max<int64_t>(0, usage - Field(folder + "/memory.stat", inactive_key)));
 }
 
 }  // namespace
@@ -59,12 +61,15 @@ int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_ro
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const bool is_v2 = controllers.empty();
     if (!is_v2 && controllers.find("memory") == std::string_view::npos) continue;
-    // The group and its ancestors; in a container the group's own path may not be there, and the root is the group.
+    // The group and its ancestors; in a container the group's own path may not be there, and the
+    // root is the group.
     for (std::string path(line.substr(second + 1));; path.resize(path.rfind('/'))) {
       if (path == "/") path.clear();
-      least = std::min(least, is_v2 ? FreeOfGroup(sys_root + path, "memory.max", "memory.current", "inactive_file")
-                                    : FreeOfGroup(sys_root + "/memory" + path, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                                  "total_inactive_file"));
+      least = std::min(
+          least, is_v2
+                     ? FreeOfGroup(sys_root + path, "memory.max", "memory.current", "inactive_file")
+                     : FreeOfGroup(sys_root + "/memory" + path, "memory.limit_in_bytes",
+                                   "memory.usage_in_bytes", "total_inactive_file"));
       if (path.rfind('/') == std::string::npos) break;
     }
   }
@@ -73,7 +78,8 @@ int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_ro
 
 int64_t FreeMemoryBytes() {
   const int64_t available = Field("/proc/meminfo", "MemAvailable:") * 1024;
-  return std::min(available > 0 ? available : kNoLimit, CgroupFreeBytes(FileText("/proc/self/cgroup"), "/sys/fs/cgroup"));
+  return std::min(available > 0 ? available : kNoLimit,
+                  CgroupFreeBytes(FileText("/proc/self/cgroup"), "/sys/fs/cgroup"));
 }
 
 }  // namespace diffserve

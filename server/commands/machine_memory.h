@@ -10,8 +10,8 @@ namespace diffserve {
 // The system's MemAvailable, or what this process's control group leaves if that is less.
 int64_t FreeMemoryBytes();
 
-// What the control groups of `cgroup_lines` (the text of /proc/self/cgroup) leave below `sys_root` (/sys/fs/cgroup); INT64_MAX if
-// none sets a limit.
+// What the control groups of `cgroup_lines` (the text of /proc/self/cgroup) leave below `sys_root`
+// (/sys/fs/cgroup); INT64_MAX if none sets a limit.
 int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_root);
 
 }  // namespace diffserve

@@ -13,8 +13,8 @@
 namespace diffserve {
 namespace {
 
-// Of the memory that is free once the weights are loaded: what pages take unasked, and what they may take at most. A GPU is there
-// for the model alone, so its pages take the most at once.
+// Of the memory that is free once the weights are loaded: what pages take unasked, and what they
+// may take at most. A GPU is there for the model alone, so its pages take the most at once.
 constexpr double kDefaultKvShare = 0.4;
 constexpr double kLargestKvShare = 0.9;
 constexpr int kCpuPageSize = 16;
@@ -30,10 +30,12 @@ ModelOptions ToModelOptions(const Options& options, Device device, CpuIsa isa) {
   ModelOptions model;
   model.model_dir = options.model_dir;
   model.device = device;
-  model.limits.num_rows = std::max({options.max_num_batched_tokens, options.chunk, options.max_num_seqs});
+  model.limits.num_rows = std::max(
+      {options.max_num_batched_tokens, options.chunk, options.max_num_seqs});
   model.limits.num_sequences = std::min(options.max_num_seqs, options.max_num_batched_tokens);
   if (options.command == "bench") {
-    model.limits.num_sequences = std::max(model.limits.num_sequences, *std::ranges::max_element(options.bench_batch));
+    model.limits.num_sequences = std::max(model.limits.num_sequences,
+                                          *std::ranges::max_element(options.bench_batch));
   }
   model.limits.max_model_len = options.max_model_len;
   model.batch_invariant = options.batch_invariant;
@@ -56,12 +58,13 @@ Result<double> KvBudget(const Options& options, Device device, double free, doub
   if (!size.ok()) return size.status();
   // CUDA loads kernels and graphs as they are first used.
   const double usable = device == Device::kCuda ? free * kLargestKvShare : free;
-  const double wanted = size->share > 0 ? std::min(size->share * free, usable) : static_cast<double>(size->bytes);
+  const double wanted = size->share > 0 ? std::min(size->share * free, usable)
+                                        : static_cast<double>(size->bytes);
   if (wanted > usable) {
-    return InvalidArgument(
-        "--kv-cache-memory is " + MiB(wanted) + ", allowed: at most " + (device == Device::kCuda ? "0.9 of " : "") + "the " +
-            MiB(free) + " that the weights leave free",
-        "--kv-cache-memory");
+    return InvalidArgument("--kv-cache-memory is " + MiB(wanted) + ", allowed: at most " +
+                               (device == Device::kCuda ? "0.9 of " : "") + "the " + MiB(free) +
+                               " that the weights leave free",
+                           "--kv-cache-memory");
   }
   return wanted;
 }
@@ -70,38 +73,49 @@ Result<double> KvBudget(const Options& options, Device device, double free, doub
 Result<int> ChoosePages(const Options& options, const SessionPlan& plan, double free) {
   const double page_bytes = static_cast<double>(plan.page_bytes);
   if (free <= 0) {
-    const std::string step = " and the largest step " + MiB(static_cast<double>(plan.summary.device_step_bytes)) +
+    const std::string step = " and the largest step " +
+                             MiB(static_cast<double>(plan.summary.device_step_bytes)) +
                              " (--max-num-batched-tokens, --max-num-seqs)";
-    return InvalidArgument(options.model_dir + ": the weights need " + MiB(static_cast<double>(plan.summary.memory_bytes)) +
-                           (plan.device == Device::kCuda ? step : "") + ", free: " + MiB(static_cast<double>(plan.free_bytes)));
+    return InvalidArgument(options.model_dir + ": the weights need " +
+                           MiB(static_cast<double>(plan.summary.memory_bytes)) +
+                           (plan.device == Device::kCuda ? step : "") +
+                           ", free: " + MiB(static_cast<double>(plan.free_bytes)));
   }
-  const int64_t least = std::max<int64_t>(1, PagesFor(plan.demand.least_tokens, plan.layout.page_size));
+  const int64_t least = std::max<int64_t>(
+      1, PagesFor(plan.demand.least_tokens, plan.layout.page_size));
   const double least_bytes = static_cast<double>(least) * page_bytes;
   const Result<double> budget = KvBudget(options, plan.device, free, least_bytes);
   if (!budget.ok()) return budget.status();
   if (budget.value() < least_bytes) {
-    return InvalidArgument("one sequence of " + std::to_string(plan.demand.least_tokens) + " tokens needs " + MiB(least_bytes) +
-                               " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) +
-                               " free; lower --max-model-len or raise --kv-cache-memory",
-                           "--max-model-len");
+    return InvalidArgument(
+        "one sequence of " + std::to_string(plan.demand.least_tokens) + " tokens needs " +
+            MiB(least_bytes) + " of KV pages, allowed: " + MiB(budget.value()) + " of " +
+            MiB(free) + " free; lower --max-model-len or raise --kv-cache-memory",
+        "--max-model-len");
   }
   const int64_t fitting = static_cast<int64_t>(budget.value() / page_bytes);
   // An explicit amount is used in full, and so is a GPU by a server.
   const bool is_server = options.command == "serve" || options.command == "inspect";
-  const bool in_full = !options.kv_cache_memory.empty() || (plan.device == Device::kCuda && is_server);
-  const int64_t wanted = in_full ? fitting : PagesFor(plan.demand.wanted_tokens, plan.layout.page_size);
-  return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)), std::numeric_limits<int>::max() / 2));
+  const bool in_full = !options.kv_cache_memory.empty() ||
+                       (plan.device == Device::kCuda && is_server);
+  const int64_t wanted = in_full ? fitting
+                                 : PagesFor(plan.demand.wanted_tokens, plan.layout.page_size);
+  return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)),
+                                            std::numeric_limits<int>::max() / 2));
 }
 
-// Fills plan.device, device_name and summary. `auto` takes a GPU if there is one that has kernels for the model.
+// Fills plan.device, device_name and summary. `auto` takes a GPU if there is one that has kernels
+// for the model.
 Status ChooseDevice(const Options& options, SessionPlan* plan) {
   const bool asked = options.device == "cuda";
   if (asked || (options.device == "auto" && cuda::IsCompiledIn())) {
     const Result<cuda::DeviceInfo> gpu = cuda::OpenDevice(0);
-    if (!gpu.ok() && asked) return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
+    if (!gpu.ok() && asked)
+      return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
     if (!gpu.ok()) Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
     if (gpu.ok()) {
-      Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCuda, plan->isa));
+      Result<ModelSummary> summary = InspectModel(
+          ToModelOptions(options, Device::kCuda, plan->isa));
       if (summary.ok()) {
         plan->device = Device::kCuda;
         plan->device_name = cuda::Describe(*gpu);
@@ -109,7 +123,8 @@ Status ChooseDevice(const Options& options, SessionPlan* plan) {
         return Status();
       }
       if (asked) return summary.status();
-      Log(LogLevel::kWarning, "gpu_not_used", {{"gpu", gpu->name}, {"reason", summary.status().message()}});
+      Log(LogLevel::kWarning, "gpu_not_used",
+          {{"gpu", gpu->name}, {"reason", summary.status().message()}});
     }
   }
   Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCpu, plan->isa));
@@ -123,12 +138,14 @@ Status ChooseDevice(const Options& options, SessionPlan* plan) {
 Result<Options> WithPages(Options options, const SessionPlan& plan) {
   const bool on_gpu = plan.device == Device::kCuda;
   if (on_gpu && options.page_size != 0 && options.page_size != cuda::kPageSize) {
-    return InvalidArgument("--page-size is " + std::to_string(options.page_size) + ", allowed on a GPU: " +
-                               std::to_string(cuda::kPageSize) + " (or --device cpu)", "--page-size");
+    return InvalidArgument("--page-size is " + std::to_string(options.page_size) +
+                               ", allowed on a GPU: " + std::to_string(cuda::kPageSize) +
+                               " (or --device cpu)",
+                           "--page-size");
   }
   if (on_gpu && options.kv_cache_dtype.value_or(DType::kBFloat16) != DType::kBFloat16) {
-    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) + ", allowed on a GPU: auto, bfloat16 " +
-                               "(or --device cpu)",
+    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) +
+                               ", allowed on a GPU: auto, bfloat16 " + "(or --device cpu)",
                            "--kv-cache-dtype");
   }
   if (options.page_size == 0) options.page_size = on_gpu ? cuda::kPageSize : kCpuPageSize;
@@ -140,14 +157,16 @@ Result<Options> WithPages(Options options, const SessionPlan& plan) {
 Result<int> MaxModelLen(const Options& options, const ModelConfig& config) {
   if (options.max_model_len == 0) return config.max_positions;
   if (options.max_model_len <= config.max_positions) return options.max_model_len;
-  return InvalidArgument("--max-model-len is " + std::to_string(options.max_model_len) + ", allowed: 1.." +
-                             std::to_string(config.max_positions) + " (max_position_embeddings of " + options.model_dir +
-                             "/config.json)",
+  return InvalidArgument("--max-model-len is " + std::to_string(options.max_model_len) +
+                             ", allowed: 1.." + std::to_string(config.max_positions) +
+                             " (max_position_embeddings of " + options.model_dir + "/config.json)",
                          "--max-model-len");
 }
 
 KvDemand ServeDemand(const Options& options, int max_model_len) {
-  const int64_t per_sequence = PagesFor(std::min(max_model_len, kWantedTokensPerSequence), options.page_size) * options.page_size;
+  const int64_t per_sequence = PagesFor(std::min(max_model_len, kWantedTokensPerSequence),
+                                        options.page_size) *
+                               options.page_size;
   return {max_model_len, std::max<int64_t>(max_model_len, per_sequence * options.max_num_seqs)};
 }
 
@@ -164,7 +183,8 @@ Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& de
   if (!max_model_len.ok()) return max_model_len.status();
 
   plan.max_model_len = max_model_len.value();
-  plan.layout = PagedKvLayout::Of(summary.config.attention, resolved->page_size, options.kv_cache_dtype.value_or(summary.dtype));
+  plan.layout = PagedKvLayout::Of(summary.config.attention, resolved->page_size,
+                                  options.kv_cache_dtype.value_or(summary.dtype));
   plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
   plan.demand = demand(*resolved, plan.max_model_len);
   double free = -static_cast<double>(summary.memory_bytes);
@@ -185,7 +205,8 @@ Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& de
 Result<std::unique_ptr<ModelSession>> ModelSession::Load(const Options& options, SessionPlan plan) {
   std::unique_ptr<ModelSession> session(new ModelSession(std::move(plan), options.threads));
   SessionPlan& loaded = session->plan_;
-  Result<std::unique_ptr<Model>> model = Model::Load(ToModelOptions(options, loaded.device, loaded.isa), session->pool_);
+  Result<std::unique_ptr<Model>> model = Model::Load(
+      ToModelOptions(options, loaded.device, loaded.isa), session->pool_);
   if (!model.ok()) return model.status();
   session->model_ = std::move(model).value();
   if (loaded.device == Device::kCuda) {

@@ -1,6 +1,6 @@
-// ModelSession: what every command that runs a model starts with: the device, the sizes that fit it, the thread pool, the weights
-// and the KV pages. PlanSession reads no weights, so a model that does not fit is refused at once, by every command in the same
-// words.
+// ModelSession: what every command that runs a model starts with: the device, the sizes that fit
+// it, the thread pool, the weights and the KV pages. PlanSession reads no weights, so a model that
+// does not fit is refused at once, by every command in the same words.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ struct SessionPlan {
 // The model's length under --max-model-len. Error: longer than the model's positions.
 Result<int> MaxModelLen(const Options& options, const ModelConfig& config);
 
-// What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to 256 tokens if memory allows.
+// What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to
+// 256 tokens if memory allows.
 KvDemand ServeDemand(const Options& options, int max_model_len);
 
 // `demand` is asked with the model's length under the options.
@@ -56,12 +57,14 @@ class ModelSession {
   // REQUIRES: MakeExecutor has not been called.
   Model& model() { return *model_; }
   KvCache& kv() { return *kv_; }
-  // Hands the model and its pages to an executor that the engine can own. The session must outlive it. Once.
+  // Hands the model and its pages to an executor that the engine can own. The session must outlive
+  // it. Once.
   std::unique_ptr<Executor> MakeExecutor();
   EngineOptions MakeEngineOptions(const Options& options) const;
 
  private:
-  ModelSession(SessionPlan plan, int threads) : plan_(std::move(plan)), pool_({.num_threads = threads}) {}
+  ModelSession(SessionPlan plan, int threads)
+      : plan_(std::move(plan)), pool_({.num_threads = threads}) {}
 
   SessionPlan plan_;
   ThreadPool pool_;

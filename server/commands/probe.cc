@@ -1,4 +1,5 @@
-// `diffserve probe`: whether the server at a URL is ready, where there is no curl. One request, one deadline for all of it.
+// `diffserve probe`: whether the server at a URL is ready, where there is no curl. One request, one
+// deadline for all of it.
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
@@ -15,7 +16,7 @@
 #include <thread>
 
 #include "server/commands/commands.h"
-#include "server/http_url.h"
+#include "server/http/url.h"
 
 namespace diffserve {
 namespace {
@@ -34,17 +35,21 @@ struct Lookup {
 };
 
 struct Answer {
-  std::string text;  // what came until it said "ready", the server closed, the deadline or the limit
+  std::string text;  // what came until it said "ready", the server closed, the deadline or the
+                     // limit
   bool closed = false;
 };
 
 Status NotReady(const std::string& found) { return Status(StatusCode::kUnavailable, found); }
-Status NotReady(const char* what, int error) { return NotReady(std::string(what) + ": " + std::strerror(error)); }
+Status NotReady(const char* what, int error) {
+  return NotReady(std::string(what) + ": " + std::strerror(error));
+}
 
 class Socket {
  public:
   explicit Socket(const addrinfo& address)
-      : fd_(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol)) {}
+      : fd_(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                   address.ai_protocol)) {}
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
   ~Socket() {
@@ -59,7 +64,8 @@ class Socket {
 // Whether one of `events` (or an error, which the next call tells) came before the deadline.
 bool WaitFor(int fd, short events, steady_clock::time_point deadline) {
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
     pollfd entry{.fd = fd, .events = events, .revents = 0};
     const int found = poll(&entry, 1, static_cast<int>(std::max<int64_t>(left, 0)));
     if (found > 0) return true;
@@ -67,7 +73,8 @@ bool WaitFor(int fd, short events, steady_clock::time_point deadline) {
   }
 }
 
-// getaddrinfo takes no time limit, so it has a thread of its own, which is left behind if it is late.
+// getaddrinfo takes no time limit, so it has a thread of its own, which is left behind if it is
+// late.
 Result<AddressList> Resolve(const HttpUrl& url, steady_clock::time_point deadline) {
   auto promise = std::make_shared<std::promise<Lookup>>();
   std::future<Lookup> future = promise->get_future();
@@ -79,7 +86,8 @@ Result<AddressList> Resolve(const HttpUrl& url, steady_clock::time_point deadlin
     const int error = getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &list);
     promise->set_value({error, AddressList(list, &freeaddrinfo)});
   }).detach();
-  if (future.wait_until(deadline) != std::future_status::ready) return NotReady("its name was not resolved in time");
+  if (future.wait_until(deadline) != std::future_status::ready)
+    return NotReady("its name was not resolved in time");
   Lookup lookup = future.get();
   if (lookup.error != 0) return NotReady(gai_strerror(lookup.error));
   return std::move(lookup.addresses);
@@ -103,7 +111,8 @@ int StatusOf(std::string_view text) {
   return std::stoi(std::string(text.substr(kForm.size() - 3, 3)));
 }
 
-Result<Answer> Exchange(const addrinfo& address, const std::string& request, steady_clock::time_point deadline) {
+Result<Answer> Exchange(const addrinfo& address, const std::string& request,
+                        steady_clock::time_point deadline) {
   const Socket socket(address);
   if (socket.fd() < 0) return NotReady("socket", errno);
   if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0) {
@@ -115,8 +124,10 @@ Result<Answer> Exchange(const addrinfo& address, const std::string& request, ste
     if (error != 0) return NotReady("connect", error);
   }
   for (size_t sent = 0; sent < request.size();) {
-    if (!WaitFor(socket.fd(), POLLOUT, deadline)) return NotReady("the request could not be sent in time");
-    const ssize_t count = send(socket.fd(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (!WaitFor(socket.fd(), POLLOUT, deadline))
+      return NotReady("the request could not be sent in time");
+    const ssize_t count = send(socket.fd(), request.data() + sent, request.size() - sent,
+                               MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EINTR) return NotReady("send", errno);
     sent += static_cast<size_t>(std::max<ssize_t>(count, 0));
   }
@@ -134,18 +145,21 @@ Result<Answer> Exchange(const addrinfo& address, const std::string& request, ste
 }
 
 Status Judge(const Answer& answer) {
-  if (answer.text.empty()) return NotReady(answer.closed ? "closed without an answer" : "no answer in time");
+  if (answer.text.empty())
+    return NotReady(answer.closed ? "closed without an answer" : "no answer in time");
   const int status = StatusOf(answer.text);
   if (status == kReady) return {};
   if (status == 0) return NotReady("the answer is not HTTP: " + Shown(answer.text));
   const size_t head = answer.text.find("\r\n\r\n");
-  const std::string body = head == std::string::npos ? "" : " " + Shown(std::string_view(answer.text).substr(head + 4));
+  const std::string body = head == std::string::npos
+                               ? ""
+                               : " " + Shown(std::string_view(answer.text).substr(head + 4));
   return NotReady("status " + std::to_string(status) + body);
 }
 
 Status Probe(const HttpUrl& url, steady_clock::time_point deadline) {
-  const std::string request =
-      "GET " + url.path + " HTTP/1.1\r\nHost: " + url.Authority() + "\r\nUser-Agent: diffserve-probe\r\nConnection: close\r\n\r\n";
+  const std::string request = "GET " + url.path + " HTTP/1.1\r\nHost: " + url.Authority() +
+                              "\r\nUser-Agent: diffserve-probe\r\nConnection: close\r\n\r\n";
   const Result<AddressList> addresses = Resolve(url, deadline);
   if (!addresses.ok()) return addresses.status();
   Status status;
@@ -162,7 +176,8 @@ Status Probe(const HttpUrl& url, steady_clock::time_point deadline) {
 Status RunProbe(const Options& options) {
   const Result<HttpUrl> url = ParseHttpUrl(options.url);
   if (!url.ok()) return url.status();
-  const auto timeout = std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<float>(options.probe_timeout_s));
+  const auto timeout = std::chrono::duration_cast<steady_clock::duration>(
+      std::chrono::duration<float>(options.probe_timeout_s));
   const steady_clock::time_point deadline = steady_clock::now() + timeout;
   const Status status = Probe(*url, deadline);
   if (status.ok()) return status;

@@ -13,7 +13,8 @@ constexpr size_t kMaxTokensFileBytes = size_t{256} << 20;
 Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::string& param) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocab_size) continue;
-    return InvalidArgument(param + ": token " + std::to_string(i) + " is " + std::to_string(ids[i]) + ", allowed: 0.." +
+    return InvalidArgument(param + ": token " + std::to_string(i) + " is " +
+                               std::to_string(ids[i]) + ", allowed: 0.." +
                                std::to_string(vocab_size - 1),
                            param);
   }
@@ -26,11 +27,12 @@ Result<std::vector<int32_t>> PromptTokenIds(const Options& options, int vocab_si
   if (!options.tokens_file.empty()) {
     param = "--tokens-file";
     std::ifstream file(options.tokens_file, std::ios::binary | std::ios::ate);
-    if (!file) return InvalidArgument("--tokens-file " + options.tokens_file + ": cannot be read", param);
+    if (!file)
+      return InvalidArgument("--tokens-file " + options.tokens_file + ": cannot be read", param);
     const auto size = static_cast<size_t>(file.tellg());
     if (size > kMaxTokensFileBytes) {
-      return InvalidArgument("--tokens-file " + options.tokens_file + ": " + std::to_string(size) + " bytes, allowed: at most " +
-                                 std::to_string(kMaxTokensFileBytes),
+      return InvalidArgument("--tokens-file " + options.tokens_file + ": " + std::to_string(size) +
+                                 " bytes, allowed: at most " + std::to_string(kMaxTokensFileBytes),
                              param);
     }
     file.seekg(0);

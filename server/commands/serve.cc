@@ -1,4 +1,5 @@
-// `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and drains.
+// `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and
+// drains.
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -9,19 +10,19 @@
 #include <filesystem>
 
 #include "engine/engine.h"
-#include "engine/output_loop.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "server/api_key.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
 #include "server/frontend.h"
-#include "server/grpc_server.h"
+#include "server/grpc/server.h"
 #include "server/health.h"
-#include "server/http_server.h"
+#include "server/http/server.h"
 #include "server/kv_event_publisher.h"
 #include "server/metrics_exporter.h"
-#include "server/openai_routes.h"
+#include "server/openai/routes.h"
 
 namespace diffserve {
 namespace {
@@ -29,8 +30,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kOutboxEvents = 8192;
-constexpr std::chrono::seconds kLastReplies{2};               // for answers under way when the drain is over
-constexpr timespec kHealthPeriod{.tv_sec = 1, .tv_nsec = 0};  // how often gRPC's health service follows Health
+constexpr std::chrono::seconds kLastReplies{2};  // for answers under way when the drain is over
+constexpr timespec kHealthPeriod{.tv_sec = 1, .tv_nsec = 0};  // how often gRPC's health service
+                                                              // follows Health
 
 // What is read from the model directory beside the weights.
 struct TextFiles {
@@ -65,7 +67,8 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-// Debian's gRPC stops listening for good once file descriptors run out, so the process takes all that it may.
+// Debian's gRPC stops listening for good once file descriptors run out, so the process takes all
+// that it may.
 void RaiseFileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -73,7 +76,9 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
 
 // All parts of a running server, in the order in which they depend on one another.
 class Server {
@@ -81,7 +86,8 @@ class Server {
   static Result<std::unique_ptr<Server>> Start(const Options& options, const ExecutorWrapper& wrap);
   ~Server() { Stop(steady_clock::now()); }
 
-  // Returns when one of the signals has come, or with an error when the engine has failed: nothing will ever be answered again.
+  // Returns when one of the signals has come, or with an error when the engine has failed: nothing
+  // will ever be answered again.
   Status WaitForSignal(const sigset_t& signals) {
     while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
       grpc_->SetServing(health_.Ready().ok());
@@ -109,27 +115,31 @@ class Server {
 
   std::string ReadyLine(const std::string& host) const {
     const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-    return "ready http=" + shown + ":" + std::to_string(http_->port()) + " grpc=" + shown + ":" + std::to_string(grpc_->port()) +
-           " model=" + frontend_->options().served_model_name;
+    return "ready http=" + shown + ":" + std::to_string(http_->port()) + " grpc=" + shown + ":" +
+           std::to_string(grpc_->port()) + " model=" + frontend_->options().served_model_name;
   }
 
  private:
   Server(const Options& options, std::unique_ptr<ModelSession> session, const ExecutorWrapper& wrap,
-         std::unique_ptr<KvEventPublisher> kv_events, TextFiles text, ApiKeys keys, ServedModelInfo info)
+         std::unique_ptr<KvEventPublisher> kv_events, TextFiles text, ApiKeys keys,
+         ServedModelInfo info)
       : session_(std::move(session)),
         config_(session_->plan().summary.config),
         text_(std::move(text)),
         keys_(std::move(keys)),
         kv_events_(std::move(kv_events)),
-        engine_(session_->MakeEngineOptions(options), wrap ? wrap(session_->MakeExecutor()) : session_->MakeExecutor(),
-                [this](TokenEvent event) { output_->Post(std::move(event)); },
-                kv_events_ == nullptr
-                    ? Engine::KvEventSink()
-                    : [this](std::vector<KvEvent> events) { kv_events_->Publish(std::move(events)); }),
+        engine_(
+            session_->MakeEngineOptions(options),
+            wrap ? wrap(session_->MakeExecutor()) : session_->MakeExecutor(),
+            [this](TokenEvent event) { output_->Post(std::move(event)); },
+            kv_events_ == nullptr
+                ? Engine::KvEventSink()
+                : [this](std::vector<KvEvent> events) { kv_events_->Publish(std::move(events)); }),
         health_([this] { return engine_.Snapshot(); }),
         metrics_(std::move(info), [this] { return Stats(); }) {
-    output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents,
-                                           [this](RequestId id, FinishReason as) { engine_.Cancel(id, as); });
+    output_ = std::make_unique<OutputLoop>(
+        *text_.tokenizer, kOutboxEvents,
+        [this](RequestId id, FinishReason as) { engine_.Cancel(id, as); });
   }
 
   Status Listen(const Options& options);
@@ -146,7 +156,8 @@ class Server {
   const TextFiles text_;
   const ApiKeys keys_;
   const std::unique_ptr<KvEventPublisher> kv_events_;  // nullptr: no KV event is published
-  std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a request does
+  std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a
+                                        // request does
   Engine engine_;
   Health health_;
   MetricsExporter metrics_;
@@ -179,11 +190,15 @@ ServedModelInfo MakeInfo(const Options& options, const std::string& name, ModelS
 Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const Options& options, int page_size) {
   constexpr char kFlag[] = "--kv-events-endpoint";
   if (options.kv_events_endpoint.empty()) {
-    if (options.kv_events_replay_endpoint.empty() && options.kv_events_topic.empty()) return std::unique_ptr<KvEventPublisher>();
-    return InvalidArgument("--kv-events-endpoint is missing: without it no KV event is published", kFlag);
+    if (options.kv_events_replay_endpoint.empty() && options.kv_events_topic.empty())
+      return std::unique_ptr<KvEventPublisher>();
+    return InvalidArgument("--kv-events-endpoint is missing: without it no KV event is published",
+                           kFlag);
   }
   if (!options.enable_prefix_caching) {
-    return InvalidArgument("--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off", kFlag);
+    return InvalidArgument(
+        "--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off",
+        kFlag);
   }
   KvEventPublisherOptions publisher;
   publisher.endpoint = options.kv_events_endpoint;
@@ -193,7 +208,8 @@ Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const Options& options, 
   Result<std::unique_ptr<KvEventPublisher>> started = KvEventPublisher::Start(std::move(publisher));
   if (started.ok()) {
     const KvEventPublisher& kv_events = **started;
-    Log(LogLevel::kInfo, "kv_events", {{"endpoint", kv_events.endpoint()}, {"replay_endpoint", kv_events.replay_endpoint()}});
+    Log(LogLevel::kInfo, "kv_events",
+        {{"endpoint", kv_events.endpoint()}, {"replay_endpoint", kv_events.replay_endpoint()}});
   }
   return started;
 }
@@ -207,16 +223,18 @@ Result<std::unique_ptr<Server>> Server::Start(const Options& options, const Exec
   }
   Result<SessionPlan> plan = PlanSession(options, &ServeDemand);
   if (!plan.ok()) return plan.status();
-  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(options, plan->layout.page_size);
+  Result<std::unique_ptr<KvEventPublisher>> kv_events = StartKvEvents(options,
+                                                                      plan->layout.page_size);
   if (!kv_events.ok()) return kv_events.status();
   Result<TextFiles> text = LoadTextFiles(options.model_dir);
   if (!text.ok()) return text.status();
-  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options, std::move(plan).value());
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
+                                                                     std::move(plan).value());
   if (!session.ok()) return session.status();
   ServedModelInfo info = MakeInfo(options, ServedName(options), **session);
-  std::unique_ptr<Server> server(
-      new Server(options, std::move(session).value(), wrap, std::move(kv_events).value(), std::move(text).value(), std::move(keys),
-                 std::move(info)));
+  std::unique_ptr<Server> server(new Server(options, std::move(session).value(), wrap,
+                                            std::move(kv_events).value(), std::move(text).value(),
+                                            std::move(keys), std::move(info)));
   DS_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }
@@ -225,14 +243,17 @@ Status Server::Listen(const Options& options) {
   FrontendOptions frontend;
   frontend.served_model_name = ServedName(options);
   frontend.text_threads = std::max(1, AvailableCpus() / 4);
-  frontend_ = std::make_unique<Frontend>(frontend, config_, *text_.tokenizer, text_.chat_template.get(), engine_, *output_);
+  frontend_ = std::make_unique<Frontend>(frontend, config_, *text_.tokenizer,
+                                         text_.chat_template.get(), engine_, *output_);
 
   OpenAiRoutesOptions routes;
   routes.model_root = options.model_dir;
   routes.strict = options.strict;
   routes.loopback_hosts_only = IsLoopback(options.host) && !keys_.required();
   routes.metrics_text = [this] { return metrics_.Render(); };
-  routes.on_reply = [this](std::string_view route, int status) { metrics_.CountHttp(route, status); };
+  routes.on_reply = [this](std::string_view route, int status) {
+    metrics_.CountHttp(route, status);
+  };
   routes_ = std::make_unique<OpenAiRoutes>(std::move(routes), *frontend_, health_, keys_);
 
   HttpServerOptions http;
@@ -244,7 +265,8 @@ Status Server::Listen(const Options& options) {
   GrpcServerOptions grpc;
   grpc.host = options.host;
   grpc.port = options.grpc_port;
-  Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(grpc, *frontend_, keys_, &metrics_);
+  Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(grpc, *frontend_, keys_,
+                                                                  &metrics_);
   if (!started.ok()) return started.status();
   grpc_ = std::move(started).value();
   return {};

@@ -1,7 +1,10 @@
-// What the CUDA kernels reach on this device, beside what the device itself does in the same seconds: prints one JSON object.
+// What the CUDA kernels reach on this device, beside what the device itself does in the same
+// seconds: prints one JSON object.
 //   cuda_bench           some 60 seconds on an H200
-//   cuda_bench --smoke   every figure's code once with tiny sizes, and no figure: the names of what ran
-// Decode finds its pages outside the L2 cache; alternatives are measured in turns; figures are medians of 21 rounds.
+//   cuda_bench --smoke   every figure's code once with tiny sizes, and no figure: the names of what
+//   ran
+// Decode finds its pages outside the L2 cache; alternatives are measured in turns; figures are
+// medians of 21 rounds.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -23,7 +26,8 @@ using testing::PlainSpec;
 using testing::V2Spec;
 
 constexpr double kDecodeBytesMin = 256e6;  // of KV, for a share of the read bandwidth
-constexpr double kCacheMultiple = 4;       // that the copies of one problem's pages exceed the L2 cache by
+constexpr double kCacheMultiple = 4;  // that the copies of one problem's pages exceed the L2 cache
+                                      // by
 
 class Bench {
  public:
@@ -40,16 +44,19 @@ class Bench {
     for (int head_dim : {128, 64}) {
       const DiffSpec spec = DiffLlamaSpec(8 * 128 / head_dim, 8 * 128 / head_dim, head_dim);
       const std::string name = "prefill_v1_d" + std::to_string(head_dim);
-      // 2,048 rows that attend to 16,384 slots each on average; the kernel has no form without a causal mask.
-      Prefill(name + "_full_2048_rows_after_15360", spec, {.position = 15360, .rows = 2048, .is_decode = false});
+      // 2,048 rows that attend to 16,384 slots each on average; the kernel has no form without a
+      // causal mask.
+      Prefill(name + "_full_2048_rows_after_15360", spec,
+              {.position = 15360, .rows = 2048, .is_decode = false});
       Prefill(name + "_causal_16384", spec, {.rows = 16384, .is_decode = false});
     }
   }
 
   void Print() const {
-    std::printf("{\n  \"device\": {\"name\": \"%s\", \"compute_capability\": %d, \"num_sms\": %d, ", device_.name.c_str(),
-                device_.compute_capability, device_.num_sms);
-    std::printf("\"memory_bytes\": %zu, \"l2_bytes\": %zu},\n", device_.memory_bytes, device_.l2_bytes);
+    std::printf("{\n  \"device\": {\"name\": \"%s\", \"compute_capability\": %d, \"num_sms\": %d, ",
+                device_.name.c_str(), device_.compute_capability, device_.num_sms);
+    std::printf("\"memory_bytes\": %zu, \"l2_bytes\": %zu},\n", device_.memory_bytes,
+                device_.l2_bytes);
     std::printf("  \"smoke\": %s,\n  \"figures\": {", smoke_ ? "true" : "false");
     for (size_t i = 0; i < figures_.size(); ++i) {
       std::printf("%s\n    \"%s\": ", i == 0 ? "" : ",", figures_[i].first.c_str());
@@ -82,21 +89,28 @@ class Bench {
 
     Result<std::unique_ptr<cuda::MatrixLibrary>> library = cuda::MatrixLibrary::Open();
     if (!library.ok()) {
-      std::fprintf(stderr, "cuda_bench: no figure of cuBLASLt: %s\n", library.status().message().c_str());
+      std::fprintf(stderr, "cuda_bench: no figure of cuBLASLt: %s\n",
+                   library.status().message().c_str());
       return;
     }
     library_ = std::move(*library);
     product_width_ = smoke_ ? 16 : 8192;
-    const size_t elements = static_cast<size_t>(product_width_) * static_cast<size_t>(product_width_);
-    for (cuda::DeviceBuffer& matrix : product_) matrix = Must(cuda::DeviceBuffer::Allocate(2 * elements));
+    const size_t elements = static_cast<size_t>(product_width_) *
+                            static_cast<size_t>(product_width_);
+    for (cuda::DeviceBuffer& matrix : product_)
+      matrix = Must(cuda::DeviceBuffer::Allocate(2 * elements));
     for (int i = 0; i < 2; ++i) {
-      Must(FillRandom(product_[i].as<uint16_t>(), static_cast<size_t>(product_width_), product_width_, i * product_width_,
-                      stream_.handle()));
+      Must(FillRandom(product_[i].as<uint16_t>(), static_cast<size_t>(product_width_),
+                      product_width_, i * product_width_, stream_.handle()));
     }
-    Add("cublas_bf16_8192_tflop_per_s", ProductFlops() / timer_.Seconds([&](int) { Product(); }) * 1e-12);
+    Add("cublas_bf16_8192_tflop_per_s",
+        ProductFlops() / timer_.Seconds([&](int) { Product(); }) * 1e-12);
   }
 
-  void Read(int grid) { Must(cuda::ReadStream(read_data_.data(), read_bytes_, grid, sink_.as<uint32_t>(), stream_.handle())); }
+  void Read(int grid) {
+    Must(cuda::ReadStream(read_data_.data(), read_bytes_, grid, sink_.as<uint32_t>(),
+                          stream_.handle()));
+  }
   double ProductFlops() const { return 2.0 * std::pow(product_width_, 3); }
   void Product() {
     cuda::LinearArgs args;
@@ -116,7 +130,8 @@ class Bench {
     };
     Add("launch_us", timer_.Seconds([&](int) { Must(queue()); }) / count * 1e6);
     const cuda::Graph graph = Must(cuda::Graph::Capture(stream_, queue));
-    Add("launch_in_graph_us", timer_.Seconds([&](int) { Must(graph.Launch(stream_)); }) / count * 1e6);
+    Add("launch_in_graph_us",
+        timer_.Seconds([&](int) { Must(graph.Launch(stream_)); }) / count * 1e6);
   }
 
   // Enough copies of the pages that no run finds its own in the L2 cache.
@@ -126,33 +141,45 @@ class Bench {
       shape.position = std::min(shape.position, 70);
       shape.rows = std::min(shape.rows, 9);
     }
-    const double needed = kCacheMultiple * static_cast<double>(device_.l2_bytes) / Problem::BytesOfOneCopy(spec, shape);
+    const double needed = kCacheMultiple * static_cast<double>(device_.l2_bytes) /
+                          Problem::BytesOfOneCopy(spec, shape);
     shape.copies = smoke_ ? 2 : std::clamp(static_cast<int>(std::ceil(needed)), 1, 256);
     return shape;
   }
 
   void DecodeShares() {
-    DecodeShare("v1_d128_heads12_groups12_batch16_length4096", DiffLlamaSpec(12, 12, 128), {.batch = 16, .position = 4095});
-    DecodeShare("v1_d128_heads16_groups4_batch64_length2048", DiffLlamaSpec(16, 4, 128), {.batch = 64, .position = 2047});
-    DecodeShare("v1_d128_heads16_groups4_batch1_length131072", DiffLlamaSpec(16, 4, 128), {.batch = 1, .position = 131071});
-    DecodeShare("v1_d64_heads16_groups16_batch16_length8192", DiffLlamaSpec(16, 16, 64), {.batch = 16, .position = 8191});
-    DecodeShare("v2_d128_heads32_groups8_batch32_length4096", V2Spec(32, 8, 128), {.batch = 32, .position = 4095});
-    DecodeShare("v2_d64_heads32_groups8_batch64_length4096", V2Spec(32, 8, 64), {.batch = 64, .position = 4095});
-    DecodeShare("plain_d128_heads32_groups8_batch32_length4096", PlainSpec(32, 8, 128), {.batch = 32, .position = 4095});
-    DecodeShare("plain_d64_heads32_groups8_batch64_length4096", PlainSpec(32, 8, 64), {.batch = 64, .position = 4095});
+    DecodeShare("v1_d128_heads12_groups12_batch16_length4096", DiffLlamaSpec(12, 12, 128),
+                {.batch = 16, .position = 4095});
+    DecodeShare("v1_d128_heads16_groups4_batch64_length2048", DiffLlamaSpec(16, 4, 128),
+                {.batch = 64, .position = 2047});
+    DecodeShare("v1_d128_heads16_groups4_batch1_length131072", DiffLlamaSpec(16, 4, 128),
+                {.batch = 1, .position = 131071});
+    DecodeShare("v1_d64_heads16_groups16_batch16_length8192", DiffLlamaSpec(16, 16, 64),
+                {.batch = 16, .position = 8191});
+    DecodeShare("v2_d128_heads32_groups8_batch32_length4096", V2Spec(32, 8, 128),
+                {.batch = 32, .position = 4095});
+    DecodeShare("v2_d64_heads32_groups8_batch64_length4096", V2Spec(32, 8, 64),
+                {.batch = 64, .position = 4095});
+    DecodeShare("plain_d128_heads32_groups8_batch32_length4096", PlainSpec(32, 8, 128),
+                {.batch = 32, .position = 4095});
+    DecodeShare("plain_d64_heads32_groups8_batch64_length4096", PlainSpec(32, 8, 64),
+                {.batch = 64, .position = 4095});
   }
 
   void DecodeShare(const std::string& name, const DiffSpec& spec, const ProblemShape& shape) {
     const Problem problem(spec, Cold(spec, shape), stream_);
-    if (!smoke_ && problem.KvBytes() < kDecodeBytesMin) Must(Status(StatusCode::kInternal, name + " has too little KV"));
-    const auto seconds = timer_.Rounds({[&](int run) { problem.Queue(run); }, [&](int) { Read(read_grid_); }});
+    if (!smoke_ && problem.KvBytes() < kDecodeBytesMin)
+      Must(Status(StatusCode::kInternal, name + " has too little KV"));
+    const auto seconds = timer_.Rounds(
+        {[&](int run) { problem.Queue(run); }, [&](int) { Read(read_grid_); }});
     const double read_bytes = static_cast<double>(read_bytes_);
     Add("decode_share_" + name, Speedup(seconds[0], seconds[1]) * problem.KvBytes() / read_bytes);
   }
 
-  // The same K, V and q in pages of the layouts that plain attention needs: (K1 | K2) x (left | right half of V), or K1, K2 each
-  // with V.
-  // Their concatenation, subtraction and norm, which the fused call includes, are left out of the calls' time.
+  // The same K, V and q in pages of the layouts that plain attention needs: (K1 | K2) x (left |
+  // right half of V), or K1, K2 each with V.
+  // Their concatenation, subtraction and norm, which the fused call includes, are left out of the
+  // calls' time.
   void AgainstPlainCalls(int head_dim) {
     const int heads = 12 * 128 / head_dim;
     DiffSpec fused_spec = DiffLlamaSpec(heads, heads, head_dim);
@@ -186,7 +213,8 @@ class Bench {
     Add("decode_over_two_calls" + name, Speedup(seconds[0], seconds[2]));
   }
 
-  static void CheckSameResult(const Problem& fused, const std::vector<std::unique_ptr<Problem>>& two,
+  static void CheckSameResult(const Problem& fused,
+                              const std::vector<std::unique_ptr<Problem>>& two,
                               const std::vector<std::unique_ptr<Problem>>& four) {
     fused.Queue(0);
     for (const auto& problem : two) problem->Queue(0);
@@ -202,12 +230,16 @@ class Bench {
       const size_t half = i / d % 2, in_half = i / (2 * d) * d + i % d;
       const float by_two = value(0, i) - 0.5f * value(1, i);
       const float by_four = value(2 + half, in_half) - 0.5f * value(4 + half, in_half);
-      worst = std::max({worst, std::abs(BFloat16ToFloat(out[i]) - by_two), std::abs(BFloat16ToFloat(out[i]) - by_four)});
+      worst = std::max({worst, std::abs(BFloat16ToFloat(out[i]) - by_two),
+                        std::abs(BFloat16ToFloat(out[i]) - by_four)});
     }
-    if (!(worst < 0.02f)) Must(Status(StatusCode::kInternal, "the plain calls' result is another one: " + std::to_string(worst)));
+    if (!(worst < 0.02f))
+      Must(Status(StatusCode::kInternal,
+                  "the plain calls' result is another one: " + std::to_string(worst)));
   }
 
-  // Operations of a model's layers one after another in a graph, each with pages of its own; the step's one plan is not in it.
+  // Operations of a model's layers one after another in a graph, each with pages of its own; the
+  // step's one plan is not in it.
   void OneOperation(const std::string& name, const DiffSpec& spec) {
     const ProblemShape shape = Cold(spec, {.batch = 1, .position = 4095});
     const Problem problem(spec, shape, stream_);
@@ -222,14 +254,16 @@ class Bench {
   // 12 d operations a pair: two maps of Q K with d, and of P V with 2 d.
   void Prefill(const std::string& name, const DiffSpec& spec, const ProblemShape& shape) {
     ProblemShape small = shape;
-    if (smoke_) small.position = std::min(shape.position, 64), small.rows = std::min(shape.rows, 33);
+    if (smoke_)
+      small.position = std::min(shape.position, 64), small.rows = std::min(shape.rows, 33);
     const Problem problem(spec, small, stream_);
     std::vector<Work> works = {[&](int run) { problem.Queue(run); }};
     if (library_ != nullptr) works.push_back([&](int) { Product(); });
     const auto seconds = timer_.Rounds(works);
     const double flops = 12.0 * spec.head_dim * problem.Pairs();
     Add(name + "_tflop_per_s", flops / Median(seconds[0]) * 1e-12);
-    if (library_ != nullptr) Add(name + "_of_cublas", Speedup(seconds[0], seconds[1]) * flops / ProductFlops());
+    if (library_ != nullptr)
+      Add(name + "_of_cublas", Speedup(seconds[0], seconds[1]) * flops / ProductFlops());
   }
 
   const cuda::DeviceInfo& device_;

@@ -20,9 +20,12 @@ __device__ __forceinline__ uint16_t HashedBFloat16(uint64_t key) {
   return static_cast<uint16_t>(cuda::PackBFloat16(value, 0.0f));
 }
 
-__global__ void __launch_bounds__(kFillThreads) FillRandomKernel(uint16_t* values, int64_t count, int width, int first_column) {
-  for (int64_t i = int64_t{blockIdx.x} * kFillThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kFillThreads) {
-    values[i] = HashedBFloat16(static_cast<uint64_t>(i / width) << 20 | static_cast<uint64_t>(i % width + first_column));
+__global__ void __launch_bounds__(kFillThreads)
+    FillRandomKernel(uint16_t* values, int64_t count, int width, int first_column) {
+  for (int64_t i = int64_t{blockIdx.x} * kFillThreads + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * kFillThreads) {
+    values[i] = HashedBFloat16(static_cast<uint64_t>(i / width) << 20 |
+                               static_cast<uint64_t>(i % width + first_column));
   }
 }
 
@@ -37,16 +40,20 @@ __global__ void __launch_bounds__(kFillThreads) FillPagesKernel(PageContent cont
       const int slot = i / columns, column = i % columns;
       const bool is_v = column >= k_columns;
       const int matrix = is_v ? 7 : content.first_map + column / image.head_dim;
-      const int in_matrix = is_v ? content.first_v_column + column - k_columns : column % image.head_dim;
-      const int offset = is_v ? image.VOffset(column - k_columns, slot) : image.KOffset(column / image.head_dim, in_matrix, slot);
-      elements[offset] = HashedBFloat16((static_cast<uint64_t>(page) << 20 | static_cast<uint64_t>(slot * 512 + in_matrix)) * 8 +
-                                        static_cast<uint64_t>(matrix));
+      const int in_matrix = is_v ? content.first_v_column + column - k_columns
+                                 : column % image.head_dim;
+      const int offset = is_v ? image.VOffset(column - k_columns, slot)
+                              : image.KOffset(column / image.head_dim, in_matrix, slot);
+      elements[offset] = HashedBFloat16(
+          (static_cast<uint64_t>(page) << 20 | static_cast<uint64_t>(slot * 512 + in_matrix)) * 8 +
+          static_cast<uint64_t>(matrix));
     }
   }
 }
 
 template <typename... Parameters, typename... Arguments>
-int Launch(void (*kernel)(Parameters...), int64_t num_thread_blocks, int num_threads, CUstream_st* stream, Arguments... arguments) {
+int Launch(void (*kernel)(Parameters...), int64_t num_thread_blocks, int num_threads,
+           CUstream_st* stream, Arguments... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
   config.blockDim = dim3(static_cast<unsigned>(num_threads));
@@ -58,14 +65,16 @@ int Launch(void (*kernel)(Parameters...), int64_t num_thread_blocks, int num_thr
 
 int LaunchNothing(CUstream_st* stream) { return Launch(NothingKernel, 1, 32, stream); }
 
-int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column, CUstream_st* stream) {
+int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column,
+               CUstream_st* stream) {
   const int64_t count = static_cast<int64_t>(num_rows) * width;
   const int64_t grid = std::min<int64_t>(4096, (count + kFillThreads - 1) / kFillThreads);
   return Launch(FillRandomKernel, grid, kFillThreads, stream, values, count, width, first_column);
 }
 
 int FillPages(const PageContent& content, CUstream_st* stream) {
-  return Launch(FillPagesKernel, std::min<int64_t>(65536, content.num_pages), kFillThreads, stream, content);
+  return Launch(FillPagesKernel, std::min<int64_t>(65536, content.num_pages), kFillThreads, stream,
+                content);
 }
 
 }  // namespace diffserve::bench

@@ -10,7 +10,9 @@
 namespace diffserve::bench {
 namespace {
 
-int64_t PagesOfSequence(int length) { return (length + cuda::kImagePageSize - 1) / cuda::kImagePageSize; }
+int64_t PagesOfSequence(int length) {
+  return (length + cuda::kImagePageSize - 1) / cuda::kImagePageSize;
+}
 
 KvImage ImageOf(const DiffSpec& spec) {
   return {cuda::kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim};
@@ -19,8 +21,8 @@ KvImage ImageOf(const DiffSpec& spec) {
 }  // namespace
 
 double Problem::BytesOfOneCopy(const DiffSpec& spec, const ProblemShape& shape) {
-  return static_cast<double>(shape.batch * PagesOfSequence(shape.position + shape.rows) * spec.num_kv_groups *
-                             ImageOf(spec).PageBytes());
+  return static_cast<double>(shape.batch * PagesOfSequence(shape.position + shape.rows) *
+                             spec.num_kv_groups * ImageOf(spec).PageBytes());
 }
 
 template <typename T>
@@ -41,7 +43,8 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   std::vector<cuda::DeviceSequence> sequences;
   std::vector<int32_t> row_sequences;
   for (int i = 0; i < shape.batch; ++i) {
-    sequences.push_back({i * shape.rows, shape.rows, shape.position, static_cast<int32_t>(i * pages_of_sequence)});
+    sequences.push_back(
+        {i * shape.rows, shape.rows, shape.position, static_cast<int32_t>(i * pages_of_sequence)});
     row_sequences.insert(row_sequences.end(), static_cast<size_t>(shape.rows), i);
   }
   sequences_ = Upload(sequences);
@@ -50,22 +53,31 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   const size_t num_rows = row_sequences.size();
   q_ = Must(cuda::DeviceBuffer::Allocate(2 * num_rows * static_cast<size_t>(spec.q_width())));
   out_ = Must(cuda::DeviceBuffer::Allocate(2 * num_rows * static_cast<size_t>(spec.out_width())));
-  Must(FillRandom(q_.as<uint16_t>(), num_rows, spec.q_width(), shape.first_q_column, stream.handle()));
-  lambda_rows_ = Upload(std::vector<float>(num_rows * static_cast<size_t>(spec.num_q1_heads), 0.5f));
+  Must(FillRandom(q_.as<uint16_t>(), num_rows, spec.q_width(), shape.first_q_column,
+                  stream.handle()));
+  lambda_rows_ = Upload(
+      std::vector<float>(num_rows * static_cast<size_t>(spec.num_q1_heads), 0.5f));
   for (int copy = 0; copy < shape.copies; ++copy) {
-    pages_of_copies_.push_back(Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec, shape)))));
+    pages_of_copies_.push_back(
+        Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec, shape)))));
     Must(FillPages({{pages_of_copies_.back().as<std::byte>(), ImageOf(spec)},
-                    static_cast<int64_t>(table.size()) * spec.num_kv_groups, shape.first_map, shape.first_v_column},
+                    static_cast<int64_t>(table.size()) * spec.num_kv_groups,
+                    shape.first_map,
+                    shape.first_v_column},
                    stream.handle()));
   }
 
-  const cuda::AttentionTiling tiling = shape.is_decode ? cuda::DiffDecodeTiling(spec, shape.rows) : cuda::DiffPrefillTiling(spec);
-  const int64_t items_max = cuda::AttentionItemsMax(tiling, shape.rows, shape.batch, int64_t{shape.batch} * length());
-  items_ = Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(items_max) * sizeof(cuda::AttentionItem)));
+  const cuda::AttentionTiling tiling = shape.is_decode ? cuda::DiffDecodeTiling(spec, shape.rows)
+                                                       : cuda::DiffPrefillTiling(spec);
+  const int64_t items_max = cuda::AttentionItemsMax(tiling, shape.rows, shape.batch,
+                                                    int64_t{shape.batch} * length());
+  items_ = Must(
+      cuda::DeviceBuffer::Allocate(static_cast<size_t>(items_max) * sizeof(cuda::AttentionItem)));
   first_item_ = Must(cuda::DeviceBuffer::Allocate((sequences.size() + 1) * sizeof(int32_t)));
   num_items_ = Must(cuda::DeviceBuffer::Allocate(sizeof(int32_t)));
   if (shape.is_decode) {
-    partials_ = Must(cuda::DeviceBuffer::Allocate(cuda::DiffDecodePartialFloats(spec, tiling, items_max) * sizeof(float)));
+    partials_ = Must(cuda::DeviceBuffer::Allocate(
+        cuda::DiffDecodePartialFloats(spec, tiling, items_max) * sizeof(float)));
   }
   args_.spec = spec;
   args_.batch.num_sequences = shape.batch;
@@ -79,8 +91,8 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   args_.lambda = 0.5f;
   args_.lambda_rows = lambda_rows_.as<float>();
   args_.tiling = tiling;
-  args_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(), first_item_.as<int32_t>(),
-                static_cast<int>(items_max)};
+  args_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(),
+                first_item_.as<int32_t>(), static_cast<int>(items_max)};
   args_.partials = partials_.as<float>();
   Must(cuda::PlanDiffAttention(tiling, args_.batch, args_.plan, stream.handle()));
   Must(stream.Synchronize());

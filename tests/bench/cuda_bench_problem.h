@@ -1,5 +1,5 @@
-// One attention call on the device for the benchmark: pages in shuffled places, of which there may be several copies so that each
-// run finds none of its pages in the L2 cache.
+// One attention call on the device for the benchmark: pages in shuffled places, of which there may
+// be several copies so that each run finds none of its pages in the L2 cache.
 #pragma once
 
 #include <optional>
@@ -48,7 +48,8 @@ class Problem {
   ProblemShape shape_;
   const cuda::Stream& stream_;
   std::vector<cuda::DeviceBuffer> pages_of_copies_;
-  cuda::DeviceBuffer sequences_, row_sequences_, page_table_, q_, out_, lambda_rows_, items_, first_item_, num_items_, partials_;
+  cuda::DeviceBuffer sequences_, row_sequences_, page_table_, q_, out_, lambda_rows_, items_,
+      first_item_, num_items_, partials_;
   cuda::DiffAttentionArgs args_;
 };
 

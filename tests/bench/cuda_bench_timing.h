@@ -1,5 +1,5 @@
-// Timing on the device: samples between two events, medians, and alternatives measured in turns so that a drifting clock meets
-// all of them alike. A failed call ends the program with its message.
+// Timing on the device: samples between two events, medians, and alternatives measured in turns so
+// that a drifting clock meets all of them alike. A failed call ends the program with its message.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,10 @@ class Timer {
  public:
   // `smoke`: one run of everything, and times that mean nothing.
   Timer(const cuda::Stream& stream, bool smoke)
-      : stream_(stream), smoke_(smoke), begin_(Must(cuda::Event::Create(true))), end_(Must(cuda::Event::Create(true))) {}
+      : stream_(stream),
+        smoke_(smoke),
+        begin_(Must(cuda::Event::Create(true))),
+        end_(Must(cuda::Event::Create(true))) {}
 
   // Seconds of a run, by a sample of `runs`.
   double Sample(const Work& work, int runs) {
@@ -50,7 +53,8 @@ class Timer {
     return static_cast<double>(Must(cuda::MillisecondsBetween(begin_, end_))) * 1e-3 / runs;
   }
 
-  // For each of the alternatives its seconds a run in each round; every round takes one sample of each, in turns.
+  // For each of the alternatives its seconds a run in each round; every round takes one sample of
+  // each, in turns.
   std::vector<std::vector<double>> Rounds(const std::vector<Work>& alternatives) {
     std::vector<std::vector<double>> seconds(alternatives.size());
     std::vector<int> runs;
@@ -60,7 +64,8 @@ class Timer {
       runs.push_back(smoke_ ? 1 : std::clamp(static_cast<int>(kSampleSeconds / one), 1, 1000));
     }
     for (int round = 0; round < (smoke_ ? 1 : kRounds); ++round) {
-      for (size_t i = 0; i < alternatives.size(); ++i) seconds[i].push_back(Sample(alternatives[i], runs[i]));
+      for (size_t i = 0; i < alternatives.size(); ++i)
+        seconds[i].push_back(Sample(alternatives[i], runs[i]));
     }
     return seconds;
   }

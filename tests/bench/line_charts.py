@@ -12,8 +12,10 @@ text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-seri
 path{fill:none;stroke-width:1.4;stroke-linejoin:round}.area{opacity:.35}.grid{stroke-width:1}
 """
 # Page, text, axis, grid; then the lines.
-LIGHT = ("#fff", "#1f2328", "#59636e", "#d8dee4", "#1a7f37", "#0969da", "#bc4c00", "#8250df", "#cf222e")
-DARK = ("#0d1117", "#f0f6fc", "#9198a1", "#2b3138", "#3fb950", "#58a6ff", "#f0883e", "#bc8cff", "#ff7b72")
+LIGHT = ("#fff", "#1f2328", "#59636e", "#d8dee4", "#1a7f37", "#0969da", "#bc4c00", "#8250df",
+         "#cf222e")
+DARK = ("#0d1117", "#f0f6fc", "#9198a1", "#2b3138", "#3fb950", "#58a6ff", "#f0883e", "#bc8cff",
+        "#ff7b72")
 COLOURS = len(LIGHT) - 4
 
 
@@ -31,7 +33,8 @@ class Chart:
     unit: str  # Grafana's name of it
     stacked: bool
     top: float | None  # of the value axis, if it is fixed
-    lines: dict[str, list[float]] = field(default_factory=dict)  # label -> a value for each time, NaN for none
+    lines: dict[str, list[float]] = field(
+        default_factory=dict)  # label -> a value for each time, NaN for none
 
 
 def nice_step(top: float) -> float:
@@ -44,7 +47,9 @@ def shown(value: float, unit: str) -> str:
     if unit == "percentunit":
         return f"{100 * value:.3g} %"
     if unit == "s" and value:
-        factor, name = next(((f, n) for f, n in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if value * f >= 1), (1e6, "µs"))
+        factor, name = next(
+            ((f, n) for f, n in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if value * f >= 1),
+            (1e6, "µs"))
         return f"{value * factor:.3g} {name}"
     number = f"{value / 1000:.3g}k" if value >= 1000 else f"{value:.3g}"
     return number + ("/s" if unit in ("reqps", "suffix: tokens/s") and value else "")
@@ -58,7 +63,8 @@ def curve(points: list[tuple[float, float]]) -> str:
             last = None
             continue
         here = (round(x), round(y * 10) / 10)
-        path.append(f"M{here[0]} {here[1]:g}" if last is None else f"l{here[0] - last[0]} {round(here[1] - last[1], 1):g}")
+        path.append(f"M{here[0]} {here[1]:g}" if last is
+                    None else f"l{here[0] - last[0]} {round(here[1] - last[1], 1):g}")
         last = here
     return "".join(path)
 
@@ -68,9 +74,13 @@ def draw(chart: Chart, minutes: float) -> list[str]:
     if chart.stacked:
         below = [0.0] * len(lines[0][1])
         for index, (label, values) in enumerate(lines):
-            below = [base + (0 if math.isnan(value) else value) for base, value in zip(below, values, strict=True)]
+            below = [
+                base + (0 if math.isnan(value) else value)
+                for base, value in zip(below, values, strict=True)
+            ]
             lines[index] = (label, below)
-    peak = chart.top or max((v for _, values in lines for v in values if not math.isnan(v)), default=0) or 1
+    peak = chart.top or max(
+        (v for _, values in lines for v in values if not math.isnan(v)), default=0) or 1
     step = nice_step(peak)
     top = chart.top or step * math.ceil(peak / step * 0.999)
 
@@ -79,8 +89,9 @@ def draw(chart: Chart, minutes: float) -> list[str]:
 
     out = [f'<text class="title" x="{LEFT}" y="16">{escape(chart.title)}</text>']
     for tick in range(round(top / step) + 1):
-        out.append(f'<path class="grid" d="M{LEFT} {y(tick * step):.1f}h{PLOT_W}"/><text class="axis end" x="{LEFT - 5}" '
-                   f'y="{y(tick * step) + 3:.1f}">{shown(tick * step, chart.unit)}</text>')
+        out.append(
+            f'<path class="grid" d="M{LEFT} {y(tick * step):.1f}h{PLOT_W}"/><text class="axis end" x="{LEFT - 5}" '
+            f'y="{y(tick * step) + 3:.1f}">{shown(tick * step, chart.unit)}</text>')
     for minute in range(math.floor(minutes) + 1):
         x = LEFT + PLOT_W * minute / minutes
         label = f"{minute} min" if minute + 1 > minutes else str(minute)
@@ -95,8 +106,9 @@ def draw(chart: Chart, minutes: float) -> list[str]:
             out.append(f'<path class="area fill{colour}" d="{path}{back.replace("M", "L", 1)}z"/>')
             floor = values
         out.append(f'<path class="line{colour}" d="{path}"/>')
-        out.append(f'<rect x="{x}" y="{TOP + PLOT_H + 22}" width="9" height="3" class="fill{colour}"/>'
-                   f'<text class="axis" x="{x + 13}" y="{TOP + PLOT_H + 27}">{escape(label)}</text>')
+        out.append(
+            f'<rect x="{x}" y="{TOP + PLOT_H + 22}" width="9" height="3" class="fill{colour}"/>'
+            f'<text class="axis" x="{x + 13}" y="{TOP + PLOT_H + 27}">{escape(label)}</text>')
         x += 24 + round(5.4 * len(label))
     return out
 
@@ -104,11 +116,15 @@ def draw(chart: Chart, minutes: float) -> list[str]:
 def svg(charts: list[Chart], caption: str, minutes: float) -> str:
     rows = math.ceil(len(charts) / COLUMNS)
     width, height = COLUMNS * CELL_W + 8, rows * CELL_H + 30
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-           f"<title>{escape(caption)}</title><style>{style()}</style>",
-           f'<rect width="{width}" height="{height}" rx="6" class="page"/>']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f"<title>{escape(caption)}</title><style>{style()}</style>",
+        f'<rect width="{width}" height="{height}" rx="6" class="page"/>'
+    ]
     for index, chart in enumerate(charts):
-        out.append(f'<g transform="translate({index % COLUMNS * CELL_W},{index // COLUMNS * CELL_H + 6})">')
+        out.append(
+            f'<g transform="translate({index % COLUMNS * CELL_W},{index // COLUMNS * CELL_H + 6})">'
+        )
         out += draw(chart, minutes)
         out.append("</g>")
     out.append(f'<text class="axis" x="{LEFT}" y="{height - 10}">{escape(caption)}</text></svg>')

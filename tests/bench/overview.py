@@ -24,7 +24,8 @@ from prometheus_process import PrometheusProcess
 from server_process import DEMO_MODEL, REPOSITORY, ServerProcess
 
 # One thread for the server, the other core for clients and Prometheus; pages for 11 of 16 sequences at their longest.
-FLAGS = ("--threads", 1, "--max-num-seqs", 16, "--max-waiting-requests", 32, "--kv-cache-memory", "12MiB")
+FLAGS = ("--threads", 1, "--max-num-seqs", 16, "--max-waiting-requests", 32, "--kv-cache-memory",
+         "12MiB")
 CLIENTS = (2, 8, 20, 40, 64, 40, 12, 4)  # open connections, each for an equal share of the time
 DOCUMENTS, DOCUMENT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 12, 512, 32, (32, 192)
 POINTS = 120
@@ -46,11 +47,14 @@ class Load:
     async def ask(self) -> int:
         """One request about one of the documents; the status of its answer."""
         prompt = self.draw.choice(self.documents) + self.tokens(QUESTION_TOKENS)
-        body = json.dumps({"prompt": prompt, "max_tokens": self.draw.randint(*ANSWER_TOKENS), "ignore_eos": True}).encode()
+        body = json.dumps(
+            {"prompt": prompt, "max_tokens": self.draw.randint(*ANSWER_TOKENS),
+             "ignore_eos": True}).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                         b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            writer.write(
+                b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body)
             return int((await reader.read()).split(maxsplit=2)[1])
         finally:
             writer.close()
@@ -81,11 +85,17 @@ def charts(scraper: PrometheusProcess, begin: float, end: float) -> list[Chart]:
     board = dashboards.boards()["overview.json"]
     for panel in (panel for panel in board["panels"] if panel["type"] == "timeseries"):
         settings = panel["fieldConfig"]["defaults"]
-        chart = Chart(panel["title"], settings["unit"], "stacking" in settings["custom"], settings.get("max"))
+        chart = Chart(panel["title"], settings["unit"], "stacking" in settings["custom"],
+                      settings.get("max"))
         for target in dashboards.targets("overview.json", panel):
-            expression = dashboards.expand(target.expression, f"{8 * SCRAPE_S}s", f"{round(end - begin)}s")
-            for series in scraper.get("query_range", query=expression, start=begin, end=end, step=step)["result"]:
-                values = {round((moment - begin) / step): float(value) for moment, value in series["values"]}
+            expression = dashboards.expand(target.expression, f"{8 * SCRAPE_S}s",
+                                           f"{round(end - begin)}s")
+            for series in scraper.get("query_range", query=expression, start=begin, end=end,
+                                      step=step)["result"]:
+                values = {
+                    round((moment - begin) / step): float(value)
+                    for moment, value in series["values"]
+                }
                 line = [values.get(i, math.nan) for i in range(POINTS + 1)]
                 if any(value > 0 for value in line):
                     chart.lines[label_of(target, series["metric"])] = line
@@ -101,18 +111,23 @@ def processor() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--output", type=Path, default=dashboards.GRAFANA / "overview.svg")
     arguments = parser.parse_args()
     rules = REPOSITORY / "deploy" / "prometheus" / "rules.yml"
-    with ServerProcess(*FLAGS, model=DEMO_MODEL) as server, PrometheusProcess(server, rules, f"{SCRAPE_S}s") as scraper:
+    with ServerProcess(*FLAGS,
+                       model=DEMO_MODEL) as server, PrometheusProcess(server, rules,
+                                                                      f"{SCRAPE_S}s") as scraper:
         begin = time.time()
         asyncio.run(Load(server.port, arguments.minutes * 60).run())
         drawn = charts(scraper, begin, time.time())
         metrics = server.metrics()
-    caption = (f"The bundled model on one core of an {processor()}: {min(CLIENTS)} to {max(CLIENTS)} clients over {arguments.minutes:g} "
-               f"min, prompts of {DOCUMENT_TOKENS + QUESTION_TOKENS} tokens, {metrics['diffserve_generation_tokens_total']:,.0f} generated")
+    caption = (
+        f"The bundled model on one core of an {processor()}: {min(CLIENTS)} to {max(CLIENTS)} clients over {arguments.minutes:g} "
+        f"min, prompts of {DOCUMENT_TOKENS + QUESTION_TOKENS} tokens, {metrics['diffserve_generation_tokens_total']:,.0f} generated"
+    )
     arguments.output.write_text(svg(drawn, caption, arguments.minutes))
     print(f"{arguments.output}: {arguments.output.stat().st_size} bytes; {caption}")
     return 0

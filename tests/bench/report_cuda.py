@@ -48,7 +48,8 @@ def number(value, digits):
 def pair(values, digits, unit=""):
     """"a / b" of what is there; None if nothing is."""
     shown = [None if value is None else number(value, digits) + unit for value in values]
-    return None if all(value is None for value in shown) else " / ".join(value or "missing" for value in shown)
+    return None if all(value is None for value in shown) else " / ".join(value or "missing"
+                                                                         for value in shown)
 
 
 def kernel(result, name):
@@ -57,28 +58,37 @@ def kernel(result, name):
 
 def decode_share(result):
     figures = result.get("kernels", {}).get("figures", {})
-    shares = sorted(value for name, value in figures.items() if name.startswith("decode_share_") and value is not None)
+    shares = sorted(value for name, value in figures.items()
+                    if name.startswith("decode_share_") and value is not None)
     return f"{shares[0]:.2f} to {shares[-1]:.2f} over {len(shares)} shapes" if shares else None
 
 
 def against_calls(result):
     cells = []
     for head_dim in (128, 64):
-        names = [f"decode_over_{calls}_calls_v1_d{head_dim}_batch16_length4096" for calls in ("four", "two")]
+        names = [
+            f"decode_over_{calls}_calls_v1_d{head_dim}_batch16_length4096"
+            for calls in ("four", "two")
+        ]
         shown = pair([kernel(result, name) for name in names], 2, "x")
         cells += [f"{shown} (d={head_dim})"] if shown else []
     return ", ".join(cells) or None
 
 
 def one_operation(result):
-    cells = [(groups, kernel(result, f"op_us_v1_d128_heads{heads}_groups{groups}_batch1_length4096"))
+    cells = [(groups, kernel(result,
+                             f"op_us_v1_d128_heads{heads}_groups{groups}_batch1_length4096"))
              for heads, groups in ((16, 4), (12, 12))]
-    return ", ".join(f"{value:.1f} us ({groups} KV groups)" for groups, value in cells if value is not None) or None
+    return ", ".join(f"{value:.1f} us ({groups} KV groups)"
+                     for groups, value in cells if value is not None) or None
 
 
 def prefill(head_dim):
     def cell(result):
-        names = [f"prefill_v1_d{head_dim}_{mask}" for mask in ("full_2048_rows_after_15360", "causal_16384")]
+        names = [
+            f"prefill_v1_d{head_dim}_{mask}"
+            for mask in ("full_2048_rows_after_15360", "causal_16384")
+        ]
         speed = pair([kernel(result, name + "_tflop_per_s") for name in names], 0)
         share = pair([kernel(result, name + "_of_cublas") for name in names], 2)
         return f"{speed}; {share} of cuBLAS" if speed and share else speed
@@ -101,7 +111,8 @@ def forward(result):
 def against_twin(result):
     changes = []
     for tokens in PAPER:
-        diff, twin = (bench_figure(result, run, "prefill", f"prefill {tokens}") for run in ("diff_3b", "transformer_3b"))
+        diff, twin = (bench_figure(result, run, "prefill", f"prefill {tokens}")
+                      for run in ("diff_3b", "transformer_3b"))
         changes.append(None if diff is None or twin is None else 100 * (diff / twin - 1))
     return pair(changes, 1, " %")
 
@@ -124,33 +135,50 @@ def server(result):
 
 
 ROWS = [
-    ("decode attention bf16, KV of 256 MB and more: share of measured HBM read", "0.85", "0.93", decode_share),
-    ("decode against four plain calls / two calls on the same data", "1.7x / 1.3x", "1.95x / 1.45x", against_calls),
-    ("one whole attention op, batch 1, 4k context (in a graph, without the step's plan)", "12 us", "7 us", one_operation),
-    ("prefill d=128, 16k, full / causal, TFLOP/s (12d count)", "560 / 500", "680 / 600", prefill(128)),
-    ("prefill d=64, 16k, full / causal, TFLOP/s (12d count)", "440 / 400", "560 / 520", prefill(64)),
-    ("Diff-3B of the paper, forward tokens/s at 2K / 4K", "46,811 / 44,521 (the paper's)", "2x", forward),
+    ("decode attention bf16, KV of 256 MB and more: share of measured HBM read", "0.85", "0.93",
+     decode_share),
+    ("decode against four plain calls / two calls on the same data", "1.7x / 1.3x", "1.95x / 1.45x",
+     against_calls),
+    ("one whole attention op, batch 1, 4k context (in a graph, without the step's plan)", "12 us",
+     "7 us", one_operation),
+    ("prefill d=128, 16k, full / causal, TFLOP/s (12d count)", "560 / 500", "680 / 600",
+     prefill(128)),
+    ("prefill d=64, 16k, full / causal, TFLOP/s (12d count)", "440 / 400", "560 / 520",
+     prefill(64)),
+    ("Diff-3B of the paper, forward tokens/s at 2K / 4K", "46,811 / 44,521 (the paper's)", "2x",
+     forward),
     ("the same against the Transformer twin in our engine", "-4 %", "-2 %", against_twin),
-    ("Diff-3B decode step, batch 1 / 64 at 2k context: bytes needed over HBM read", "0.75 / 0.75", "0.88 / 0.85", decode_step),
-    ("server: tokens/s of 256 streams over the bare engine (bundled model)", "0.95", "0.99", server),
+    ("Diff-3B decode step, batch 1 / 64 at 2k context: bytes needed over HBM read", "0.75 / 0.75",
+     "0.88 / 0.85", decode_step),
+    ("server: tokens/s of 256 streams over the bare engine (bundled model)", "0.95", "0.99",
+     server),
 ]
 
 
 def section(results):
     if not results:
         return ABOUT + "\n" + NEVER
-    lines = ["| figure | aim | moonshot | " + " | ".join(result["gpu"] for result in results) + " |",
-             "|---|---|---|" + "---|" * len(results)]
+    lines = [
+        "| figure | aim | moonshot | " + " | ".join(result["gpu"] for result in results) + " |",
+        "|---|---|---|" + "---|" * len(results)
+    ]
     for label, aim, moonshot, cell in ROWS:
-        lines.append(f"| {label} | {aim} | {moonshot} | " + " | ".join(cell(result) or "not measured" for result in results) + " |")
+        lines.append(f"| {label} | {aim} | {moonshot} | " +
+                     " | ".join(cell(result) or "not measured" for result in results) + " |")
     calibration = []
     for result in results:
-        names = ("hbm_read_gb_per_s", "cublas_bf16_8192_tflop_per_s", "launch_us", "launch_in_graph_us")
+        names = ("hbm_read_gb_per_s", "cublas_bf16_8192_tflop_per_s", "launch_us",
+                 "launch_in_graph_us")
         values = [kernel(result, name) for name in names]
-        shown = ["missing" if value is None else number(value, digits) for value, digits in zip(values, (0, 0, 2, 2))]
-        calibration.append(f"{result['gpu']}, commit {result['commit']}: HBM read {shown[0]} GB/s, cuBLASLt bf16 8192^3 {shown[1]} "
-                           f"TFLOP/s, an empty kernel {shown[2]} us from a stream and {shown[3]} us in a graph.")
-    return ABOUT + "\n" + "\n".join(lines) + "\n\nMeasured in the same run: " + " ".join(calibration) + "\n"
+        shown = [
+            "missing" if value is None else number(value, digits)
+            for value, digits in zip(values, (0, 0, 2, 2))
+        ]
+        calibration.append(
+            f"{result['gpu']}, commit {result['commit']}: HBM read {shown[0]} GB/s, cuBLASLt bf16 8192^3 {shown[1]} "
+            f"TFLOP/s, an empty kernel {shown[2]} us from a stream and {shown[3]} us in a graph.")
+    return ABOUT + "\n" + "\n".join(lines) + "\n\nMeasured in the same run: " + " ".join(
+        calibration) + "\n"
 
 
 def combine(logs, results):
@@ -164,10 +192,12 @@ def combine(logs, results):
         print("report_cuda.py: no figures of cuda_bench", file=sys.stderr)
         return 1
     gpu = parts["kernels"]["device"]["name"]
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT,
+                            capture_output=True, text=True).stdout.strip()
     name = re.sub(r"[^a-z0-9]+", "_", gpu.lower()).strip("_")
     results.mkdir(parents=True, exist_ok=True)
-    (results / f"cuda_{name}.json").write_text(json.dumps({"gpu": gpu, "commit": commit or "unknown", **parts}, indent=1) + "\n")
+    (results / f"cuda_{name}.json").write_text(
+        json.dumps({"gpu": gpu, "commit": commit or "unknown", **parts}, indent=1) + "\n")
     print(f"wrote {results / f'cuda_{name}.json'}")
     return 0
 
@@ -189,7 +219,8 @@ def main(arguments):
     wanted = head + BEGIN + "\n" + text + END + tail
     if arguments:
         same = wanted == readme
-        print("README.md agrees with the GPU results" if same else "README.md differs from the GPU results: run tests/bench/report_cuda.py")
+        print("README.md agrees with the GPU results"
+              if same else "README.md differs from the GPU results: run tests/bench/report_cuda.py")
         print("1 passed, 0 failed" if same else "0 passed, 1 failed")
         return 0 if same else 1
     README.write_text(wanted)

@@ -21,12 +21,15 @@ TIMEOUT_S = 120
 async def stream(port: int, number: int, tokens: int, prompt_tokens: int) -> int:
     """The completion tokens that the server says it sent, 0 if the stream did not end as it should."""
     body = json.dumps({
-        "prompt": [5 + (number * 31 + i * 7) % 200 for i in range(prompt_tokens)], "max_tokens": tokens, "temperature": 0,
-        "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}).encode()
+        "prompt": [5 + (number * 31 + i * 7) % 200 for i in range(prompt_tokens)],
+        "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
+        "stream_options": {"include_usage": True}
+    }).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                     b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body)
         answer = (await reader.read()).decode(errors="replace")
     finally:
         writer.close()
@@ -40,21 +43,27 @@ async def stream(port: int, number: int, tokens: int, prompt_tokens: int) -> int
 async def run(port: int, arguments) -> dict:
     await stream(port, 0, 4, arguments.prompt_tokens)  # what is made at the first use
     begin = time.monotonic()
-    counts = await asyncio.gather(*(stream(port, i, arguments.tokens, arguments.prompt_tokens) for i in range(arguments.streams)))
+    counts = await asyncio.gather(*(stream(port, i, arguments.tokens, arguments.prompt_tokens)
+                                    for i in range(arguments.streams)))
     seconds = time.monotonic() - begin
-    return {"streams": arguments.streams, "streams_whole": sum(count == arguments.tokens for count in counts),
-            "prompt_tokens": arguments.prompt_tokens, "completion_tokens": sum(counts), "seconds": round(seconds, 4),
-            "tokens_per_s": round(sum(counts) / seconds, 2)}
+    return {
+        "streams": arguments.streams, "streams_whole": sum(count == arguments.tokens
+                                                           for count in counts),
+        "prompt_tokens": arguments.prompt_tokens, "completion_tokens": sum(counts),
+        "seconds": round(seconds, 4), "tokens_per_s": round(sum(counts) / seconds, 2)
+    }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=32)
-    parser.add_argument("--flag", action="append", default=[], help="of diffserve serve: --flag=--device=cuda")
+    parser.add_argument("--flag", action="append", default=[],
+                        help="of diffserve serve: --flag=--device=cuda")
     arguments = parser.parse_args()
     command = [arguments.program, "serve", arguments.model, "--port", "0", "--grpc-port", "0",
                *(part for flag in arguments.flag for part in flag.split("=", 1))]

@@ -16,25 +16,30 @@ namespace diffserve::testing {
 
 inline std::string Describe(const DiffSpec& spec) {
   return std::to_string(spec.num_q1_heads) + "+" + std::to_string(spec.num_q2_heads) + " heads, " +
-         std::to_string(spec.num_kv_groups) + " groups, " + std::to_string(spec.k_maps) + " K maps, head_dim " +
-         std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim);
+         std::to_string(spec.num_kv_groups) + " groups, " + std::to_string(spec.k_maps) +
+         " K maps, head_dim " + std::to_string(spec.head_dim) + ", v_dim " +
+         std::to_string(spec.v_dim);
 }
 
 // One map of one row with what bf16 kernels round: p before it meets V.
-inline std::vector<double> RoundedMap(ImageBatch& batch, const SequenceRows& rows, int row, int q_head, int k_map, int group) {
+inline std::vector<double> RoundedMap(ImageBatch& batch, const SequenceRows& rows, int row,
+                                      int q_head, int k_map, int group) {
   const DiffSpec& spec = batch.spec;
   const PagedKvLayer kv = batch.ReferenceLayer();
-  const float* q = batch.q.data() + static_cast<size_t>(rows.first_row + row) * static_cast<size_t>(spec.q_width()) +
+  const float* q = batch.q.data() +
+                   static_cast<size_t>(rows.first_row + row) * static_cast<size_t>(spec.q_width()) +
                    static_cast<size_t>(q_head * spec.head_dim);
   const int count = rows.position + row + 1;
   const auto element = [&](int slot, size_t offset) {
-    return BFloat16ToFloat(reinterpret_cast<const uint16_t*>(kv.Page(rows.pages[slot / 64], group))[offset]);
+    return BFloat16ToFloat(
+        reinterpret_cast<const uint16_t*>(kv.Page(rows.pages[slot / 64], group))[offset]);
   };
   std::vector<double> scores(static_cast<size_t>(count));
   double max = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot < count; ++slot) {
     double& score = scores[static_cast<size_t>(slot)];
-    for (int d = 0; d < spec.head_dim; ++d) score += double{q[d]} * element(slot, kv.layout.KOffset(k_map, d, slot % 64));
+    for (int d = 0; d < spec.head_dim; ++d)
+      score += double{q[d]} * element(slot, kv.layout.KOffset(k_map, d, slot % 64));
     score *= double{batch.scale()};
     max = std::max(max, score);
   }
@@ -44,13 +49,15 @@ inline std::vector<double> RoundedMap(ImageBatch& batch, const SequenceRows& row
     const float p = static_cast<float>(std::exp(scores[static_cast<size_t>(slot)] - max));
     sum += double{p};
     const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
-    for (int d = 0; d < spec.v_dim; ++d) out[static_cast<size_t>(d)] += rounded * element(slot, kv.layout.VOffset(d, slot % 64));
+    for (int d = 0; d < spec.v_dim; ++d)
+      out[static_cast<size_t>(d)] += rounded * element(slot, kv.layout.VOffset(d, slot % 64));
   }
   for (double& value : out) value /= sum;
   return out;
 }
 
-// The reference with bf16 rounding of p and of the output: the error that a bf16 kernel cannot avoid.
+// The reference with bf16 rounding of p and of the output: the error that a bf16 kernel cannot
+// avoid.
 inline std::vector<float> Rounded(ImageBatch& batch) {
   const DiffSpec& spec = batch.spec;
   std::vector<float> out;
@@ -61,7 +68,8 @@ inline std::vector<float> Rounded(ImageBatch& batch) {
         std::vector<double> o = RoundedMap(batch, rows, row, head, 0, group);
         if (spec.has_second_map()) {
           const int noise = spec.num_q1_heads + head / (spec.num_q1_heads / spec.num_q2_heads);
-          const std::vector<double> a2 = RoundedMap(batch, rows, row, noise, spec.k_maps - 1, group);
+          const std::vector<double> a2 = RoundedMap(batch, rows, row, noise, spec.k_maps - 1,
+                                                    group);
           const size_t at = static_cast<size_t>((rows.first_row + row) * spec.num_q1_heads + head);
           const double lambda = batch.lambda_rows.empty() ? batch.lambda : batch.lambda_rows[at];
           for (size_t d = 0; d < o.size(); ++d) o[d] -= lambda * a2[d];
@@ -69,9 +77,11 @@ inline std::vector<float> Rounded(ImageBatch& batch) {
         double squares = 0;
         for (double value : o) squares += value * value;
         double factor = batch.out_scale;
-        if (spec.sub_norm != SubNorm::kNone) factor /= std::sqrt(squares / spec.v_dim + double{spec.sub_norm_eps});
+        if (spec.sub_norm != SubNorm::kNone)
+          factor /= std::sqrt(squares / spec.v_dim + double{spec.sub_norm_eps});
         for (size_t d = 0; d < o.size(); ++d) {
-          const double value = o[d] * factor * (batch.weight.empty() ? 1.0 : double{batch.weight[d]});
+          const double value = o[d] * factor *
+                               (batch.weight.empty() ? 1.0 : double{batch.weight[d]});
           out.push_back(BFloat16ToFloat(FloatToBFloat16(static_cast<float>(value))));
         }
       }
@@ -88,24 +98,30 @@ inline Errors ErrorsOf(const std::vector<float>& values, const std::vector<float
   Errors errors;
   for (size_t i = 0; i < values.size(); ++i) {
     const double error = std::abs(double{values[i]} - double{expected[i]});
-    errors.max = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(errors.max, error);
+    errors.max = std::isnan(error) ? std::numeric_limits<double>::infinity()
+                                   : std::max(errors.max, error);
     errors.rms += error * error;
   }
   errors.rms = std::sqrt(errors.rms / static_cast<double>(std::max<size_t>(1, values.size())));
   return errors;
 }
 
-// Each of `outs` comes from another kernel of the same batch. `times`: of the rounded reference's own largest error.
-inline void ExpectWithinTheRounding(ImageBatch& batch, double times, std::initializer_list<std::vector<float>> outs) {
+// Each of `outs` comes from another kernel of the same batch. `times`: of the rounded reference's
+// own largest error.
+inline void ExpectWithinTheRounding(ImageBatch& batch, double times,
+                                    std::initializer_list<std::vector<float>> outs) {
   const std::vector<float> expected = batch.Reference();
-  ASSERT_TRUE(std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
+  ASSERT_TRUE(
+      std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
   const Errors allowed = ErrorsOf(Rounded(batch), expected);
   int kernel = 0;
   for (const std::vector<float>& out : outs) {
     ASSERT_EQ(out.size(), expected.size());
     const Errors errors = ErrorsOf(out, expected);
-    EXPECT_LE(errors.max, times * allowed.max + 1e-6) << Describe(batch.spec) << ", kernel " << kernel;
-    EXPECT_LE(errors.rms, 1.5 * allowed.rms + 1e-7) << Describe(batch.spec) << ", kernel " << kernel;
+    EXPECT_LE(errors.max, times * allowed.max + 1e-6)
+        << Describe(batch.spec) << ", kernel " << kernel;
+    EXPECT_LE(errors.rms, 1.5 * allowed.rms + 1e-7)
+        << Describe(batch.spec) << ", kernel " << kernel;
     ++kernel;
   }
 }

@@ -1,5 +1,6 @@
-// Random shapes of every attention kernel against the double-precision reference, for DIFFSERVE_FUZZ_SECONDS: by default 2 on a
-// GPU, and six fixed seeds on the shim. A failure prints its seed; DIFFSERVE_FUZZ_SEED=N begins there.
+// Random shapes of every attention kernel against the double-precision reference, for
+// DIFFSERVE_FUZZ_SECONDS: by default 2 on a GPU, and six fixed seeds on the shim. A failure prints
+// its seed; DIFFSERVE_FUZZ_SEED=N begins there.
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -25,16 +26,24 @@ class CaseMaker {
   explicit CaseMaker(uint32_t seed) : generator_(seed) {}
 
   FuzzCase Make() {
-    FuzzCase made = {Spec(), {}, static_cast<float>(Below(200)) / 100 - 0.5f, 0.5f + static_cast<float>(Below(3)) / 4};
+    FuzzCase made = {Spec(),
+                     {},
+                     static_cast<float>(Below(200)) / 100 - 0.5f,
+                     0.5f + static_cast<float>(Below(3)) / 4};
     // The reference's work, which all shapes share: query heads x slots x width.
     int64_t budget = kHasGpu ? 40'000'000 : 1'000'000;
-    const int64_t per_pair = int64_t{made.spec.num_q1_heads + made.spec.num_q2_heads} * (made.spec.head_dim + made.spec.v_dim);
+    const int64_t per_pair = int64_t{made.spec.num_q1_heads + made.spec.num_q2_heads} *
+                             (made.spec.head_dim + made.spec.v_dim);
     const int count = 1 + Below(kHasGpu ? 12 : 3);
     for (int i = 0; i < count; ++i) {
       ImageShape shape = {Length(), Below(8) == 0 ? 0 : Below(3) > 0 ? 1 : Rows()};
-      while (shape.num_rows > 1 && per_pair * shape.num_rows * (shape.position + shape.num_rows) > budget) shape.num_rows /= 2;
-      if (per_pair * shape.num_rows * (shape.position + shape.num_rows) > budget) shape.position %= 64;
-      budget = std::max<int64_t>(0, budget - per_pair * shape.num_rows * (shape.position + shape.num_rows));
+      while (shape.num_rows > 1 &&
+             per_pair * shape.num_rows * (shape.position + shape.num_rows) > budget)
+        shape.num_rows /= 2;
+      if (per_pair * shape.num_rows * (shape.position + shape.num_rows) > budget)
+        shape.position %= 64;
+      budget = std::max<int64_t>(
+          0, budget - per_pair * shape.num_rows * (shape.position + shape.num_rows));
       made.shapes.push_back(shape);
     }
     return made;
@@ -56,8 +65,11 @@ class CaseMaker {
       spec.num_kv_groups = 1 + Below(3);
       spec.num_q1_heads = spec.num_kv_groups * OneOf({1, 2, 3, 4, 5, 8, 9, 16, 17});
       const int signal_per_noise = spec.num_q1_heads % 4 == 0 && Below(3) == 0 ? 4 : 1;
-      spec.num_q2_heads = spec.k_maps == 1 && Below(2) == 0 ? 0 : spec.num_q1_heads / signal_per_noise;
-      spec.lambda_kind = spec.num_q2_heads == 0 ? LambdaKind::kNone : OneOf({LambdaKind::kPerLayer, LambdaKind::kPerTokenHead});
+      spec.num_q2_heads = spec.k_maps == 1 && Below(2) == 0 ? 0
+                                                            : spec.num_q1_heads / signal_per_noise;
+      spec.lambda_kind = spec.num_q2_heads == 0
+                             ? LambdaKind::kNone
+                             : OneOf({LambdaKind::kPerLayer, LambdaKind::kPerTokenHead});
       spec.sub_norm = OneOf({SubNorm::kNone, SubNorm::kPlain, SubNorm::kAffine});
       if (cuda::DiffAttentionUnsupported(spec, cuda::kImagePageSize) == nullptr) return spec;
     }
@@ -87,11 +99,14 @@ TEST_F(AttentionFuzzTest, RandomShapesMatchTheReference) {
     ImageBatch batch(made.spec, made.shapes, seed, seed);
     batch.lambda = made.lambda;
     batch.out_scale = made.out_scale;
-    // Of thousands of shapes some have few outputs, of which the rounded reference's largest error is small by luck.
-    testing::ExpectWithinTheRounding(batch, 3,
-                                     {batch.Decode(true), batch.Decode(false), batch.Prefill(true), batch.Prefill(false)});
+    // Of thousands of shapes some have few outputs, of which the rounded reference's largest error
+    // is small by luck.
+    testing::ExpectWithinTheRounding(
+        batch, 3,
+        {batch.Decode(true), batch.Decode(false), batch.Prefill(true), batch.Prefill(false)});
     ++seed;
-  } while (!HasFailure() && (kHasGpu || seconds != nullptr ? std::chrono::steady_clock::now() < end : seed < begin + 6));
+  } while (!HasFailure() && (kHasGpu || seconds != nullptr ? std::chrono::steady_clock::now() < end
+                                                           : seed < begin + 6));
   RecordProperty("shapes", static_cast<int>(seed - begin));
   std::printf("%u random shapes, from seed %u\n", seed - begin, begin);
 }

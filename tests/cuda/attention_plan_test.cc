@@ -1,5 +1,5 @@
-// The plan of decode attention: everything once, and nothing depends on who else is there. The device's warp writes what the
-// host's single thread writes.
+// The plan of decode attention: everything once, and nothing depends on who else is there. The
+// device's warp writes what the host's single thread writes.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,12 +18,17 @@ struct Planned {
   int32_t num_items = -1;
   std::vector<AttentionItem> items;
   std::vector<int32_t> first_item;
-  AttentionPlan Plan() { return {&num_items, items.data(), first_item.data(), static_cast<int>(items.size())}; }
+  AttentionPlan Plan() {
+    return {&num_items, items.data(), first_item.data(), static_cast<int>(items.size())};
+  }
 };
 
-Planned PlanOnHost(const std::vector<DeviceSequence>& sequences, const AttentionTiling& tiling, size_t capacity = 4096) {
-  Planned planned = {-1, std::vector<AttentionItem>(capacity), std::vector<int32_t>(sequences.size() + 1)};
-  PlanAttention(SerialLanes{}, {static_cast<int>(sequences.size()), 0, sequences.data(), nullptr, nullptr}, tiling,
+Planned PlanOnHost(const std::vector<DeviceSequence>& sequences, const AttentionTiling& tiling,
+                   size_t capacity = 4096) {
+  Planned planned = {-1, std::vector<AttentionItem>(capacity),
+                     std::vector<int32_t>(sequences.size() + 1)};
+  PlanAttention(SerialLanes{},
+                {static_cast<int>(sequences.size()), 0, sequences.data(), nullptr, nullptr}, tiling,
                 planned.Plan());
   return planned;
 }
@@ -62,10 +67,12 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
           ASSERT_NE(found, covered.end());
           ASSERT_GE(found->second, sequences[s].position + row + 1);
           ASSERT_GE(tiling.NumSlots(sequences[s], tile), sequences[s].position + row + 1);
-          ASSERT_LE(tiling.NumSlots(sequences[s], tile), sequences[s].position + sequences[s].num_rows);
+          ASSERT_LE(tiling.NumSlots(sequences[s], tile),
+                    sequences[s].position + sequences[s].num_rows);
         }
       }
-      tiles += static_cast<size_t>(sequences[s].num_rows > 0 ? tiling.NumTiles(sequences[s].num_rows) : 0);
+      tiles += static_cast<size_t>(
+          sequences[s].num_rows > 0 ? tiling.NumTiles(sequences[s].num_rows) : 0);
     }
     ASSERT_EQ(covered.size(), tiles);
   }
@@ -94,16 +101,19 @@ class AttentionPlanOnDeviceTest : public testing::OnDeviceTest {};
 TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
   const AttentionTiling tiling = {3, 8};
   for (size_t count : {0, 1, 31, 32, 33, 100}) {
-    const std::vector<DeviceSequence> sequences = RandomSequences(count, static_cast<uint32_t>(count));
+    const std::vector<DeviceSequence> sequences = RandomSequences(count,
+                                                                  static_cast<uint32_t>(count));
     const Planned expected = PlanOnHost(sequences, tiling);
     const testing::DeviceArray<DeviceSequence> on_device(sequences, *stream_);
     const std::vector<AttentionItem> no_items(static_cast<size_t>(expected.num_items));
     const testing::DeviceArray<AttentionItem> items(no_items, *stream_);
     const testing::DeviceArray<int32_t> first_item(std::vector<int32_t>(count + 1, -1), *stream_);
     const testing::DeviceArray<int32_t> num_items(std::vector<int32_t>{-1}, *stream_);
-    const AttentionPlan plan = {num_items.data(), items.data(), first_item.data(), expected.num_items};
-    ASSERT_TRUE(testing::IsOk(PlanDiffAttention(tiling, {static_cast<int>(count), 0, on_device.data(), nullptr, nullptr}, plan,
-                                                stream_->handle())));
+    const AttentionPlan plan = {num_items.data(), items.data(), first_item.data(),
+                                expected.num_items};
+    ASSERT_TRUE(testing::IsOk(
+        PlanDiffAttention(tiling, {static_cast<int>(count), 0, on_device.data(), nullptr, nullptr},
+                          plan, stream_->handle())));
     EXPECT_EQ(num_items.Read(*stream_)[0], expected.num_items);
     EXPECT_EQ(first_item.Read(*stream_), expected.first_item);
     const std::vector<AttentionItem> planned = items.Read(*stream_);
@@ -123,13 +133,19 @@ TEST(AttentionPlanTest, ItemsBeyondTheCapacityAreCountedAndNotWritten) {
 }
 
 TEST(AttentionPlanTest, TheBoundOnItemsHoldsForEveryBatch) {
-  DiffSpec spec = {.num_q1_heads = 8, .num_q2_heads = 8, .num_kv_groups = 2, .k_maps = 2, .head_dim = 64, .v_dim = 128};
+  DiffSpec spec = {.num_q1_heads = 8,
+                   .num_q2_heads = 8,
+                   .num_kv_groups = 2,
+                   .k_maps = 2,
+                   .head_dim = 64,
+                   .v_dim = 128};
   for (uint32_t seed = 0; seed < 50; ++seed) {
     const std::vector<DeviceSequence> sequences = RandomSequences(1 + seed, seed);
     int64_t slots = 0;
     for (const DeviceSequence& sequence : sequences) slots += sequence.position + sequence.num_rows;
     const AttentionTiling tiling = DiffDecodeTiling(spec, 4);
-    ASSERT_LE(PlanOnHost(sequences, tiling).num_items, AttentionItemsMax(tiling, 4, static_cast<int>(sequences.size()), slots));
+    ASSERT_LE(PlanOnHost(sequences, tiling).num_items,
+              AttentionItemsMax(tiling, 4, static_cast<int>(sequences.size()), slots));
   }
 }
 

@@ -1,5 +1,6 @@
-// What shows only when kernels really run at once: the same bits a thousand times, alone and in a graph, and pages beyond 2^31
-// elements. On the shim a few runs prove that the tests themselves work.
+// What shows only when kernels really run at once: the same bits a thousand times, alone and in a
+// graph, and pages beyond 2^31 elements. On the shim a few runs prove that the tests themselves
+// work.
 #include <cuda_runtime.h>
 
 #include <random>
@@ -24,16 +25,19 @@ constexpr int kRepeats = kHasGpu ? 1000 : 2;
 
 class AttentionRepeatTest : public testing::OnDeviceTest {
  protected:
-  // Many items of several splits with partial pages: decode's merge writes into the ring that the next item's bulk copies fill.
+  // Many items of several splits with partial pages: decode's merge writes into the ring that the
+  // next item's bulk copies fill.
   static std::vector<ImageShape> DecodeShapes() {
     std::vector<ImageShape> shapes = {{1100, 1}, {530, 1}, {70, 1}, {0, 1}, {61, 2}};
     std::mt19937 generator(7);
-    for (int i = 0; i < (kHasGpu ? 59 : 1); ++i) shapes.push_back({static_cast<int>(generator() % 1800), 1});
+    for (int i = 0; i < (kHasGpu ? 59 : 1); ++i)
+      shapes.push_back({static_cast<int>(generator() % 1800), 1});
     return shapes;
   }
   static std::vector<DiffSpec> Specs() {
     if (!kHasGpu) return {DiffLlamaSpec(2, 1, 64)};
-    return {DiffLlamaSpec(4, 2, 64), DiffLlamaSpec(2, 1, 128), V2Spec(8, 2, 128), PlainSpec(8, 2, 64), GroupedSpec(1, 96)};
+    return {DiffLlamaSpec(4, 2, 64), DiffLlamaSpec(2, 1, 128), V2Spec(8, 2, 128),
+            PlainSpec(8, 2, 64), GroupedSpec(1, 96)};
   }
 };
 
@@ -53,7 +57,8 @@ TEST_F(AttentionRepeatTest, DecodeGivesTheSameBitsEveryTime) {
 
 TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
   const std::vector<ImageShape> small = {{0, 40}, {70, 9}};
-  const std::vector<ImageShape> shapes = {{0, 300}, {130, 77}, {64, 1}, {0, 0}, {1000, 65}, {3, 128}};
+  const std::vector<ImageShape> shapes = {{0, 300}, {130, 77},  {64, 1},
+                                          {0, 0},   {1000, 65}, {3, 128}};
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, kHasGpu ? shapes : small);
     for (bool bulk_copies : {true, false}) {
@@ -63,13 +68,15 @@ TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
       for (int i = 0; i < kRepeats; ++i) {
         run.PoisonOut();
         run.Queue(cuda::DiffPrefill, bulk_copies);
-        ASSERT_EQ(run.Out(), expected) << testing::Describe(spec) << (bulk_copies ? "" : ", portable") << ", run " << i;
+        ASSERT_EQ(run.Out(), expected)
+            << testing::Describe(spec) << (bulk_copies ? "" : ", portable") << ", run " << i;
       }
     }
   }
 }
 
-// A graph's kernels follow each other without the host between them: each must see what the one before wrote.
+// A graph's kernels follow each other without the host between them: each must see what the one
+// before wrote.
 TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime) {
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, DecodeShapes());
@@ -94,7 +101,8 @@ TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime
   }
 }
 
-// Page ids so high that element offsets pass 2^32 (which a 32-bit offset of either sign would wrap).
+// Page ids so high that element offsets pass 2^32 (which a 32-bit offset of either sign would
+// wrap).
 class FarPagesTest : public testing::OnDeviceTest {
  protected:
   void SetUp() override {
@@ -102,7 +110,8 @@ class FarPagesTest : public testing::OnDeviceTest {
     if (IsSkipped() || !kHasGpu) return;
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     ASSERT_TRUE(memory.ok());
-    if (memory->free_bytes < size_t{10} << 30) GTEST_SKIP() << "needs 10 GiB of free device memory, has " << memory->free_bytes;
+    if (memory->free_bytes < size_t{10} << 30)
+      GTEST_SKIP() << "needs 10 GiB of free device memory, has " << memory->free_bytes;
   }
   // Of one group and pages of `elements`.
   static int32_t PagesBefore(int elements) {
@@ -115,7 +124,8 @@ TEST_F(FarPagesTest, DecodeAndPrefillReadThemAsTheyReadNearOnes) {
   ImageBatch batch(spec, {{600, 1}, {70, 3}});
   const int32_t pages_before = PagesBefore(batch.Image().image.PageElements());
   for (bool bulk_copies : {true, false}) {
-    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, batch.rows_per_sequence_max()), *stream_, pages_before);
+    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, batch.rows_per_sequence_max()), *stream_,
+                     pages_before);
     run.Queue(cuda::DiffDecode, bulk_copies);
     EXPECT_TRUE(testing::SameBits(testing::ToFloats(run.Out()), batch.Decode(bulk_copies)));
   }
@@ -131,11 +141,14 @@ TEST_F(FarPagesTest, AppendWritesThemAsItWritesNearOnes) {
   ImageBatch near(spec, {{60, 9}}), far(spec, {{60, 9}});
   const testing::DeviceArray<float> angles(testing::RandomFloats(128 * 32, 3), *stream_);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
-  const testing::DeviceArray<uint16_t> qkv(testing::ToBFloat16(testing::RandomFloats(9 * width, 4)), *stream_);
-  const testing::DeviceArray<uint16_t> q(std::vector<uint16_t>(9 * static_cast<size_t>(spec.q_width())), *stream_);
+  const testing::DeviceArray<uint16_t> qkv(testing::ToBFloat16(testing::RandomFloats(9 * width, 4)),
+                                           *stream_);
+  const testing::DeviceArray<uint16_t> q(
+      std::vector<uint16_t>(9 * static_cast<size_t>(spec.q_width())), *stream_);
   const std::vector<uint16_t> before(near.Image().Page(0, 0), near.Image().Page(2, 0));
   for (ImageBatch* batch : {&near, &far}) {
-    const testing::DeviceBatch on_device(*batch, *stream_, batch == &far ? PagesBefore(far.Image().image.PageElements()) : 0);
+    const testing::DeviceBatch on_device(
+        *batch, *stream_, batch == &far ? PagesBefore(far.Image().image.PageElements()) : 0);
     ASSERT_TRUE(IsOk(cuda::RopeAppend({.spec = spec,
                                        .batch = on_device.Batch(),
                                        .kv = on_device.Image(),

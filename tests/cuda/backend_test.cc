@@ -1,5 +1,5 @@
-// The CUDA backend beside its kernels: errors, memory, streams, and cuBLASLt, which may be absent. Only in builds that have the
-// backend.
+// The CUDA backend beside its kernels: errors, memory, streams, and cuBLASLt, which may be absent.
+// Only in builds that have the backend.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,9 +18,9 @@ using cuda::MatrixLibrary;
 using cuda::StatusOfCudaError;
 using testing::AllClose;
 using testing::DeviceArray;
+using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::RandomFloats;
-using ::testing::HasSubstr;
 
 TEST(CudaErrorTest, TheCallAndCudasNameAreInTheMessage) {
   EXPECT_TRUE(StatusOfCudaError(0, "cudaMalloc").ok());
@@ -33,7 +33,8 @@ TEST(CudaErrorTest, TheCallAndCudasNameAreInTheMessage) {
 TEST(CudaErrorTest, OnlyWhatPoisonsTheContextCountsAsLost) {
   for (int sticky : {214, 700, 702, 715, 716, 717, 718, 719}) {
     EXPECT_TRUE(cuda::IsContextLost(StatusOfCudaError(sticky, "a kernel"))) << sticky;
-    EXPECT_THAT(StatusOfCudaError(sticky, "a kernel").message(), HasSubstr("lost the CUDA context"));
+    EXPECT_THAT(StatusOfCudaError(sticky, "a kernel").message(),
+                HasSubstr("lost the CUDA context"));
   }
   for (int harmless : {0, 1, 2, 9, 35, 98, 100, 209, 600, 701}) {
     EXPECT_FALSE(cuda::IsContextLost(StatusOfCudaError(harmless, "a kernel"))) << harmless;
@@ -42,7 +43,8 @@ TEST(CudaErrorTest, OnlyWhatPoisonsTheContextCountsAsLost) {
   EXPECT_EQ(StatusOfCudaError(35, "cudaSetDevice").code(), StatusCode::kNotFound);
 }
 
-#if !defined(DIFFSERVE_CUDA_ON_CPU)  // on the shim cuBLASLt has a replacement, which is always there
+#if !defined(DIFFSERVE_CUDA_ON_CPU)  // on the shim cuBLASLt has a replacement, which is always
+                                     // there
 TEST(MatrixLibraryTest, AnAbsentLibraryIsSaidWithThePlaceThatWasTried) {
   const auto library = MatrixLibrary::Open({.path = "/nonexistent/libcublasLt.so.13"});
   ASSERT_FALSE(library.ok());
@@ -150,8 +152,10 @@ TEST_F(CudaBackendTest, LinearMatchesTheReferenceWithBiasAndAccumulation) {
         LinearPart part;
         part.weight = {weight.values.data(), DType::kFloat32, {kOut, kIn}};
         if (with_bias) part.bias = {bias.data(), DType::kFloat32, {kOut}};
-        LinearRef(std::span(&part, 1), {.x = x.values.data(), .rows = rows, .y = y.data(), .accumulate = accumulate});
-        EXPECT_TRUE(AllClose(device_y.Read(*stream_), y, {1e-4, 1e-5})) << rows << with_bias << accumulate;
+        LinearRef(std::span(&part, 1),
+                  {.x = x.values.data(), .rows = rows, .y = y.data(), .accumulate = accumulate});
+        EXPECT_TRUE(AllClose(device_y.Read(*stream_), y, {1e-4, 1e-5}))
+            << rows << with_bias << accumulate;
       }
     }
   }

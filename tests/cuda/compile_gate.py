@@ -68,15 +68,20 @@ def parse_report(text):
 def without_hashes(mangled):
     """nvcc puts a hash of the file's path into the name of an anonymous namespace; the number before the name is its length."""
     while match := re.search(r"(\d+)_GLOBAL__N__", mangled):
-        mangled = mangled[:match.start()] + "12_GLOBAL__N_1" + mangled[match.end(1) + int(match[1]):]
+        mangled = mangled[:match.start()] + "12_GLOBAL__N_1" + mangled[match.end(1) +
+                                                                       int(match[1]):]
     return mangled
 
 
 def demangle(names):
     """"diffserve::cuda::RmsNormKernel<8>" for each."""
     plain = "".join(without_hashes(name) + "\n" for name in names)
-    output = subprocess.run(["c++filt"], input=plain, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [re.sub(r"\(.*\)$", "", name.removeprefix("void ").replace("(anonymous namespace)::", "")) for name in output]
+    output = subprocess.run(["c++filt"], input=plain, capture_output=True, text=True,
+                            check=True).stdout.splitlines()
+    return [
+        re.sub(r"\(.*\)$", "",
+               name.removeprefix("void ").replace("(anonymous namespace)::", "")) for name in output
+    ]
 
 
 def judge_kernel(source, kernel):
@@ -94,7 +99,8 @@ def judge_against_table(key, kernel, table):
     if recorded is None:
         yield "is not in the table (--update)"
         return
-    for what, now, before in zip(("registers", "bytes of static shared memory"), (kernel.registers, kernel.shared_bytes), recorded):
+    for what, now, before in zip(("registers", "bytes of static shared memory"),
+                                 (kernel.registers, kernel.shared_bytes), recorded):
         if now != before:
             yield f"{now} {what}, the table has {before} (--update if that is meant)"
 
@@ -118,34 +124,44 @@ def judge(reports, table):
             yield source, ["holds no kernel"]
     if table is not None:
         recorded = {(key, target) for key, targets in table.items() for target in targets}
-        yield "the table", [f"{key} {target} is gone (--update)" for key, target in sorted(recorded - seen)]
+        yield "the table", [
+            f"{key} {target} is gone (--update)" for key, target in sorted(recorded - seen)
+        ]
 
 
 def table_of(reports):
     table = {}
     for source, report in reports.items():
         for kernel in report.kernels:
-            table.setdefault(f"{source} {kernel.name}", {})[kernel.target] = [kernel.registers, kernel.shared_bytes]
+            table.setdefault(f"{source} {kernel.name}",
+                             {})[kernel.target] = [kernel.registers, kernel.shared_bytes]
     return table
 
 
 def write_table(compiler, table, path):
     """One line a kernel, so that a difference shows what changed."""
-    lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(table[key], sort_keys=True)}" for key in sorted(table))
-    path.write_text(f'{{\n  "compiler": {json.dumps(compiler)},\n  "columns": ["registers", "static shared memory, bytes"],\n'
-                    f'  "kernels": {{\n{lines}\n  }}\n}}\n')
+    lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(table[key], sort_keys=True)}"
+                       for key in sorted(table))
+    path.write_text(
+        f'{{\n  "compiler": {json.dumps(compiler)},\n  "columns": ["registers", "static shared memory, bytes"],\n'
+        f'  "kernels": {{\n{lines}\n  }}\n}}\n')
 
 
 def build(folder):
     """Compiles what is not up to date; returns nvcc's path."""
     if not (folder / "CMakeCache.txt").is_file():
-        subprocess.run(["cmake", "--preset", "cuda-release", "-B", str(folder)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", str(folder), "--target", "cuda_kernels"], check=True, stdout=subprocess.DEVNULL)
-    return Path(re.search(r"^DIFFSERVE_NVCC:\w+=(.*)$", (folder / "CMakeCache.txt").read_text(), re.M)[1])
+        subprocess.run(["cmake", "--preset", "cuda-release", "-B",
+                        str(folder)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", str(folder), "--target", "cuda_kernels"], check=True,
+                   stdout=subprocess.DEVNULL)
+    return Path(
+        re.search(r"^DIFFSERVE_NVCC:\w+=(.*)$", (folder / "CMakeCache.txt").read_text(), re.M)[1])
 
 
 def version_of(nvcc):
-    return re.search(r"\bV([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout)[1]
+    return re.search(
+        r"\bV([\d.]+)",
+        subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout)[1]
 
 
 def read_reports(folder):
@@ -154,7 +170,8 @@ def read_reports(folder):
     for line in (folder / "kernels/cuda_sources.txt").read_text().splitlines():
         source, compiled, report = line.split("\t")
         parsed = parse_report(Path(report).read_text())
-        for kernel, name in zip(parsed.kernels, demangle([kernel.name for kernel in parsed.kernels])):
+        for kernel, name in zip(parsed.kernels,
+                                demangle([kernel.name for kernel in parsed.kernels])):
             kernel.name = name
         reports[str(Path(source).relative_to(ROOT))] = parsed
         objects.append(Path(compiled))
@@ -172,17 +189,21 @@ def judge_jit(compiled, bin_folder):
         return
     clean = True
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([bin_folder / "cuobjdump", "--extract-ptx", "all", compiled], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([bin_folder / "cuobjdump", "--extract-ptx", "all", compiled], cwd=folder,
+                       check=True, stdout=subprocess.DEVNULL)
         texts = sorted(Path(folder).glob("*.ptx"))
         if not texts:
             clean = False
             yield f"{compiled.name}: PTX for newer GPUs", ["there is none"]
         for text in texts:
             for target in JIT_TARGETS:
-                done = subprocess.run([bin_folder / "ptxas", "-O1", f"-arch={target}", text, "-o", Path(folder) / "out.cubin"],
-                                      capture_output=True, text=True, check=False)
+                done = subprocess.run([
+                    bin_folder / "ptxas", "-O1", f"-arch={target}", text, "-o",
+                    Path(folder) / "out.cubin"
+                ], capture_output=True, text=True, check=False)
                 clean = clean and done.returncode == 0
-                yield f"{compiled.name}: its PTX for {target}", [done.stderr.strip()] if done.returncode else []
+                yield f"{compiled.name}: its PTX for {target}", [done.stderr.strip()
+                                                                 ] if done.returncode else []
     if clean:
         stamp.touch()
 
@@ -190,12 +211,15 @@ def judge_jit(compiled, bin_folder):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build", nargs="?", type=Path, default=ROOT / "build/cuda-release")
-    parser.add_argument("--update", action="store_true", help="record registers and shared memory as they are now")
+    parser.add_argument("--update", action="store_true",
+                        help="record registers and shared memory as they are now")
     options = parser.parse_args(arguments)
     try:
         nvcc = build(options.build)
     except subprocess.CalledProcessError as error:
-        print(f"{error.cmd} failed: is there a CUDA toolkit (deploy/install_cuda.sh)?\n0 passed, 1 failed")
+        print(
+            f"{error.cmd} failed: is there a CUDA toolkit (deploy/install_cuda.sh)?\n0 passed, 1 failed"
+        )
         return 1
     compiler = version_of(nvcc)
     reports, objects = read_reports(options.build)
@@ -204,13 +228,16 @@ def main(arguments):
     recorded = json.loads(TABLE.read_text())
     table = recorded["kernels"] if recorded["compiler"] == compiler else None
     if table is None:
-        print(f"{TABLE.name} was recorded with nvcc {recorded['compiler']}, this is {compiler}: its figures are not compared")
+        print(
+            f"{TABLE.name} was recorded with nvcc {recorded['compiler']}, this is {compiler}: its figures are not compared"
+        )
     checks = list(judge(reports, table))
     for compiled in objects:
         checks += judge_jit(compiled, nvcc.parent)
     for name, findings in checks:
         for finding in findings:
-            print(f"{name}: {MANGLED_IN_QUOTES.sub(lambda match: demangle([match[1]])[0], finding)}")
+            print(
+                f"{name}: {MANGLED_IN_QUOTES.sub(lambda match: demangle([match[1]])[0], finding)}")
     failed = sum(bool(findings) for _, findings in checks)
     print(f"{len(checks) - failed} passed, {failed} failed")
     return 1 if failed else 0

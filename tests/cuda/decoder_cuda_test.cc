@@ -53,24 +53,30 @@ TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
     const std::unique_ptr<Model> model = Load(golden);
     ASSERT_NE(model, nullptr);
     families.insert(golden.family);
-    const GoldenRun run = GoldenRunner(*model, golden.prompt.size(), 64).Chunks(golden.prompt, golden.prompt.size());
-    EXPECT_LE(GoldenError(golden, run), kGoldenBFloat16Share * golden.bfloat16_error) << golden.name;
+    const GoldenRun run =
+        GoldenRunner(*model, golden.prompt.size(), 64).Chunks(golden.prompt, golden.prompt.size());
+    EXPECT_LE(GoldenError(golden, run), kGoldenBFloat16Share * golden.bfloat16_error)
+        << golden.name;
   }
   EXPECT_EQ(families.size(), 6u);
 }
 
-// The golden cases' heads are narrow, so wider ones, for which Hopper has a prefill kernel of its own, are compared with the CPU's decoder
-// on random weights: a prompt in two chunks and generated rows.
+// The golden cases' heads are narrow, so wider ones, for which Hopper has a prefill kernel of its
+// own, are compared with the CPU's decoder on random weights: a prompt in two chunks and generated
+// rows.
 TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
   for (const char* family : {"diffllama", "diff_transformer_v2", "llama"}) {
     for (int head_dim : {48, 64, 128}) {
       const TemporaryDirectory directory;
       std::ofstream(directory.path() / "config.json")
-          << R"({"model_type": ")" << family << R"(", "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": )"
-          << head_dim << R"(, "num_hidden_layers": 2, "intermediate_size": 64, "vocab_size": 61, "max_position_embeddings": 256,)"
+          << R"({"model_type": ")" << family
+          << R"(", "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": )"
+          << head_dim
+          << R"(, "num_hidden_layers": 2, "intermediate_size": 64, "vocab_size": 61, "max_position_embeddings": 256,)"
           << R"( "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2})";
       std::vector<int32_t> tokens(72);
-      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((i * i + 3 * i) % 61);
+      for (size_t i = 0; i < tokens.size(); ++i)
+        tokens[i] = static_cast<int32_t>((i * i + 3 * i) % 61);
       std::vector<float> logits[2];
       for (Device device : {Device::kCpu, Device::kCuda}) {
         ModelOptions options;
@@ -82,7 +88,8 @@ TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
         options.seed = 7;
         Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
         ASSERT_TRUE(model.ok()) << model.status().message();
-        GoldenRunner runner(**model, tokens.size(), device == Device::kCpu ? kGoldenPageSize : cuda::kPageSize);
+        GoldenRunner runner(**model, tokens.size(),
+                            device == Device::kCpu ? kGoldenPageSize : cuda::kPageSize);
         runner.GenerateFrom(69);
         logits[device == Device::kCpu ? 0 : 1] = runner.Chunks(tokens, 40).logits;
       }
@@ -104,7 +111,8 @@ TEST_F(CudaDecoderTest, AModelForOneSequenceLoads) {
   EXPECT_TRUE(testing::IsOk(Model::Load(options, pool_).status()));
 }
 
-// Prompt in one chunk, in small chunks, one by one; after a preemption; after a prefix hit. What counts as generated stays the same.
+// Prompt in one chunk, in small chunks, one by one; after a preemption; after a prefix hit. What
+// counts as generated stays the same.
 TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "takes minutes with AddressSanitizer; the engine's tests watch the same code";
@@ -119,19 +127,23 @@ TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
   const GoldenRun whole = runner.Run(GoldenSchedule::kOneChunk, tokens);
   for (GoldenSchedule schedule : kGoldenSchedules) {
     const GoldenRun run = runner.Run(schedule, tokens);
-    const auto same_rows = whole.logits.begin() + static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
+    const auto same_rows = whole.logits.begin() +
+                           static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
     EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows)) << NameOf(schedule);
   }
 }
 
-// Generated rows of several sequences, with room for the partial results of one row: every row is a pass of its own.
+// Generated rows of several sequences, with room for the partial results of one row: every row is a
+// pass of its own.
 TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
   const GoldenCase golden = ReadGoldenCase("diff_mha_tied").value();
   const auto logits_and_draws = [&](size_t partial_bytes) {
     ModelOptions options = OptionsOf(golden);
     options.limits.attention_partial_bytes_max = partial_bytes;
     const std::unique_ptr<Model> model = std::move(Model::Load(options, pool_)).value();
-    KvCache kv = model->MakeKvCache(PagedKvLayout::Of(model->config().attention, 64, DType::kBFloat16), 6).value();
+    KvCache kv =
+        model->MakeKvCache(PagedKvLayout::Of(model->config().attention, 64, DType::kBFloat16), 6)
+            .value();
     const int32_t pages[] = {4, 1, 0, 5, 2, 3};
     Batch batch;
     for (int s = 0; s < 3; ++s) {
@@ -139,7 +151,9 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
       for (int i = 0; i < 70; ++i) batch.tokens.push_back((11 * s + 5 * i) % golden.vocab);
       batch.num_prompt_rows.push_back(20 * s);  // none of the first sequence's
       batch.logit_rows.insert(batch.logit_rows.end(), {70 * s + 3, 70 * s + 69});
-      batch.sample_rows.resize(batch.logit_rows.size(), {.kind = SampleKind::kDraw, .uniform = uint64_t{0x123456789abcdef} << s});
+      batch.sample_rows.resize(
+          batch.logit_rows.size(),
+          {.kind = SampleKind::kDraw, .uniform = uint64_t{0x123456789abcdef} << s});
     }
     EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
     const std::vector<SampledRow> rows = model->Collect().value();
@@ -153,16 +167,20 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
 
 TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
   ModelOptions options = OptionsOf(ReadGoldenCase("diff_head_dim_linear").value());
-  EXPECT_THAT(InspectModel(options).status().message(), ::testing::HasSubstr("intermediate_size is 51, allowed: a multiple of 8"));
+  EXPECT_THAT(InspectModel(options).status().message(),
+              ::testing::HasSubstr("intermediate_size is 51, allowed: a multiple of 8"));
   options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
-  EXPECT_THAT(InspectModel(options).status().message(), ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
+  EXPECT_THAT(InspectModel(options).status().message(),
+              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
   options.dtype = DType::kFloat32;
-  EXPECT_EQ(InspectModel(options).status().message(), "--dtype is float32, allowed with --device cuda: auto, bfloat16");
+  EXPECT_EQ(InspectModel(options).status().message(),
+            "--dtype is float32, allowed with --device cuda: auto, bfloat16");
 }
 
 TEST_F(CudaDecoderTest, PagesThatDoNotFitAreRefusedWithTheNumbers) {
   const std::unique_ptr<Model> model = Load(ReadGoldenCase("llama_mha_tied_bf16").value());
-  const auto kv = model->MakeKvCache(PagedKvLayout::Of(model->config().attention, 64, DType::kBFloat16), 1 << 26);
+  const auto kv = model->MakeKvCache(
+      PagedKvLayout::Of(model->config().attention, 64, DType::kBFloat16), 1 << 26);
   ASSERT_FALSE(kv.ok());
   EXPECT_EQ(kv.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(kv.status().message(), ::testing::HasSubstr("free on the device"));

@@ -1,5 +1,5 @@
-// Vectors on the device, for tests that run on a GPU or, where the backend's source is compiled for the CPU, on the shim; and
-// what only the simulated device of the shim can do, in one place.
+// Vectors on the device, for tests that run on a GPU or, where the backend's source is compiled for
+// the CPU, on the shim; and what only the simulated device of the shim can do, in one place.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ inline constexpr bool kHasGpu = true;
 // Always on the shim.
 inline bool KernelsCanRun() { return cuda::OpenDevice(0).ok(); }
 
-// What an operation must give; the failure's message otherwise, with what a kernel on the shim did wrong.
+// What an operation must give; the failure's message otherwise, with what a kernel on the shim did
+// wrong.
 inline ::testing::AssertionResult IsOk(const Status& status) {
   if (status.ok()) return ::testing::AssertionSuccess();
 #if defined(DIFFSERVE_CUDA_ON_CPU)
@@ -37,18 +38,22 @@ inline ::testing::AssertionResult IsOk(const Status& status) {
 }
 
 // A launcher's cudaError_t.
-inline ::testing::AssertionResult IsOk(int error) { return IsOk(cuda::StatusOfCudaError(error, "a launch")); }
+inline ::testing::AssertionResult IsOk(int error) {
+  return IsOk(cuda::StatusOfCudaError(error, "a launch"));
+}
 
 // `shift` elements in front put the first element off its natural 256-byte alignment.
 template <typename T>
 class DeviceArray {
  public:
-  DeviceArray(const std::vector<T>& values, const cuda::Stream& stream, size_t shift = 0) : size_(values.size()), shift_(shift) {
+  DeviceArray(const std::vector<T>& values, const cuda::Stream& stream, size_t shift = 0)
+      : size_(values.size()), shift_(shift) {
     Result<cuda::DeviceBuffer> buffer = cuda::DeviceBuffer::Allocate((shift + size_) * sizeof(T));
     EXPECT_TRUE(buffer.ok()) << buffer.status().message();
     if (!buffer.ok()) return;
     buffer_ = std::move(*buffer);
-    EXPECT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift * sizeof(T), stream)));
+    EXPECT_TRUE(IsOk(
+        cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift * sizeof(T), stream)));
   }
 
   // nullptr for no elements, as an argument that is not there.
@@ -58,13 +63,15 @@ class DeviceArray {
   // Waits for the stream, and so shows what its kernels did wrong.
   std::vector<T> Read(const cuda::Stream& stream) const {
     std::vector<T> values(size_);
-    EXPECT_TRUE(IsOk(cuda::CopyToHost(buffer_, shift_ * sizeof(T), std::as_writable_bytes(std::span(values)), stream)));
+    EXPECT_TRUE(IsOk(cuda::CopyToHost(buffer_, shift_ * sizeof(T),
+                                      std::as_writable_bytes(std::span(values)), stream)));
     EXPECT_TRUE(IsOk(stream.Synchronize()));
     return values;
   }
 
   void Write(const std::vector<T>& values, const cuda::Stream& stream) const {
-    EXPECT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift_ * sizeof(T), stream)));
+    EXPECT_TRUE(IsOk(
+        cuda::CopyToDevice(std::as_bytes(std::span(values)), buffer_, shift_ * sizeof(T), stream)));
   }
 
  private:
@@ -92,22 +99,29 @@ class OnDeviceTest : public ::testing::Test {
     stream_ = std::make_unique<cuda::Stream>(cuda::Stream::Create().value());
   }
 
-  // What a GPU has, it keeps: there these do nothing, and the test's cases are the same device's again.
+  // What a GPU has, it keeps: there these do nothing, and the test's cases are the same device's
+  // again.
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-  static void SimulateSharedBytes(int bytes) { shim::simulated_device.shared_bytes_per_block_max = bytes; }
+  static void SimulateSharedBytes(int bytes) {
+    shim::simulated_device.shared_bytes_per_block_max = bytes;
+  }
   static void SimulateMultiprocessors(int count) { shim::simulated_device.multiprocessors = count; }
-  static void SimulateComputeCapability(int major) { shim::simulated_device.compute_capability_major = major; }
+  static void SimulateComputeCapability(int major) {
+    shim::simulated_device.compute_capability_major = major;
+  }
 #else
   static void SimulateSharedBytes(int) {}
   static void SimulateMultiprocessors(int) {}
   static void SimulateComputeCapability(int) {}
 #endif
 
-  // On the shim: under other schedules of the threads, and with copies early, late and at any time. On a GPU: a few times.
+  // On the shim: under other schedules of the threads, and with copies early, late and at any time.
+  // On a GPU: a few times.
   template <typename Check>
   static void OnEverySchedule(Check check) {
 #if defined(DIFFSERVE_CUDA_ON_CPU)
-    for (shim::CopyTiming timing : {shim::CopyTiming::kEarly, shim::CopyTiming::kLate, shim::CopyTiming::kShuffled}) {
+    for (shim::CopyTiming timing :
+         {shim::CopyTiming::kEarly, shim::CopyTiming::kLate, shim::CopyTiming::kShuffled}) {
       for (uint32_t seed = 2; seed < 4; ++seed) {
         shim::SetGridOptions({.seed = seed, .copy_timing = timing});
         check();

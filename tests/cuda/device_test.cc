@@ -1,4 +1,5 @@
-// What a machine is told about its devices, in each of the three cases: no backend in the build, no device, a device.
+// What a machine is told about its devices, in each of the three cases: no backend in the build, no
+// device, a device.
 #include "kernels/base/cuda/device.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +46,8 @@ TEST(DeviceTest, AnOrdinalThatDoesNotExistIsNamed) {
   const Result<std::vector<cuda::DeviceInfo>> devices = cuda::ListDevices();
   if (!devices.ok()) GTEST_SKIP() << devices.status().message();
   EXPECT_EQ(cuda::OpenDevice(-1).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(cuda::OpenDevice(1000).status().message(), HasSubstr("CUDA device 1000 does not exist"));
+  EXPECT_THAT(cuda::OpenDevice(1000).status().message(),
+              HasSubstr("CUDA device 1000 does not exist"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The decode kernels against the double-precision reference, and exact cases: on a GPU, or their own source on the CPU shim.
+// The decode kernels against the double-precision reference, and exact cases: on a GPU, or their
+// own source on the CPU shim.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -70,7 +71,8 @@ TEST_F(DiffDecodeTest, EveryRatioOfQueryHeadsToGroupsMatchesTheReference) {
 
 TEST_F(DiffDecodeTest, EveryLengthAroundAStripAPageAndASplitMatchesTheReference) {
   std::vector<ImageShape> shapes;
-  for (int length : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129}) shapes.push_back({length - 1, 1});
+  for (int length : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129})
+    shapes.push_back({length - 1, 1});
   ExpectLikeReference(V2Spec(2, 1, 48), shapes);
   for (int length : {511, 512, 513, 576, 1025}) shapes.push_back({length - 1, 1});
   ImageBatch batch(DiffLlamaSpec(1, 1, 48), shapes);
@@ -142,7 +144,8 @@ TEST_F(DiffDecodeTest, EqualMapsWithLambdaOneGiveExactlyZero) {
       for (int slot = 0; slot <= batch.sequences[sequence].position; ++slot) {
         for (int d = 0; d < 64; ++d) {
           for (int map = 0; map < 2; ++map)
-            batch.SetK(sequence, 0, slot, map, d, static_cast<float>((slot * 7 + d * 3) % 11) / 8 - 0.5f);
+            batch.SetK(sequence, 0, slot, map, d,
+                       static_cast<float>((slot * 7 + d * 3) % 11) / 8 - 0.5f);
         }
       }
     }
@@ -151,7 +154,8 @@ TEST_F(DiffDecodeTest, EqualMapsWithLambdaOneGiveExactlyZero) {
 }
 
 TEST_F(DiffDecodeTest, EqualScoresAverageIntegerValuesExactly) {
-  for (int length : {128, 1024}) {  // with q = 0 every slot weighs the same: o = (1 - lambda) * mean
+  for (int length : {128, 1024}) {  // with q = 0 every slot weighs the same: o = (1 - lambda) *
+                                    // mean
     DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     spec.sub_norm = SubNorm::kNone;
     ImageBatch batch(spec, {{length - 1, 1}});
@@ -159,14 +163,15 @@ TEST_F(DiffDecodeTest, EqualScoresAverageIntegerValuesExactly) {
     batch.out_scale = 1;
     std::fill(batch.q.begin(), batch.q.end(), 0.0f);
     for (int slot = 0; slot < length; ++slot) {
-      for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, slot, d, static_cast<float>((slot + d) % 8));
+      for (int d = 0; d < spec.v_dim; ++d)
+        batch.SetV(0, 0, slot, d, static_cast<float>((slot + d) % 8));
     }
     for (float value : batch.Decode()) ASSERT_EQ(value, 1.75f);
   }
 }
 
-// Each head's q picks one slot by a score far above all others, so the output is that slot's V, exactly: any wrong row, dim,
-// page, swizzle or fragment shows as another number.
+// Each head's q picks one slot by a score far above all others, so the output is that slot's V,
+// exactly: any wrong row, dim, page, swizzle or fragment shows as another number.
 TEST_F(DiffDecodeTest, AQueryThatPicksOneSlotReadsItsVExactly) {
   for (int head_dim : {48, 64, 96, 128}) {
     DiffSpec spec = DiffLlamaSpec(2, 1, head_dim);
@@ -174,19 +179,22 @@ TEST_F(DiffDecodeTest, AQueryThatPicksOneSlotReadsItsVExactly) {
     ImageBatch batch(spec, {{139, 1}});
     batch.lambda = 1;
     batch.out_scale = 1;
-    for (int slot = 0; slot < 140; ++slot) {  // K1 holds the slot's number in one-hot digits of 12, K2 that of slot + 5
+    for (int slot = 0; slot < 140; ++slot) {  // K1 holds the slot's number in one-hot digits of 12,
+                                              // K2 that of slot + 5
       for (int map = 0; map < 2; ++map) {
         const int number = (slot + 5 * map) % 140;
         for (int d = 0; d < head_dim; ++d)
           batch.SetK(0, 0, slot, map, d, d == number % 12 || d == 12 + number / 12 ? 1.0f : 0.0f);
       }
-      for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, slot, d, static_cast<float>((slot * 31 + d * 17) % 128));
+      for (int d = 0; d < spec.v_dim; ++d)
+        batch.SetV(0, 0, slot, d, static_cast<float>((slot * 31 + d * 17) % 128));
     }
     for (int pick : {0, 7, 16, 63, 64, 77, 138, 139}) {
       for (int head = 0; head < 4; ++head) {
         const int number = (pick + head % 2) % 140;
         for (int d = 0; d < head_dim; ++d) {
-          batch.q[static_cast<size_t>(head * head_dim + d)] = d == number % 12 || d == 12 + number / 12 ? 4096.0f : 0.0f;
+          batch.q[static_cast<size_t>(head * head_dim + d)] =
+              d == number % 12 || d == 12 + number / 12 ? 4096.0f : 0.0f;
         }
       }
       const std::vector<float> out = batch.Decode();
@@ -241,8 +249,9 @@ TEST_F(DiffDecodeTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
       SimulateMultiprocessors(1 + static_cast<int>(i));
       ImageBatch alone(spec, {shapes[i]}, 1, 5, {i});
       const std::vector<float> out = alone.Decode();
-      EXPECT_TRUE(SameBits(out, std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                   all.begin() + static_cast<std::ptrdiff_t>(begin + out.size()))))
+      EXPECT_TRUE(SameBits(
+          out, std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  all.begin() + static_cast<std::ptrdiff_t>(begin + out.size()))))
           << i;
       begin += out.size();
     }
@@ -253,7 +262,8 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
   for (const DiffSpec& spec : {DiffLlamaSpec(3, 1, 48), V2Spec(2, 1, 48)}) {
     ImageBatch whole(spec, {{508, 9}});
     const std::vector<float> expected = whole.Decode();
-    for (const std::vector<int>& cuts : {std::vector<int>{1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 5}, {2, 6, 1}}) {
+    for (const std::vector<int>& cuts :
+         {std::vector<int>{1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 5}, {2, 6, 1}}) {
       std::vector<float> out;
       int position = 508;
       for (int rows : cuts) {

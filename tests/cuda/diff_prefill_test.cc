@@ -1,5 +1,6 @@
-// The prefill kernels against the double-precision reference, and exact cases: on a GPU, or their own source on the CPU shim.
-// Each test runs for the portable kernel (no bulk copies) and for Hopper's, where a Hopper is or is simulated.
+// The prefill kernels against the double-precision reference, and exact cases: on a GPU, or their
+// own source on the CPU shim. Each test runs for the portable kernel (no bulk copies) and for
+// Hopper's, where a Hopper is or is simulated.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,7 +31,8 @@ class DiffPrefillTest : public testing::OnDeviceTest, public ::testing::WithPara
   // One of each way in which Hopper's warpgroups share rows and maps.
   static std::vector<DiffSpec> EveryForm() {
     if (!IsHopper()) return {DiffLlamaSpec(3, 1, 48), PlainSpec(2, 1, 48)};
-    return {DiffLlamaSpec(3, 1, 64), DiffLlamaSpec(1, 1, 128), V2Spec(2, 1, 64), PlainSpec(2, 1, 64)};
+    return {DiffLlamaSpec(3, 1, 64), DiffLlamaSpec(1, 1, 128), V2Spec(2, 1, 64),
+            PlainSpec(2, 1, 64)};
   }
   static std::vector<float> Prefill(ImageBatch& batch) { return batch.Prefill(IsHopper()); }
   static void ExpectLikeReference(const DiffSpec& spec, const std::vector<ImageShape>& shapes) {
@@ -39,7 +41,9 @@ class DiffPrefillTest : public testing::OnDeviceTest, public ::testing::WithPara
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kernels, DiffPrefillTest, ::testing::Bool(),
-                         [](const ::testing::TestParamInfo<bool>& info) { return info.param ? "Hopper" : "Portable"; });
+                         [](const ::testing::TestParamInfo<bool>& info) {
+                           return info.param ? "Hopper" : "Portable";
+                         });
 
 TEST_P(DiffPrefillTest, EveryFamilyMatchesTheReference) {
   SimulateMultiprocessors(2);
@@ -78,7 +82,8 @@ TEST_P(DiffPrefillTest, EveryLengthAroundAStripAndAPageMatchesTheReference) {
   SimulateMultiprocessors(1);
   for (int length : {1, 15, 16, 17, 63, 64, 65, 129}) {
     ExpectLikeReference(DiffLlamaSpec(1, 1, SmallestHeadDim()), {{0, length}});
-    ExpectLikeReference(PlainSpec(1, 1, SmallestHeadDim()), {{std::max(0, length - 3), std::min(length, 3)}});
+    ExpectLikeReference(PlainSpec(1, 1, SmallestHeadDim()),
+                        {{std::max(0, length - 3), std::min(length, 3)}});
   }
 }
 
@@ -126,7 +131,8 @@ TEST_P(DiffPrefillTest, HoweverAPromptIsCutAndWhoeverSharesTheBatchARowsBitsAreT
       std::vector<float> out;
       int position = 0;
       for (int rows : cuts) {
-        ImageBatch chunk(spec, {{position, rows}, {5, 2}});  // the slots behind this chunk are still NaNs
+        ImageBatch chunk(spec, {{position, rows}, {5, 2}});  // the slots behind this chunk are
+                                                             // still NaNs
         std::vector<float> part = Prefill(chunk);
         part.resize(static_cast<size_t>(rows) * static_cast<size_t>(spec.out_width()));
         out.insert(out.end(), part.begin(), part.end());
@@ -169,15 +175,16 @@ TEST_P(DiffPrefillTest, EqualMapsWithLambdaOneGiveExactlyZero) {
     for (int slot = 0; slot < 110; ++slot) {
       for (int i = 0; i < spec.k_maps * spec.head_dim; ++i) {
         const int d = i % spec.head_dim;
-        batch.SetK(0, 0, slot, i / spec.head_dim, d, static_cast<float>((slot * 7 + d * 3) % 11) / 8 - 0.5f);
+        batch.SetK(0, 0, slot, i / spec.head_dim, d,
+                   static_cast<float>((slot * 7 + d * 3) % 11) / 8 - 0.5f);
       }
     }
     for (float value : Prefill(batch)) ASSERT_EQ(value, 0.0f);
   }
 }
 
-// Each row's q picks one slot by a score far above all others, so the output is that slot's V, exactly: any wrong row, dim, page,
-// swizzle or fragment shows as another number.
+// Each row's q picks one slot by a score far above all others, so the output is that slot's V,
+// exactly: any wrong row, dim, page, swizzle or fragment shows as another number.
 TEST_P(DiffPrefillTest, AQueryThatPicksOneSlotReadsItsVExactly) {
   constexpr int kPosition = 100, kRows = 40, kSlots = kPosition + kRows;
   std::vector<DiffSpec> specs = EveryForm();
@@ -191,24 +198,31 @@ TEST_P(DiffPrefillTest, AQueryThatPicksOneSlotReadsItsVExactly) {
     batch.lambda_rows.clear();
     batch.lambda = 1;
     batch.out_scale = 1;
-    const auto has_digit = [](int number, int d) { return d == number % 12 || d == 12 + number / 12; };
-    for (int slot = 0; slot < kSlots; ++slot) {  // K holds one-hot digits of the slot's number, K2 of the one 5 further
+    const auto has_digit = [](int number, int d) {
+      return d == number % 12 || d == 12 + number / 12;
+    };
+    for (int slot = 0; slot < kSlots; ++slot) {  // K holds one-hot digits of the slot's number, K2
+                                                 // of the one 5 further
       for (int i = 0; i < spec.k_maps * spec.head_dim; ++i) {
         const int number = (slot + i / spec.head_dim * 5) % kSlots;
         const int d = i % spec.head_dim;
         batch.SetK(0, 0, slot, i / spec.head_dim, d, has_digit(number, d) ? 1.0f : 0.0f);
       }
-      for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, slot, d, static_cast<float>((slot * 31 + d * 17) % 128));
+      for (int d = 0; d < spec.v_dim; ++d)
+        batch.SetV(0, 0, slot, d, static_cast<float>((slot * 31 + d * 17) % 128));
     }
     // Row r's head h of map m picks this slot; all are before the chunk.
-    const auto pick = [](int row, int head, int map) { return (row * 13 + head * 29 + map * 41 + 6) % kPosition; };
+    const auto pick = [](int row, int head, int map) {
+      return (row * 13 + head * 29 + map * 41 + 6) % kPosition;
+    };
     const int num_heads = spec.num_q1_heads + spec.num_q2_heads;
     for (int row = 0; row < kRows; ++row) {
       for (int head = 0; head < num_heads; ++head) {
         const int map = head / 2;
         const int number = (pick(row, head % 2, map) + (spec.k_maps == 2 ? map * 5 : 0)) % kSlots;
         for (int d = 0; d < spec.head_dim; ++d) {
-          batch.q[static_cast<size_t>((row * num_heads + head) * spec.head_dim + d)] = has_digit(number, d) ? 4096.0f : 0.0f;
+          batch.q[static_cast<size_t>((row * num_heads + head) * spec.head_dim + d)] =
+              has_digit(number, d) ? 4096.0f : 0.0f;
         }
       }
     }
@@ -218,7 +232,8 @@ TEST_P(DiffPrefillTest, AQueryThatPicksOneSlotReadsItsVExactly) {
       const int row = static_cast<int>(i) / spec.out_width();
       int expected = (pick(row, head, 0) * 31 + d * 17) % 128;
       if (spec.has_second_map()) expected -= (pick(row, head, 1) * 31 + d * 17) % 128;
-      ASSERT_EQ(out[i], static_cast<float>(expected)) << testing::Describe(spec) << " " << row << " " << head << " " << d;
+      ASSERT_EQ(out[i], static_cast<float>(expected))
+          << testing::Describe(spec) << " " << row << " " << head << " " << d;
     }
   }
 }
@@ -242,12 +257,15 @@ TEST_P(DiffPrefillTest, NansOfOneSequenceStayInIt) {
     SimulateMultiprocessors(1);
     const std::vector<float> clean = Prefill(batch);
     for (int slot = 0; slot < 80; ++slot) {
-      for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, slot, d, std::numeric_limits<float>::quiet_NaN());
-      for (int d = 0; d < spec.head_dim; ++d) batch.SetK(0, 0, slot, 0, d, std::numeric_limits<float>::quiet_NaN());
+      for (int d = 0; d < spec.v_dim; ++d)
+        batch.SetV(0, 0, slot, d, std::numeric_limits<float>::quiet_NaN());
+      for (int d = 0; d < spec.head_dim; ++d)
+        batch.SetK(0, 0, slot, 0, d, std::numeric_limits<float>::quiet_NaN());
     }
     const std::vector<float> out = Prefill(batch);
     const size_t hit = 10 * static_cast<size_t>(spec.out_width());
-    for (size_t i = 0; i < out.size(); ++i) ASSERT_TRUE(i < hit ? std::isnan(out[i]) : out[i] == clean[i]) << i;
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_TRUE(i < hit ? std::isnan(out[i]) : out[i] == clean[i]) << i;
   }
 }
 

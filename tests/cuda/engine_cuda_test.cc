@@ -1,5 +1,5 @@
-// The engine over the real executor on the device: what a sequence gets does not depend on who shares its steps, and a lost device
-// ends everything.
+// The engine over the real executor on the device: what a sequence gets does not depend on who
+// shares its steps, and a lost device ends everything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ struct Answer {
   FinishReason finish = FinishReason::kNone;
   Status error;
   friend bool operator==(const Answer& a, const Answer& b) {
-    return a.tokens == b.tokens && a.logprobs == b.logprobs && a.prompt_logprobs == b.prompt_logprobs && a.finish == b.finish;
+    return a.tokens == b.tokens && a.logprobs == b.logprobs &&
+           a.prompt_logprobs == b.prompt_logprobs && a.finish == b.finish;
   }
 };
 
@@ -42,14 +43,19 @@ class CudaEngineTest : public ::testing::Test {
 
   std::unique_ptr<Executor> MakeExecutor() {
     ModelOptions model_options;
-    model_options.model_dir = GoldenCasesDir() + "/unilm_v2_gqa2_bf16";  // lambda of each token, both maps on one K
+    model_options.model_dir = GoldenCasesDir() + "/unilm_v2_gqa2_bf16";  // lambda of each token,
+                                                                         // both maps on one K
     model_options.device = Device::kCuda;
-    model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs, options_.max_model_len, size_t{1} << 20};
+    model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs,
+                            options_.max_model_len, size_t{1} << 20};
     model_options.batch_invariant = true;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     vocab_ = model->config().vocab_size;
-    KvCache kv =
-        model->MakeKvCache(PagedKvLayout::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16), options_.num_pages).value();
+    KvCache kv = model
+                     ->MakeKvCache(PagedKvLayout::Of(model->config().attention, cuda::kPageSize,
+                                                     DType::kBFloat16),
+                                   options_.num_pages)
+                     .value();
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
   }
 
@@ -64,7 +70,8 @@ class CudaEngineTest : public ::testing::Test {
       Answer& answer = answers[event.request];
       answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
       for (const SampleResult& result : event.logprobs) answer.logprobs.push_back(result.logprob);
-      for (const SampleResult& result : event.prompt_logprobs) answer.prompt_logprobs.push_back(result.logprob);
+      for (const SampleResult& result : event.prompt_logprobs)
+        answer.prompt_logprobs.push_back(result.logprob);
       if (event.finish == FinishReason::kNone) return;
       answer.finish = event.finish;
       answer.error = event.error;
@@ -82,7 +89,9 @@ class CudaEngineTest : public ::testing::Test {
   Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens) const {
     Request request;
     request.id = id;
-    for (int i = 0; i < prompt_tokens; ++i) request.prompt.push_back(static_cast<int32_t>((id * 7 + static_cast<RequestId>(i) * 13) % 60));
+    for (int i = 0; i < prompt_tokens; ++i)
+      request.prompt.push_back(
+          static_cast<int32_t>((id * 7 + static_cast<RequestId>(i) * 13) % 60));
     request.max_tokens = max_tokens;
     request.sampling.seed = id;
     request.sampling.temperature = id % 4 == 0 ? 0.0f : 0.9f;
@@ -100,10 +109,12 @@ class CudaEngineTest : public ::testing::Test {
 };
 
 TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPreemptions) {
-  options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted and computed anew
+  options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted
+                           // and computed anew
   options_.enable_prefix_caching = false;
   std::vector<Request> requests;
-  for (RequestId id = 1; id <= 4; ++id) requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 8));
+  for (RequestId id = 1; id <= 4; ++id)
+    requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 8));
   const std::map<RequestId, Answer> together = Serve(requests);
   for (const Request& request : requests) {
     const std::map<RequestId, Answer> alone = Serve({request});

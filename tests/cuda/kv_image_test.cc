@@ -24,8 +24,9 @@ std::vector<KvImage> Images() {
 }
 
 std::string Describe(const KvImage& image) {
-  return "page_size " + std::to_string(image.page_size) + ", k_maps " + std::to_string(image.k_maps) + ", head_dim " +
-         std::to_string(image.head_dim) + ", v_dim " + std::to_string(image.v_dim);
+  return "page_size " + std::to_string(image.page_size) + ", k_maps " +
+         std::to_string(image.k_maps) + ", head_dim " + std::to_string(image.head_dim) +
+         ", v_dim " + std::to_string(image.v_dim);
 }
 
 TEST(KvImageTest, EveryElementHasAPlaceOfItsOwnAndThePageIsFull) {
@@ -46,15 +47,18 @@ TEST(KvImageTest, EightNeighbouringElementsAreOneAlignedChunk) {
   for (const KvImage& image : Images()) {
     for (int slot = 0; slot < image.page_size; ++slot) {
       for (int dim = 0; dim < image.v_dim; ++dim) {
-        ASSERT_EQ(image.VOffset(dim, slot), image.VOffset(dim / 8 * 8, slot) + dim % 8) << Describe(image);
+        ASSERT_EQ(image.VOffset(dim, slot), image.VOffset(dim / 8 * 8, slot) + dim % 8)
+            << Describe(image);
       }
-      for (int dim = 0; dim < image.head_dim; dim += 8) ASSERT_EQ(image.KOffset(0, dim, slot) % 8, 0) << Describe(image);
+      for (int dim = 0; dim < image.head_dim; dim += 8)
+        ASSERT_EQ(image.KOffset(0, dim, slot) % 8, 0) << Describe(image);
     }
     ASSERT_EQ(image.PageBytes() % 512, 0) << Describe(image);
   }
 }
 
-// The 128-byte swizzle as the manuals give it: bits 4-6 of a byte address in the tile are XORed with bits 7-9.
+// The 128-byte swizzle as the manuals give it: bits 4-6 of a byte address in the tile are XORed
+// with bits 7-9.
 TEST(KvImageTest, ATileOf64ColumnsHasNvidias128ByteSwizzle) {
   const KvImage image = {64, 1, 1, 128, 256};
   for (int slot = 0; slot < 64; ++slot) {
@@ -73,11 +77,13 @@ TEST(KvImageTest, NeitherLdmatrixNorItsTransposedFormMeetsABankTwice) {
       for (int dim = 0; dim < image.v_dim; dim += 8) {
         std::set<int> k_groups, v_groups;
         for (int row = 0; row < 8; ++row) {
-          if (dim < image.head_dim) k_groups.insert(image.KOffset(image.k_maps - 1, dim, first_slot + row) * 2 / 16 % 8);
+          if (dim < image.head_dim)
+            k_groups.insert(image.KOffset(image.k_maps - 1, dim, first_slot + row) * 2 / 16 % 8);
           v_groups.insert(image.VOffset(dim, first_slot + row) * 2 / 16 % 8);
         }
         ASSERT_EQ(v_groups.size(), 8u) << Describe(image) << ", dim " << dim;
-        ASSERT_EQ(k_groups.size(), dim < image.head_dim ? 8u : 0u) << Describe(image) << ", dim " << dim;
+        ASSERT_EQ(k_groups.size(), dim < image.head_dim ? 8u : 0u)
+            << Describe(image) << ", dim " << dim;
       }
     }
   }
@@ -102,7 +108,8 @@ TEST(KvImageTest, AStripIsAPageOf16Slots) {
 TEST(KvImageTest, PagesOfALayerFollowEachOtherBeyond32Bits) {
   const KvImage image = {64, 3, 2, 128, 256};
   const KvImageLayer layer = {nullptr, image};
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(layer.Page(1'000'000, 2)), (uintptr_t{1'000'000} * 3 + 2) * 65536);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(layer.Page(1'000'000, 2)),
+            (uintptr_t{1'000'000} * 3 + 2) * 65536);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// cuBLASLt's place where the CUDA backend runs on the CPU: each output element is one chain in float32, and bits depend on nothing else.
+// cuBLASLt's place where the CUDA backend runs on the CPU: each output element is one chain in
+// float32, and bits depend on nothing else.
 #include <cmath>
 
 #include "kernels/base/dtype.h"
@@ -18,7 +19,8 @@ Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOp
 namespace {
 
 float Read(const void* data, DType dtype, int64_t i) {
-  return dtype == DType::kFloat32 ? static_cast<const float*>(data)[i] : BFloat16ToFloat(static_cast<const uint16_t*>(data)[i]);
+  return dtype == DType::kFloat32 ? static_cast<const float*>(data)[i]
+                                  : BFloat16ToFloat(static_cast<const uint16_t*>(data)[i]);
 }
 
 cudaError_t Multiply(const LinearArgs& args) {
@@ -48,7 +50,8 @@ cudaError_t Multiply(const LinearArgs& args) {
 }  // namespace
 
 Status MatrixLibrary::Linear(const LinearArgs& args, const Stream& stream) {
-  return StatusOfCudaError(shim::Enqueue(stream.handle(), [args] { return Multiply(args); }), "a product");
+  return StatusOfCudaError(shim::Enqueue(stream.handle(), [args] { return Multiply(args); }),
+                           "a product");
 }
 size_t MatrixLibrary::version() const { return 0; }
 

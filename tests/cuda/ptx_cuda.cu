@@ -1,8 +1,7 @@
-#include "tests/cuda/ptx_cuda.h"
-
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda/ptx.cuh"
+#include "tests/cuda/ptx_cuda.h"
 
 namespace diffserve::testing {
 namespace {
@@ -10,7 +9,8 @@ namespace {
 using namespace cuda;
 
 template <bool kTransposed>
-__global__ void __launch_bounds__(32) LdMatrixKernel(const uint16_t* matrices, uint32_t* fragments) {
+__global__ void __launch_bounds__(32)
+    LdMatrixKernel(const uint16_t* matrices, uint32_t* fragments) {
   uint16_t* shared = reinterpret_cast<uint16_t*>(DynamicShared());
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 256; i += 32) shared[i] = matrices[i];
@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(32) CpAsyncKernel(const uint32_t* from, uint32
   const int lane = static_cast<int>(threadIdx.x);
   const uint32_t base = SharedAddress(DynamicShared());
   for (int group = 0; group < 2; ++group) {
-    CpAsync16(base + static_cast<uint32_t>((group * 32 + 31 - lane) * 16), from + (group * 32 + lane) * 4);
+    CpAsync16(base + static_cast<uint32_t>((group * 32 + 31 - lane) * 16),
+              from + (group * 32 + lane) * 4);
     CpAsyncCommit();
   }
   CpAsyncWait<1>();
@@ -91,19 +92,22 @@ __global__ void __launch_bounds__(96) NamedBarrierKernel(const uint32_t* from, u
   if (warp == 2) to[lane] = shared[lane];
 }
 
-__global__ void __launch_bounds__(64) ScalarsKernel(const float* x, float* exponentials, uint32_t* pairs) {
+__global__ void __launch_bounds__(64)
+    ScalarsKernel(const float* x, float* exponentials, uint32_t* pairs) {
   const unsigned i = blockIdx.x * 64 + threadIdx.x;
   exponentials[i] = Exp2(x[i]);
   pairs[i] = PackBFloat16(x[i], x[i ^ 1]);
 }
 
-__global__ void __launch_bounds__(64) MulRoundedKernel(const float* x, const float* y, const float* z, float* sums) {
+__global__ void __launch_bounds__(64)
+    MulRoundedKernel(const float* x, const float* y, const float* z, float* sums) {
   const unsigned i = blockIdx.x * 64 + threadIdx.x;
   sums[i] = MulRounded(x[i], y[i]) + z[i];
 }
 
 template <typename Kernel, typename... Arguments>
-int RunOnce(Kernel* kernel, int num_thread_blocks, int num_threads, CUstream_st* stream, Arguments... arguments) {
+int RunOnce(Kernel* kernel, int num_thread_blocks, int num_threads, CUstream_st* stream,
+            Arguments... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
   config.blockDim = dim3(static_cast<unsigned>(num_threads));
@@ -114,8 +118,10 @@ int RunOnce(Kernel* kernel, int num_thread_blocks, int num_threads, CUstream_st*
 
 }  // namespace
 
-int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments, CUstream_st* stream) {
-  return RunOnce(transposed ? LdMatrixKernel<true> : LdMatrixKernel<false>, 1, 32, stream, matrices, fragments);
+int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments,
+                CUstream_st* stream) {
+  return RunOnce(transposed ? LdMatrixKernel<true> : LdMatrixKernel<false>, 1, 32, stream, matrices,
+                 fragments);
 }
 int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream) {
   return RunOnce(MmaKernel, 1, 32, stream, a, b, c);
@@ -129,10 +135,12 @@ int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
 int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(NamedBarrierKernel, 1, 96, stream, from, to);
 }
-int RunScalars(const float* x, float* exponentials, uint32_t* pairs, int count, CUstream_st* stream) {
+int RunScalars(const float* x, float* exponentials, uint32_t* pairs, int count,
+               CUstream_st* stream) {
   return RunOnce(ScalarsKernel, count / 64, 64, stream, x, exponentials, pairs);
 }
-int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count, CUstream_st* stream) {
+int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count,
+                  CUstream_st* stream) {
   return RunOnce(MulRoundedKernel, count / 64, 64, stream, x, y, z, sums);
 }
 

@@ -1,5 +1,5 @@
-// Every function of ptx.cuh, once, against what the PTX manual says it does: on a GPU the instruction itself, on the shim its
-// replacement, so that both are held to the same text.
+// Every function of ptx.cuh, once, against what the PTX manual says it does: on a GPU the
+// instruction itself, on the shim its replacement, so that both are held to the same text.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -36,8 +36,9 @@ TEST_F(PtxTest, LdMatrixGivesEachLaneTwoNeighboursOfARowOrOfAColumn) {
   std::vector<uint16_t> matrices(256);
   std::iota(matrices.begin(), matrices.end(), uint16_t{1});
   for (bool transposed : {false, true}) {
-    const std::vector<uint32_t> fragments =
-        Run<uint32_t>(matrices, 128, [&](auto... arguments) { return testing::RunLdMatrix(transposed, arguments...); });
+    const std::vector<uint32_t> fragments = Run<uint32_t>(matrices, 128, [&](auto... arguments) {
+      return testing::RunLdMatrix(transposed, arguments...);
+    });
     for (int lane = 0; lane < 32; ++lane) {
       for (int matrix = 0; matrix < 4; ++matrix) {
         uint32_t expected = 0;
@@ -46,19 +47,25 @@ TEST_F(PtxTest, LdMatrixGivesEachLaneTwoNeighboursOfARowOrOfAColumn) {
           const int at = matrix * 64 + (transposed ? column * 8 + row : row * 8 + column);
           expected |= uint32_t{matrices[static_cast<size_t>(at)]} << (16 * half);
         }
-        EXPECT_EQ(fragments[static_cast<size_t>(lane * 4 + matrix)], expected) << lane << " " << matrix;
+        EXPECT_EQ(fragments[static_cast<size_t>(lane * 4 + matrix)], expected)
+            << lane << " " << matrix;
       }
     }
   }
 }
 
-uint32_t Pair(float low, float high) { return uint32_t{FloatToBFloat16(low)} | uint32_t{FloatToBFloat16(high)} << 16; }
+uint32_t Pair(float low, float high) {
+  return uint32_t{FloatToBFloat16(low)} | uint32_t{FloatToBFloat16(high)} << 16;
+}
 
-// Integers of which every partial sum is exact. The fragments are those of m16n8k16: a register 2 h + i holds A[g + 8 i][8 h + 2 t]
-// and its right neighbour, b register h B[8 h + 2 t][g] and its lower one, c register 2 i + e C[g + 8 i][2 t + e].
+// Integers of which every partial sum is exact. The fragments are those of m16n8k16: a register 2 h
+// + i holds A[g + 8 i][8 h + 2 t] and its right neighbour, b register h B[8 h + 2 t][g] and its
+// lower one, c register 2 i + e C[g + 8 i][2 t + e].
 TEST_F(PtxTest, MmaMultipliesItsFragments) {
   const auto a_of = [](int row, int k) { return static_cast<float>((row * 5 + k * 3) % 7 - 3); };
-  const auto b_of = [](int k, int column) { return static_cast<float>((k * 2 + column * 9) % 11 - 5); };
+  const auto b_of = [](int k, int column) {
+    return static_cast<float>((k * 2 + column * 9) % 11 - 5);
+  };
   std::vector<uint32_t> a, b;
   std::vector<float> c;
   for (int lane = 0; lane < 32; ++lane) {
@@ -67,17 +74,20 @@ TEST_F(PtxTest, MmaMultipliesItsFragments) {
       const int row = g + r % 2 * 8, k = 2 * t + r / 2 * 8;
       a.push_back(Pair(a_of(row, k), a_of(row, k + 1)));
     }
-    for (int r = 0; r < 2; ++r) b.push_back(Pair(b_of(2 * t + 8 * r, g), b_of(2 * t + 8 * r + 1, g)));
+    for (int r = 0; r < 2; ++r)
+      b.push_back(Pair(b_of(2 * t + 8 * r, g), b_of(2 * t + 8 * r + 1, g)));
     for (int i = 0; i < 4; ++i) c.push_back(static_cast<float>(100 * lane + i));
   }
   const DeviceArray<uint32_t> device_a(a, *stream_), device_b(b, *stream_);
   const DeviceArray<float> device_c(c, *stream_);
-  ASSERT_TRUE(IsOk(testing::RunMma(device_a.data(), device_b.data(), device_c.data(), stream_->handle())));
+  ASSERT_TRUE(
+      IsOk(testing::RunMma(device_a.data(), device_b.data(), device_c.data(), stream_->handle())));
   const std::vector<float> sums = device_c.Read(*stream_);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       float expected = static_cast<float>(100 * lane + i);
-      for (int k = 0; k < 16; ++k) expected += a_of(lane / 4 + i / 2 * 8, k) * b_of(k, lane % 4 * 2 + i % 2);
+      for (int k = 0; k < 16; ++k)
+        expected += a_of(lane / 4 + i / 2 * 8, k) * b_of(k, lane % 4 * 2 + i % 2);
       EXPECT_EQ(sums[static_cast<size_t>(lane * 4 + i)], expected) << lane << " " << i;
     }
   }
@@ -93,7 +103,8 @@ TEST_F(PtxTest, CpAsyncGroupsArriveInTheOrderTheyWereCommitted) {
 }
 
 TEST_F(PtxTest, BulkCopiesArriveBeforeTheirBarriersPhaseEnds) {
-  if (device_.compute_capability / 10 != 9) GTEST_SKIP() << device_.name << " takes the code of sm_80, which has no bulk copies";
+  if (device_.compute_capability / 10 != 9)
+    GTEST_SKIP() << device_.name << " takes the code of sm_80, which has no bulk copies";
   const std::vector<uint32_t> from = Numbers(2048);
   EXPECT_EQ(Run<uint32_t>(from, 2048, testing::RunBulkCopy), from);
 }
@@ -104,15 +115,16 @@ TEST_F(PtxTest, ANamedBarrierIsMetByTheWarpsThatNameIt) {
 }
 
 TEST_F(PtxTest, Exp2AndPackBFloat16AreAsTheManualSays) {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> x = {0,   -0.0f, 1,    -1,      infinity, -infinity, nan,         -126,
-                          127, 128,   -150, -1e30f,  1e30f,    1e-30f,    1.00390625f, 1.01171875f};
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> x = {0,   -0.0f, 1,    -1,     infinity, -infinity, nan,         -126,
+                          127, 128,   -150, -1e30f, 1e30f,    1e-30f,    1.00390625f, 1.01171875f};
   const std::vector<float> random = testing::RandomFloats(1024 - x.size(), 1, -100, 100);
   x.insert(x.end(), random.begin(), random.end());
   const DeviceArray<float> from(x, *stream_), exponentials(std::vector<float>(x.size()), *stream_);
   const DeviceArray<uint32_t> pairs(std::vector<uint32_t>(x.size()), *stream_);
-  ASSERT_TRUE(IsOk(testing::RunScalars(from.data(), exponentials.data(), pairs.data(), static_cast<int>(x.size()),
-                                       stream_->handle())));
+  ASSERT_TRUE(IsOk(testing::RunScalars(from.data(), exponentials.data(), pairs.data(),
+                                       static_cast<int>(x.size()), stream_->handle())));
   const std::vector<float> values = exponentials.Read(*stream_);
   const std::vector<uint32_t> packed = pairs.Read(*stream_);
   for (size_t i = 0; i < x.size(); ++i) {
@@ -146,7 +158,8 @@ TEST_F(PtxTest, MulRoundedIsNotFusedWithTheAdditionBehindIt) {
   for (size_t i = 0; i < 256; ++i) z[i] = -static_cast<float>(double{x[i]} * double{y[i]});
   const DeviceArray<float> device_x(x, *stream_), device_y(y, *stream_), device_z(z, *stream_);
   const DeviceArray<float> sums(std::vector<float>(256, 77.0f), *stream_);
-  ASSERT_TRUE(IsOk(testing::RunMulRounded(device_x.data(), device_y.data(), device_z.data(), sums.data(), 256, stream_->handle())));
+  ASSERT_TRUE(IsOk(testing::RunMulRounded(device_x.data(), device_y.data(), device_z.data(),
+                                          sums.data(), 256, stream_->handle())));
   EXPECT_EQ(sums.Read(*stream_), std::vector<float>(256, 0.0f));
 }
 

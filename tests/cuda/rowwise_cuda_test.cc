@@ -1,4 +1,5 @@
-// The row-wise kernels of the device against the references of rowwise.h: on a GPU, or their own source on the CPU shim.
+// The row-wise kernels of the device against the references of rowwise.h: on a GPU, or their own
+// source on the CPU shim.
 #include "kernels/ops/rowwise_cuda.h"
 
 #include <cmath>
@@ -20,7 +21,8 @@ using testing::Tolerance;
 
 // Scalar and 16-byte accesses; less than, exactly and more than one round of all threads.
 constexpr int kWidths[] = {1, 7, 8, 96, 255, 256, 1000, 2047, 2048, 2049, 3072, 6152};
-constexpr Tolerance kRounded = {1e-30, 0x1p-8 * 1.01};  // half a unit of bfloat16 at worst, and float32's own error
+constexpr Tolerance kRounded = {1e-30, 0x1p-8 * 1.01};  // half a unit of bfloat16 at worst, and
+                                                        // float32's own error
 constexpr Tolerance kFloat32 = {1e-36, 1e-6};
 
 std::vector<uint16_t> ToBFloat16(const std::vector<float>& values) {
@@ -44,7 +46,8 @@ class RowwiseCudaTest : public testing::OnDeviceTest {
  protected:
   // `shift` elements put every pointer off its alignment.
   std::vector<float> SiluMul(const std::vector<float>& x, int rows, size_t shift = 0) {
-    return Gated(x, rows, shift, [&](cuda::SiluMulArgs args) { return cuda::SiluMul(args, *stream_); });
+    return Gated(x, rows, shift,
+                 [&](cuda::SiluMulArgs args) { return cuda::SiluMul(args, *stream_); });
   }
 
   template <typename Call>
@@ -58,11 +61,13 @@ class RowwiseCudaTest : public testing::OnDeviceTest {
 
   std::vector<float> PolyNormMul(const std::vector<float>& x, int rows, size_t shift = 0) {
     return Gated(x, rows, shift, [&](cuda::SiluMulArgs args) {
-      return cuda::PolyNormMul({args.x, args.out, args.rows, args.width, {0.5f, -0.25f, 1.0f}, 0.125f, 1e-6f}, *stream_);
+      return cuda::PolyNormMul(
+          {args.x, args.out, args.rows, args.width, {0.5f, -0.25f, 1.0f}, 0.125f, 1e-6f}, *stream_);
     });
   }
 
-  std::vector<float> RmsNorm(const std::vector<float>& x, const std::vector<float>& weight, int rows, size_t shift = 0) {
+  std::vector<float> RmsNorm(const std::vector<float>& x, const std::vector<float>& weight,
+                             int rows, size_t shift = 0) {
     const DeviceArray<float> residual(x, *stream_, shift);
     const DeviceArray<float> scale(weight, *stream_, shift);
     const DeviceArray<uint16_t> out(std::vector<uint16_t>(x.size()), *stream_, shift);
@@ -86,7 +91,8 @@ TEST_F(RowwiseCudaTest, RmsNormMatchesTheReferenceAtAnyWidthAndAlignment) {
     std::vector<float> expected(x.size());
     RmsNormRef({x.data(), weight.data(), expected.data(), kRows, width, 1e-5f});
     EXPECT_TRUE(AllClose(RmsNorm(x, weight, kRows), expected, kRounded)) << width;
-    EXPECT_TRUE(AllClose(RmsNorm(x, weight, kRows, 1), expected, kRounded)) << width << " unaligned";
+    EXPECT_TRUE(AllClose(RmsNorm(x, weight, kRows, 1), expected, kRounded))
+        << width << " unaligned";
   }
 }
 
@@ -98,7 +104,8 @@ TEST_F(RowwiseCudaTest, RmsNormAddsTheBranchToTheResidualInFloat32) {
     const std::vector<float> branch = RandomBFloat16(count, 4, -1, 1);
     const std::vector<float> weight = RandomFloats(static_cast<size_t>(width), 5, 0.5f, 1.5f);
     const DeviceArray<float> residual(sum, *stream_), scale(weight, *stream_);
-    const DeviceArray<uint16_t> add(ToBFloat16(branch), *stream_), out(std::vector<uint16_t>(count), *stream_);
+    const DeviceArray<uint16_t> add(ToBFloat16(branch), *stream_),
+        out(std::vector<uint16_t>(count), *stream_);
     ASSERT_TRUE(IsOk(cuda::RmsNorm({.residual = residual.data(),
                                     .add = add.data(),
                                     .weight = scale.data(),
@@ -145,9 +152,11 @@ TEST_F(RowwiseCudaTest, ARowsBitsDoNotDependOnTheBatch) {
   const std::vector<float> weight = RandomFloats(2 * kWidth, 9, 0.5f, 1.5f);
   const auto row = [&](const std::vector<float>& values, int r) {
     const size_t width = values.size() / kRows;
-    return std::vector<float>(values.begin() + static_cast<ptrdiff_t>(r * width), values.begin() + static_cast<ptrdiff_t>((r + 1) * width));
+    return std::vector<float>(values.begin() + static_cast<ptrdiff_t>(r * width),
+                              values.begin() + static_cast<ptrdiff_t>((r + 1) * width));
   };
-  const std::vector<float> normed = RmsNorm(x, weight, kRows), silu = SiluMul(x, kRows), poly = PolyNormMul(x, kRows);
+  const std::vector<float> normed = RmsNorm(x, weight, kRows), silu = SiluMul(x, kRows),
+                           poly = PolyNormMul(x, kRows);
   for (int r = 0; r < kRows; ++r) {
     EXPECT_TRUE(SameBits(RmsNorm(row(x, r), weight, 1), row(normed, r)));
     EXPECT_TRUE(SameBits(SiluMul(row(x, r), 1), row(silu, r)));
@@ -158,7 +167,8 @@ TEST_F(RowwiseCudaTest, ARowsBitsDoNotDependOnTheBatch) {
 TEST_F(RowwiseCudaTest, SiluMulMatchesTheReferenceAtAnyWidthAndAlignment) {
   constexpr int kRows = 3;
   for (int width : kWidths) {
-    const std::vector<float> x = RandomBFloat16(static_cast<size_t>(2 * kRows * width), 10, -20, 20);
+    const std::vector<float> x = RandomBFloat16(static_cast<size_t>(2 * kRows * width), 10, -20,
+                                                20);
     std::vector<float> expected(x.size() / 2);
     SiluMulRef({x.data(), expected.data(), kRows, width});
     EXPECT_TRUE(AllClose(SiluMul(x, kRows), expected, kRounded)) << width;
@@ -167,7 +177,8 @@ TEST_F(RowwiseCudaTest, SiluMulMatchesTheReferenceAtAnyWidthAndAlignment) {
 }
 
 TEST_F(RowwiseCudaTest, SiluMulKeepsTheMeaningOfExtremes) {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> out = SiluMul({-1e38f, 0, 1e38f, nan, infinity, 1, 1, 1, 1, 1}, 1);
   EXPECT_EQ(out[0], 0.0f);
   EXPECT_EQ(out[1], 0.0f);
@@ -205,13 +216,17 @@ TEST_F(RowwiseCudaTest, EmbeddingLookupCopiesRowsExactly) {
   for (int width : {3, 8, 520, 2056}) {
     const std::vector<float> table = RandomBFloat16(static_cast<size_t>(kVocab * width), 13, -1, 1);
     std::vector<float> expected;
-    for (int32_t token : tokens) expected.insert(expected.end(), table.begin() + token * width, table.begin() + (token + 1) * width);
+    for (int32_t token : tokens)
+      expected.insert(expected.end(), table.begin() + token * width,
+                      table.begin() + (token + 1) * width);
     const DeviceArray<float> wide(table, *stream_);
     const DeviceArray<uint16_t> narrow(ToBFloat16(table), *stream_);
     for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       const DeviceArray<float> out(std::vector<float>(expected.size()), *stream_);
-      const void* data = dtype == DType::kFloat32 ? static_cast<const void*>(wide.data()) : narrow.data();
-      ASSERT_TRUE(IsOk(cuda::EmbeddingLookup({data, dtype, ids.data(), out.data(), 4, width}, *stream_)));
+      const void* data = dtype == DType::kFloat32 ? static_cast<const void*>(wide.data())
+                                                  : narrow.data();
+      ASSERT_TRUE(
+          IsOk(cuda::EmbeddingLookup({data, dtype, ids.data(), out.data(), 4, width}, *stream_)));
       EXPECT_TRUE(SameBits(out.Read(*stream_), expected)) << width << " " << NameOf(dtype);
     }
   }
@@ -222,18 +237,22 @@ TEST_F(RowwiseCudaTest, RowsBeyond2To32ElementsAreReached) {
   if (!testing::kHasGpu) GTEST_SKIP() << "needs a GPU: 16 GiB of device memory";
   const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
   ASSERT_TRUE(memory.ok());
-  if (memory->free_bytes < size_t{16} << 30) GTEST_SKIP() << "needs 16 GiB of free device memory, has " << memory->free_bytes;
+  if (memory->free_bytes < size_t{16} << 30)
+    GTEST_SKIP() << "needs 16 GiB of free device memory, has " << memory->free_bytes;
   constexpr size_t kRows = 65537, kWidth = 32768;
   const std::vector<float> last = RandomBFloat16(2 * kWidth, 14, -3, 3);
-  auto x = cuda::DeviceBuffer::Allocate(kRows * 2 * kWidth * 2), out = cuda::DeviceBuffer::Allocate(kRows * kWidth * 2);
+  auto x = cuda::DeviceBuffer::Allocate(kRows * 2 * kWidth * 2),
+       out = cuda::DeviceBuffer::Allocate(kRows * kWidth * 2);
   ASSERT_TRUE(x.ok() && out.ok());
   ASSERT_TRUE(IsOk(cuda::FillBytes(*x, std::byte{0}, *stream_)));
   const std::vector<uint16_t> bits = ToBFloat16(last);
-  ASSERT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(bits)), *x, (kRows - 1) * 2 * kWidth * 2, *stream_)));
-  ASSERT_TRUE(IsOk(cuda::SiluMul({x->as<uint16_t>(), out->as<uint16_t>(), kRows, kWidth}, *stream_)));
-  std::vector<uint16_t> result(kWidth);
+  ASSERT_TRUE(IsOk(cuda::CopyToDevice(std::as_bytes(std::span(bits)), *x,
+                                      (kRows - 1) * 2 * kWidth * 2, *stream_)));
   ASSERT_TRUE(
-      IsOk(cuda::CopyToHost(*out, (kRows - 1) * kWidth * 2, std::as_writable_bytes(std::span(result)), *stream_)));
+      IsOk(cuda::SiluMul({x->as<uint16_t>(), out->as<uint16_t>(), kRows, kWidth}, *stream_)));
+  std::vector<uint16_t> result(kWidth);
+  ASSERT_TRUE(IsOk(cuda::CopyToHost(*out, (kRows - 1) * kWidth * 2,
+                                    std::as_writable_bytes(std::span(result)), *stream_)));
   ASSERT_TRUE(IsOk(stream_->Synchronize()));
   EXPECT_TRUE(SameBits(ToFloat(result), SiluMul(last, 1)));
 }

@@ -1,4 +1,5 @@
-// Sampling on the device against sampling on the CPU, bit for bit: on a GPU, or the kernels' own source on the CPU shim.
+// Sampling on the device against sampling on the CPU, bit for bit: on a GPU, or the kernels' own
+// source on the CPU shim.
 #include "kernels/ops/sample_cuda.h"
 
 #include <bit>
@@ -38,7 +39,9 @@ struct RowCase {
     args.banned_tokens = banned;
     return args;
   }
-  SampleResult OnCpu() const { return is_scored ? ScoreToken(logits, scored_token, num_top) : Sample(Args()); }
+  SampleResult OnCpu() const {
+    return is_scored ? ScoreToken(logits, scored_token, num_top) : Sample(Args());
+  }
   SampleRow Pack(std::vector<LogitAdjustment>* adjustments) const {
     return is_scored ? PackScoreRow(scored_token, num_top) : PackSampleRow(Args(), adjustments);
   }
@@ -80,7 +83,9 @@ std::vector<float> RandomLogits(int vocab, std::mt19937& random) {
 
 std::vector<int32_t> RandomTokens(int vocab, size_t count, std::mt19937& random) {
   std::vector<int32_t> tokens(count);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<unsigned>(vocab + 1)) - (random() % 16 == 0);
+  for (int32_t& token : tokens)
+    token = static_cast<int32_t>(random() % static_cast<unsigned>(vocab + 1)) -
+            (random() % 16 == 0);
   return tokens;
 }
 
@@ -90,7 +95,9 @@ RowCase RandomCase(int vocab, std::mt19937& random) {
   const auto share = [&] { return static_cast<float>(random() % 1000 + 1) / 1001.0f; };
   SamplingParams& params = row.params;
   params.seed = random();
-  if (chance(12)) row.logits[random() % row.logits.size()] = chance(2) ? kInfinity : std::numeric_limits<float>::quiet_NaN();
+  if (chance(12))
+    row.logits[random() % row.logits.size()] = chance(2) ? kInfinity
+                                                         : std::numeric_limits<float>::quiet_NaN();
   if (chance(24)) std::fill(row.logits.begin(), row.logits.end(), -kInfinity);
   if (chance(5)) {
     row.is_scored = true;
@@ -101,7 +108,8 @@ RowCase RandomCase(int vocab, std::mt19937& random) {
   constexpr float kTemperatures[] = {0.0f, 1e-4f, 0.3f, 1.0f, 1.7f, 100.0f, 1e30f};
   params.temperature = kTemperatures[random() % std::size(kTemperatures)];
   if (chance(2)) params.top_p = chance(4) ? 0.9999999f : share();
-  if (chance(2)) params.top_k = static_cast<int>(random() % static_cast<unsigned>(chance(2) ? 60 : vocab + 5));
+  if (chance(2))
+    params.top_k = static_cast<int>(random() % static_cast<unsigned>(chance(2) ? 60 : vocab + 5));
   if (chance(3)) params.min_p = chance(4) ? 1.0f : share() * share();
   if (chance(3)) params.num_logprobs = static_cast<int>(random() % 21);
   if (chance(2)) {
@@ -111,7 +119,8 @@ RowCase RandomCase(int vocab, std::mt19937& random) {
     if (chance(2)) params.presence_penalty = share() * 4 - 2;
     if (chance(2)) params.repetition_penalty = chance(8) ? 1e-38f : share() * 2;
     if (chance(2)) row.banned = RandomTokens(vocab, random() % 5, random);
-    for (int32_t token : RandomTokens(vocab, random() % 8, random)) params.logit_bias.emplace_back(token, share() * 200 - 100);
+    for (int32_t token : RandomTokens(vocab, random() % 8, random))
+      params.logit_bias.emplace_back(token, share() * 200 - 100);
   }
   return row;
 }
@@ -122,17 +131,21 @@ void ExpectSame(const SampleResult& device, const SampleResult& cpu, const std::
   EXPECT_EQ(device.finite, cpu.finite) << what;
   if (!cpu.finite) return;
   EXPECT_EQ(device.token, cpu.token) << what;
-  EXPECT_EQ(Bits(device.logprob), Bits(cpu.logprob)) << what << ": " << device.logprob << " instead of " << cpu.logprob;
+  EXPECT_EQ(Bits(device.logprob), Bits(cpu.logprob))
+      << what << ": " << device.logprob << " instead of " << cpu.logprob;
   ASSERT_EQ(device.top_logprobs.size(), cpu.top_logprobs.size()) << what;
   for (size_t i = 0; i < cpu.top_logprobs.size(); ++i) {
-    EXPECT_EQ(device.top_logprobs[i].token, cpu.top_logprobs[i].token) << what << ", alternative " << i;
-    EXPECT_EQ(Bits(device.top_logprobs[i].logprob), Bits(cpu.top_logprobs[i].logprob)) << what << ", alternative " << i;
+    EXPECT_EQ(device.top_logprobs[i].token, cpu.top_logprobs[i].token)
+        << what << ", alternative " << i;
+    EXPECT_EQ(Bits(device.top_logprobs[i].logprob), Bits(cpu.top_logprobs[i].logprob))
+        << what << ", alternative " << i;
   }
 }
 
 class SampleCudaTest : public testing::OnDeviceTest {
  protected:
-  // The rows in one launch, between rows of nothing; `shift` elements put the logits off their alignment.
+  // The rows in one launch, between rows of nothing; `shift` elements put the logits off their
+  // alignment.
   std::vector<SampleResult> OnDevice(const std::vector<RowCase>& cases, size_t shift = 0) {
     const size_t vocab = cases.front().logits.size();
     std::vector<float> logits;
@@ -154,7 +167,8 @@ class SampleCudaTest : public testing::OnDeviceTest {
     const DeviceArray<float> device_logits(logits, *stream_, shift);
     const DeviceArray<SampleRow> device_rows(rows, *stream_);
     const DeviceArray<LogitAdjustment> device_adjustments(adjustments, *stream_);
-    const DeviceArray<SampledRow> device_sampled(std::vector<SampledRow>(rows.size(), poison), *stream_);
+    const DeviceArray<SampledRow> device_sampled(std::vector<SampledRow>(rows.size(), poison),
+                                                 *stream_);
     EXPECT_TRUE(IsOk(cuda::SampleRows({.logits = device_logits.data(),
                                        .vocab_size = static_cast<int>(vocab),
                                        .num_rows = static_cast<int>(rows.size()),
@@ -164,18 +178,21 @@ class SampleCudaTest : public testing::OnDeviceTest {
                                       stream_->handle())));
     const std::vector<SampledRow> sampled = device_sampled.Read(*stream_);
     for (const SampledRow* nothing : {&sampled.front(), &sampled.back()}) {
-      EXPECT_EQ(std::memcmp(nothing, &poison, sizeof(poison)), 0) << "the result of a row of nothing was written";
+      EXPECT_EQ(std::memcmp(nothing, &poison, sizeof(poison)), 0)
+          << "the result of a row of nothing was written";
     }
     std::vector<SampleResult> results;
-    for (size_t i = 0; i < cases.size(); ++i) results.push_back(ToSampleResult(rows[i + 1], sampled[i + 1]));
+    for (size_t i = 0; i < cases.size(); ++i)
+      results.push_back(ToSampleResult(rows[i + 1], sampled[i + 1]));
     return results;
   }
 
   void ExpectLikeCpu(const std::vector<RowCase>& cases, size_t shift = 0) {
     const std::vector<SampleResult> results = OnDevice(cases, shift);
     for (size_t i = 0; i < cases.size(); ++i) {
-      ExpectSame(results[i], cases[i].OnCpu(),
-                 "vocabulary " + std::to_string(cases[i].logits.size()) + ", row " + std::to_string(i));
+      ExpectSame(
+          results[i], cases[i].OnCpu(),
+          "vocabulary " + std::to_string(cases[i].logits.size()) + ", row " + std::to_string(i));
     }
   }
 };
@@ -195,7 +212,8 @@ TEST_F(SampleCudaTest, RowsOfLargerVocabulariesHaveTheBitsOfTheCpu) {
   std::mt19937 random(2);
   for (int vocab : {2049, 5000, 128256}) {
     std::vector<RowCase> cases;
-    for (int i = 0; i < (testing::kHasGpu ? 200 : 6); ++i) cases.push_back(RandomCase(vocab, random));
+    for (int i = 0; i < (testing::kHasGpu ? 200 : 6); ++i)
+      cases.push_back(RandomCase(vocab, random));
     ExpectLikeCpu(cases, 3);
   }
 }
@@ -206,7 +224,8 @@ TEST_F(SampleCudaTest, FiltersThatEndAmongTiesHaveTheBitsOfTheCpu) {
   std::vector<RowCase> cases;
   for (int i = 0; i < 32; ++i) {
     RowCase row{.logits = std::vector<float>(300), .position = random()};
-    for (float& logit : row.logits) logit = -static_cast<float>(random() % 4) * (i % 2 == 0 ? 0.01f : 3.0f);
+    for (float& logit : row.logits)
+      logit = -static_cast<float>(random() % 4) * (i % 2 == 0 ? 0.01f : 3.0f);
     row.params.seed = static_cast<uint64_t>(i);
     if (i / 2 % 2 == 1) row.params.top_k = 1 + static_cast<int>(random() % 250);
     if (i / 4 % 2 == 1) row.params.top_p = static_cast<float>(1 + random() % 99) / 100.0f;
@@ -237,12 +256,17 @@ TEST_F(SampleCudaTest, FiltersThatEndWithinAPartOfTheHistogramHaveTheBitsOfTheCp
   ExpectLikeCpu(cases);
 }
 
-// The kernel looks for alternatives from the largest logits of its warps down, and a warp has 128 neighbours.
+// The kernel looks for alternatives from the largest logits of its warps down, and a warp has 128
+// neighbours.
 TEST_F(SampleCudaTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
   std::vector<RowCase> cases;
   for (int num_top : {1, 2, 11, 20}) {
-    RowCase row{.is_scored = true, .scored_token = 9, .num_top = num_top, .logits = std::vector<float>(4096, -1.0f)};
-    for (size_t warp = 0; warp < 32; ++warp) row.logits[128 * warp + warp] = static_cast<float>(warp * 7 % 32);
+    RowCase row{.is_scored = true,
+                .scored_token = 9,
+                .num_top = num_top,
+                .logits = std::vector<float>(4096, -1.0f)};
+    for (size_t warp = 0; warp < 32; ++warp)
+      row.logits[128 * warp + warp] = static_cast<float>(warp * 7 % 32);
     cases.push_back(std::move(row));
   }
   ExpectLikeCpu(cases);
@@ -254,7 +278,11 @@ TEST_F(SampleCudaTest, EveryScheduleOfTheThreadsGivesTheSameBits) {
   while (cases.size() < 4) {
     RowCase row = RandomCase(300, random);
     if (row.is_scored || !row.OnCpu().finite) continue;
-    row.params = {.temperature = 0.9f, .top_p = 0.8f, .top_k = 100, .presence_penalty = 0.5f, .num_logprobs = 5};
+    row.params = {.temperature = 0.9f,
+                  .top_p = 0.8f,
+                  .top_k = 100,
+                  .presence_penalty = 0.5f,
+                  .num_logprobs = 5};
     row.output = {1, 2, 3};
     cases.push_back(std::move(row));
   }

@@ -1,12 +1,12 @@
 // How a step's batch is cut and packed for the device. Host code alone.
-#include "models/step_batch_cuda.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <set>
+
+#include "models/step_batch_cuda.h"
 
 namespace diffserve::cuda {
 namespace {
@@ -24,9 +24,11 @@ struct OwnedBatch {
     pages.push_back(std::move(table));
     batch.sequences.push_back({static_cast<int>(batch.tokens.size()), num_rows, position, nullptr});
     batch.num_prompt_rows.push_back(num_prompt_rows);
-    for (int i = 0; i < num_rows; ++i) batch.tokens.push_back(static_cast<int32_t>(1000 * pages.size()) + i);
+    for (int i = 0; i < num_rows; ++i)
+      batch.tokens.push_back(static_cast<int32_t>(1000 * pages.size()) + i);
     batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
-    batch.sample_rows.push_back({.kind = SampleKind::kGreedy, .top_k = static_cast<int32_t>(pages.size())});
+    batch.sample_rows.push_back(
+        {.kind = SampleKind::kGreedy, .top_k = static_cast<int32_t>(pages.size())});
     for (size_t s = 0; s < pages.size(); ++s) batch.sequences[s].pages = pages[s].data();
   }
 };
@@ -43,7 +45,8 @@ OwnedBatch RandomBatch(std::mt19937& random) {
   OwnedBatch owned;
   const int count = 1 + static_cast<int>(random() % 6);
   for (int s = 0; s < count; ++s) {
-    const int rows = 1 + static_cast<int>(random() % 20), position = static_cast<int>(random() % 300);
+    const int rows = 1 + static_cast<int>(random() % 20),
+              position = static_cast<int>(random() % 300);
     owned.Add(position, rows, static_cast<int>(random() % static_cast<unsigned>(rows + 1)));
   }
   return owned;
@@ -53,7 +56,8 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
   std::mt19937 random(1);
   for (int trial = 0; trial < 200; ++trial) {
     const OwnedBatch owned = RandomBatch(random);
-    const AttentionTiling tiling = {1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 8), 64};
+    const AttentionTiling tiling = {1 + static_cast<int>(random() % 3),
+                                    1 + static_cast<int>(random() % 8), 64};
     const int64_t items_max = 3 * tiling.NumSplits(400) + static_cast<int64_t>(random() % 60);
     std::vector<int> next(owned.batch.sequences.size(), 0);
     for (const StepPass& pass : CutIntoPasses(owned.batch, tiling, items_max)) {
@@ -63,13 +67,15 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
       for (const StepPiece& piece : pass) {
         const size_t s = static_cast<size_t>(piece.sequence);
         EXPECT_EQ(piece.first, next[s]);
-        EXPECT_TRUE(seen.emplace(piece.sequence, piece.is_prompt).second) << "two entries of one kind";
+        EXPECT_TRUE(seen.emplace(piece.sequence, piece.is_prompt).second)
+            << "two entries of one kind";
         EXPECT_EQ(piece.is_prompt, piece.first < owned.batch.num_prompt_rows[s]);
         next[s] = piece.first + piece.num_rows;
         if (piece.is_prompt) {
           EXPECT_EQ(next[s], owned.batch.num_prompt_rows[s]);
         } else {
-          items += int64_t{tiling.NumTiles(piece.num_rows)} * tiling.NumSplits(owned.batch.sequences[s].position + next[s]);
+          items += int64_t{tiling.NumTiles(piece.num_rows)} *
+                   tiling.NumSplits(owned.batch.sequences[s].position + next[s]);
         }
       }
       EXPECT_LE(items, items_max);
@@ -90,7 +96,8 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
     PackStep(batch, passes[0], kPage, /*samples=*/true, 0, &packed);
     ASSERT_EQ(packed.shape.num_rows, static_cast<int>(batch.tokens.size()));
     const StepOffsets at(packed.shape);
-    const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences, static_cast<size_t>(packed.shape.num_sequences));
+    const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences,
+                                              static_cast<size_t>(packed.shape.num_sequences));
     const auto tokens = Read<int32_t>(packed.bytes, at.tokens, batch.tokens.size());
     const auto row_sequences = Read<int32_t>(packed.bytes, at.row_sequences, batch.tokens.size());
     const auto logit_rows = Read<int32_t>(packed.bytes, at.logit_rows, batch.logit_rows.size());
@@ -103,17 +110,22 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
       const int in_batch = tokens[r] % 1000;
       EXPECT_EQ(position, batch.sequences[s].position + in_batch);
       EXPECT_EQ(row < packed.shape.num_generated_rows, in_batch >= batch.num_prompt_rows[s]);
-      EXPECT_EQ(entry.num_rows + entry.num_rows_after - (row - entry.first_row), batch.sequences[s].num_rows - in_batch);
-      const size_t page_at = at.tail + sizeof(int32_t) * static_cast<size_t>(entry.first_page + position / kPage);
+      EXPECT_EQ(entry.num_rows + entry.num_rows_after - (row - entry.first_row),
+                batch.sequences[s].num_rows - in_batch);
+      const size_t page_at = at.tail + sizeof(int32_t) *
+                                           static_cast<size_t>(entry.first_page + position / kPage);
       const auto page = Read<int32_t>(packed.bytes, page_at, 1);
       EXPECT_EQ(page[0], owned.pages[s][static_cast<size_t>(position / kPage)]);
     }
     const auto samples = Read<SampleRow>(packed.bytes, at.sample_rows, batch.sample_rows.size());
     for (size_t i = 0; i < logit_rows.size(); ++i) {
-      EXPECT_EQ(tokens[static_cast<size_t>(logit_rows[i])], batch.tokens[static_cast<size_t>(batch.logit_rows[i])]);
+      EXPECT_EQ(tokens[static_cast<size_t>(logit_rows[i])],
+                batch.tokens[static_cast<size_t>(batch.logit_rows[i])]);
       EXPECT_EQ(samples[i].top_k, batch.sample_rows[i].top_k);
-      const size_t begin = at.tail + static_cast<size_t>(samples[i].first_adjustment) * sizeof(LogitAdjustment);
-      EXPECT_EQ(begin + batch.adjustments.size() * sizeof(LogitAdjustment), std::max(packed.bytes.size(), begin));
+      const size_t begin = at.tail + static_cast<size_t>(samples[i].first_adjustment) *
+                                         sizeof(LogitAdjustment);
+      EXPECT_EQ(begin + batch.adjustments.size() * sizeof(LogitAdjustment),
+                std::max(packed.bytes.size(), begin));
     }
   }
 }
@@ -122,7 +134,8 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
   OwnedBatch owned;
   for (int s = 0; s < 5; ++s) owned.Add(70 + s, 1, 0);
   PackedStep packed;
-  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0], kPage, /*samples=*/true, 8, &packed);
+  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0], kPage,
+           /*samples=*/true, 8, &packed);
   EXPECT_EQ(packed.shape.num_rows, 8);
   EXPECT_EQ(packed.shape.num_generated_rows, 8);
   EXPECT_EQ(packed.shape.num_logit_rows, 8);

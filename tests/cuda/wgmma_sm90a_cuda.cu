@@ -10,7 +10,7 @@ namespace {
 using namespace cuda;
 
 constexpr int kWarpgroup = 128;
-constexpr int kDepth = 64;         // of B in shared memory
+constexpr int kDepth = 64;           // of B in shared memory
 constexpr uint32_t kRowBytes = 128;  // of a swizzled tile
 
 // Copies B's bytes as they are, and makes them visible to wgmma.
@@ -23,7 +23,8 @@ __device__ __forceinline__ uint32_t StageB(const uint16_t* b, int elements) {
 }
 
 template <int kWidth, bool kBIsMnMajor>
-__global__ void __launch_bounds__(kWarpgroup) WgmmaKernel(const uint32_t* a, const uint16_t* b, float* d) {
+__global__ void __launch_bounds__(kWarpgroup)
+    WgmmaKernel(const uint32_t* a, const uint16_t* b, float* d) {
   const uint32_t base = StageB(b, kDepth * kWidth);
   const uint64_t operand = WgmmaOperand(base, kBIsMnMajor ? kDepth * kRowBytes : 0, 8 * kRowBytes);
   float sums[kWidth / 2];
@@ -33,7 +34,8 @@ __global__ void __launch_bounds__(kWarpgroup) WgmmaKernel(const uint32_t* a, con
 #pragma unroll
   for (int step = 0; step < kDepth / 16; ++step) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) left[step][i] = a[(step * kWarpgroup + static_cast<int>(threadIdx.x)) * 4 + i];
+    for (int i = 0; i < 4; ++i)
+      left[step][i] = a[(step * kWarpgroup + static_cast<int>(threadIdx.x)) * 4 + i];
   }
   WgmmaFence();
 #pragma unroll
@@ -47,10 +49,12 @@ __global__ void __launch_bounds__(kWarpgroup) WgmmaKernel(const uint32_t* a, con
 #pragma unroll
   for (int step = 0; step < kDepth / 16; ++step) WgmmaHold(left[step]);
 #pragma unroll
-  for (int i = 0; i < kWidth / 2; ++i) d[static_cast<int>(threadIdx.x) * (kWidth / 2) + i] = sums[i];
+  for (int i = 0; i < kWidth / 2; ++i)
+    d[static_cast<int>(threadIdx.x) * (kWidth / 2) + i] = sums[i];
 }
 
-// Two bf16 of small integers: made by arithmetic, as P of a softmax is made from scores, and another one at every step.
+// Two bf16 of small integers: made by arithmetic, as P of a softmax is made from scores, and
+// another one at every step.
 __device__ __forceinline__ uint32_t WitnessPair(int step, int thread, int i) {
   const uint32_t mixed = WitnessBits(step, thread, i);
   return PackBFloat16(static_cast<float>(mixed & 3), static_cast<float>(mixed >> 2 & 3));
@@ -93,21 +97,24 @@ int RunWarpgroup(Kernel* kernel, int shared_bytes, CUstream_st* stream, Argument
 }
 
 template <int kWidth>
-int RunOfWidth(bool b_is_mn_major, const uint32_t* a, const uint16_t* b, float* d, CUstream_st* stream) {
+int RunOfWidth(bool b_is_mn_major, const uint32_t* a, const uint16_t* b, float* d,
+               CUstream_st* stream) {
   const auto kernel = b_is_mn_major ? WgmmaKernel<kWidth, true> : WgmmaKernel<kWidth, false>;
   return RunWarpgroup(kernel, 2 * kDepth * kWidth, stream, a, b, d);
 }
 
 }  // namespace
 
-int RunWgmma(bool b_is_mn_major, int width, const uint32_t* a, const uint16_t* b, float* d, CUstream_st* stream) {
+int RunWgmma(bool b_is_mn_major, int width, const uint32_t* a, const uint16_t* b, float* d,
+             CUstream_st* stream) {
   if (width == 64) return RunOfWidth<64>(b_is_mn_major, a, b, d, stream);
   if (width == 128) return RunOfWidth<128>(b_is_mn_major, a, b, d, stream);
   return RunOfWidth<256>(b_is_mn_major, a, b, d, stream);
 }
 
 int RunWgmmaReuse(bool holds, const uint16_t* b, float* d, CUstream_st* stream) {
-  return RunWarpgroup(holds ? WgmmaReuseKernel<true> : WgmmaReuseKernel<false>, 2 * kDepth * 64, stream, b, d);
+  return RunWarpgroup(holds ? WgmmaReuseKernel<true> : WgmmaReuseKernel<false>, 2 * kDepth * 64,
+                      stream, b, d);
 }
 
 }  // namespace diffserve::testing

@@ -1,5 +1,6 @@
-// wgmma.cuh against naive products of integers, of which every sum is exact, and the compiler's treatment of registers that a
-// wgmma in flight still reads. On a GPU the instruction, on the shim its replacement.
+// wgmma.cuh against naive products of integers, of which every sum is exact, and the compiler's
+// treatment of registers that a wgmma in flight still reads. On a GPU the instruction, on the shim
+// its replacement.
 #include <algorithm>
 
 #include "kernels/attention/kv_image.h"
@@ -18,7 +19,8 @@ constexpr int kRows = 64, kDepth = 64;
 float AOf(int row, int k) { return static_cast<float>((row * 5 + k * 3) % 7 - 3); }
 float BOf(int k, int column) { return static_cast<float>((k * 2 + column * 9) % 11 - 5); }
 
-// Thread `thread`'s register 2 h + i, half e: row 16 w + g + 8 i, column 8 h + 2 t + e of a 64 x 16 matrix.
+// Thread `thread`'s register 2 h + i, half e: row 16 w + g + 8 i, column 8 h + 2 t + e of a 64 x 16
+// matrix.
 struct Fragment {
   int row;
   int column;
@@ -37,13 +39,15 @@ class WgmmaTest : public testing::OnDeviceTest {
  protected:
   void SetUp() override {
     OnDeviceTest::SetUp();
-    if (!IsSkipped() && device_.compute_capability != 90) GTEST_SKIP() << device_.name << " has no wgmma";
+    if (!IsSkipped() && device_.compute_capability != 90)
+      GTEST_SKIP() << device_.name << " has no wgmma";
   }
 
   std::vector<float> Reuse(bool holds) {
     std::vector<uint16_t> b(64 * 64);
     for (int column = 0; column < 64; ++column) {
-      for (int k = 0; k < 64; ++k) b[static_cast<size_t>(KvImageOffset(64, 64, column, k))] = FloatToBFloat16(BOf(k, column));
+      for (int k = 0; k < 64; ++k)
+        b[static_cast<size_t>(KvImageOffset(64, 64, column, k))] = FloatToBFloat16(BOf(k, column));
     }
     const DeviceArray<uint16_t> device_b(b, *stream_);
     const DeviceArray<float> d(std::vector<float>(128 * 32), *stream_);
@@ -58,7 +62,8 @@ class WgmmaTest : public testing::OnDeviceTest {
         for (int step = 0; step < testing::kWitnessSteps; ++step) {
           const uint32_t bits = testing::WitnessBits(step, thread, r);
           a[static_cast<size_t>(low.row * 16 + low.column)] += static_cast<float>(bits & 3);
-          a[static_cast<size_t>(low.row * 16 + low.column + 1)] += static_cast<float>(bits >> 2 & 3);
+          a[static_cast<size_t>(low.row * 16 + low.column + 1)] += static_cast<float>(bits >> 2 &
+                                                                                      3);
         }
       }
     }
@@ -67,7 +72,8 @@ class WgmmaTest : public testing::OnDeviceTest {
       for (int i = 0; i < 32; ++i) {
         const Fragment at = DFragment(thread, i);
         float& sum = expected[static_cast<size_t>(thread * 32 + i)];
-        for (int k = 0; k < 16; ++k) sum += a[static_cast<size_t>(at.row * 16 + k)] * BOf(k, at.column);
+        for (int k = 0; k < 16; ++k)
+          sum += a[static_cast<size_t>(at.row * 16 + k)] * BOf(k, at.column);
       }
     }
     return expected;
@@ -94,14 +100,17 @@ TEST_F(WgmmaTest, ProductsWithBothMajorsAndAllWidthsAreExact) {
       std::vector<uint16_t> b(static_cast<size_t>(kDepth * width));
       for (int k = 0; k < kDepth; ++k) {
         for (int column = 0; column < width; ++column) {
-          // As pages of keys and of values hold them: the image is the 128-byte swizzle of both majors.
-          const int offset = b_is_mn_major ? KvImageOffset(kDepth, width, k, column) : KvImageOffset(width, kDepth, column, k);
+          // As pages of keys and of values hold them: the image is the 128-byte swizzle of both
+          // majors.
+          const int offset = b_is_mn_major ? KvImageOffset(kDepth, width, k, column)
+                                           : KvImageOffset(width, kDepth, column, k);
           b[static_cast<size_t>(offset)] = FloatToBFloat16(BOf(k, column));
         }
       }
       const DeviceArray<uint16_t> device_b(b, *stream_);
       const DeviceArray<float> d(std::vector<float>(static_cast<size_t>(64 * width)), *stream_);
-      ASSERT_TRUE(IsOk(testing::RunWgmma(b_is_mn_major, width, device_a.data(), device_b.data(), d.data(), stream_->handle())));
+      ASSERT_TRUE(IsOk(testing::RunWgmma(b_is_mn_major, width, device_a.data(), device_b.data(),
+                                         d.data(), stream_->handle())));
       const std::vector<float> products = d.Read(*stream_);
       for (int thread = 0; thread < 128; ++thread) {
         for (int i = 0; i < width / 2; ++i) {
@@ -109,23 +118,27 @@ TEST_F(WgmmaTest, ProductsWithBothMajorsAndAllWidthsAreExact) {
           float expected = 0;
           for (int k = 0; k < kDepth; ++k) expected += AOf(at.row, k) * BOf(k, at.column);
           ASSERT_EQ(products[static_cast<size_t>(thread * (width / 2) + i)], expected)
-              << "width " << width << (b_is_mn_major ? ", MN-major" : ", K-major") << ", thread " << thread << ", element " << i;
+              << "width " << width << (b_is_mn_major ? ", MN-major" : ", K-major") << ", thread "
+              << thread << ", element " << i;
         }
       }
     }
   }
 }
 
-TEST_F(WgmmaTest, RegistersOfAThatAreHeldUntilTheEndAreReadRight) { EXPECT_EQ(Reuse(true), ReuseExpected()); }
+TEST_F(WgmmaTest, RegistersOfAThatAreHeldUntilTheEndAreReadRight) {
+  EXPECT_EQ(Reuse(true), ReuseExpected());
+}
 
-// ptxas before 13.3 is said to give A's registers to others too early. The attention kernels hold theirs; this says whether they
-// must.
+// ptxas before 13.3 is said to give A's registers to others too early. The attention kernels hold
+// theirs; this says whether they must.
 TEST_F(WgmmaTest, WhetherTheCompilerReusesRegistersThatAreNotHeldIsSaid) {
   if (!testing::kHasGpu) GTEST_SKIP() << "needs a GPU: it asks about ptxas";
   const std::vector<float> expected = ReuseExpected();
   int wrong = 0;
   for (int run = 0; run < 100; ++run) wrong += Reuse(false) != expected;
-  std::printf("registers of A that are not held until wgmma.wait_group: %s\n", wrong == 0 ? "read right" : "REUSED TOO EARLY");
+  std::printf("registers of A that are not held until wgmma.wait_group: %s\n",
+              wrong == 0 ? "read right" : "REUSED TOO EARLY");
   RecordProperty("runs_with_reused_registers", wrong);
 }
 

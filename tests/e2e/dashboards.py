@@ -27,17 +27,23 @@ def boards() -> dict[str, dict]:
 
 def targets(board: str, panel: dict) -> list[Target]:
     unit = panel["fieldConfig"]["defaults"].get("unit", "")
-    return [Target(board, panel["title"], target["expr"], target.get("legendFormat", ""), unit) for target in panel["targets"]]
+    return [
+        Target(board, panel["title"], target["expr"], target.get("legendFormat", ""), unit)
+        for target in panel["targets"]
+    ]
 
 
 def expand(expression: str, rate_interval: str, whole_range: str) -> str:
     """For Prometheus: every replica of every model."""
-    values = {"__rate_interval": rate_interval, "__range": whole_range, "instance": ".*", "model": ".*"}
+    values = {
+        "__rate_interval": rate_interval, "__range": whole_range, "instance": ".*", "model": ".*"
+    }
     return re.sub(r"\$(\w+)", lambda match: values[match[1]], expression)
 
 
 def selectors(expression: str) -> set[str]:
     """The metrics that an expression reads, each with its matchers."""
-    expression = re.sub(r"\b(by|without|on|ignoring|group_left|group_right) ?\([^)]*\)|\[[^]]*\]", " ", expression)
+    expression = re.sub(r"\b(by|without|on|ignoring|group_left|group_right) ?\([^)]*\)|\[[^]]*\]",
+                        " ", expression)
     words = re.finditer(r"(?<![\w.:])([a-zA-Z_:][\w:]*)(?![\w:]|\s*\()(\{[^}]*\})?", expression)
     return {word[0] for word in words if word[1] not in ("bool", "and", "or", "unless", "offset")}

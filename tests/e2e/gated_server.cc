@@ -1,6 +1,7 @@
-// diffserve with a gate before each step, so that a test decides what meets in a batch and what is still running, on machines of
-// every speed. The file named by DIFFSERVE_GATE holds "ROUND STEPS": with each new ROUND the engine may launch STEPS more steps
-// (-1: as many as it likes) and then waits before the next one. Without the variable it is diffserve.
+// diffserve with a gate before each step, so that a test decides what meets in a batch and what is
+// still running, on machines of every speed. The file named by DIFFSERVE_GATE holds "ROUND STEPS":
+// with each new ROUND the engine may launch STEPS more steps (-1: as many as it likes) and then
+// waits before the next one. Without the variable it is diffserve.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -15,7 +16,8 @@ namespace {
 
 class GatedExecutor : public Executor {
  public:
-  GatedExecutor(std::unique_ptr<Executor> inner, std::string gate) : inner_(std::move(inner)), gate_(std::move(gate)) {}
+  GatedExecutor(std::unique_ptr<Executor> inner, std::string gate)
+      : inner_(std::move(inner)), gate_(std::move(gate)) {}
 
   int depth() const override { return inner_->depth(); }
   void Begin(const Request& request) override { inner_->Begin(request); }

@@ -16,7 +16,10 @@ def _generate():
     out = tempfile.mkdtemp(prefix="diffserve-stubs-")
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     proto = REPOSITORY / "proto"
-    arguments = ["protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}", "diffserve/v1/inference.proto"]
+    arguments = [
+        "protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}",
+        "diffserve/v1/inference.proto"
+    ]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
     sys.path.insert(0, out)
@@ -28,7 +31,8 @@ pb, pb_grpc = _generate()
 
 
 def channel(server) -> grpc.Channel:
-    return grpc.insecure_channel(server.grpc_address, [("grpc.max_receive_message_length", 64 << 20)])
+    return grpc.insecure_channel(server.grpc_address,
+                                 [("grpc.max_receive_message_length", 64 << 20)])
 
 
 @dataclass
@@ -63,7 +67,8 @@ class Generated:
 
     def exact(self) -> list:
         """Everything that must not change by a bit: ids and the float32 log-probabilities."""
-        return [(choice, ids, [(t.chosen.id, t.chosen.logprob, [(a.id, a.logprob) for a in t.top]) for t in self.logprobs[choice]])
+        return [(choice, ids, [(t.chosen.id, t.chosen.logprob, [(a.id, a.logprob) for a in t.top])
+                               for t in self.logprobs[choice]])
                 for choice, ids in sorted(self.ids.items())]
 
 

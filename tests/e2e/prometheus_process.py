@@ -38,10 +38,14 @@ class PrometheusProcess:
         (folder / "prometheus.yml").write_text(
             CONFIGURATION.format(port=self.server.port, rules=self.rules, interval=self.interval))
         self.url = f"http://127.0.0.1:{free_port()}"
-        command = [PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", "--log.level=warn",
-                   f"--web.listen-address={self.url.removeprefix('http://')}", "--storage.tsdb.retention.size=64MB"]
+        command = [
+            PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+            "--log.level=warn", f"--web.listen-address={self.url.removeprefix('http://')}",
+            "--storage.tsdb.retention.size=64MB"
+        ]
         with open(folder / "log", "wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log)
         try:
             eventually(self._has_scraped, "Prometheus has scraped the server", 60)
         except BaseException:
@@ -70,7 +74,8 @@ class PrometheusProcess:
     def get(self, path: str, **parameters):
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=20) as response:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}",
+                                        timeout=20) as response:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             if error.code not in (400, 422):
@@ -80,7 +85,9 @@ class PrometheusProcess:
     def series(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of each sample of an instant query."""
         result = self.get("query", query=expression)
-        samples = [({}, result["result"])] if result["resultType"] == "scalar" else [(r["metric"], r["value"]) for r in result["result"]]
+        samples = [({}, result["result"])] if result["resultType"] == "scalar" else [
+            (r["metric"], r["value"]) for r in result["result"]
+        ]
         return [(labels, float(value)) for labels, (_, value) in samples]
 
     def value(self, expression: str) -> float | None:

@@ -12,7 +12,8 @@ class RawAnswer:
     closed: bool  # the server ended the connection
 
 
-def request_bytes(method: str, path: str, body: bytes = b"", headers: tuple[str, ...] = (), host: str = "localhost") -> bytes:
+def request_bytes(method: str, path: str, body: bytes = b"", headers: tuple[str, ...] = (),
+                  host: str = "localhost") -> bytes:
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers]
     if body:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -31,7 +32,10 @@ def exchange(port: int, data: bytes, timeout_s: float = 10) -> RawAnswer:
         if not head.startswith(b"HTTP/1.1 "):
             return RawAnswer(0, {}, received, True)
         status_line, *lines = head.decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
         while len(rest) < int(headers.get("content-length", 0)):
             part = _receive(connection)
             if not part:

@@ -40,7 +40,8 @@ def main() -> int:
     failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
     failed |= {test.id() for test in result.unexpectedSuccesses}
     skipped = len(result.skipped)
-    print(f"{result.passed} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
+    print(f"{result.passed} passed, {len(failed)} failed" +
+          (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not result.testsRun else 0
 
 

@@ -15,11 +15,16 @@ import tiny_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve"))
-GATED_BINARY = Path(os.environ.get("DIFFSERVE_GATED_BINARY", REPOSITORY / "build" / "release" / "tests" / "diffserve_gated"))
+GATED_BINARY = Path(
+    os.environ.get("DIFFSERVE_GATED_BINARY",
+                   REPOSITORY / "build" / "release" / "tests" / "diffserve_gated"))
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
 DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
-DEVICE_FLAGS = ["--device", "cuda", "--batch-invariant"] if DEVICE == "cuda" else ["--device", DEVICE]
-PAGE_SLOTS, KV_BYTES = (64, 2) if DEVICE == "cuda" else (16, 4)  # of a page, of an element; tiny_model's
+DEVICE_FLAGS = ["--device", "cuda", "--batch-invariant"
+                ] if DEVICE == "cuda" else ["--device", DEVICE]
+PAGE_SLOTS, KV_BYTES = (64,
+                        2) if DEVICE == "cuda" else (16,
+                                                     4)  # of a page, of an element; tiny_model's
 START_TIMEOUT_S = 30 if DEVICE == "cpu" else 120
 STOP_TIMEOUT_S = 30
 
@@ -47,8 +52,8 @@ class Response:
 
 class ServerProcess:
     """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
-
-    def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY, environment: dict | None = None):
+    def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY,
+                 environment: dict | None = None):
         self.model = model or tiny_model.directory()
         self.flags = [str(flag) for flag in flags]
         self.binary, self.environment = binary, {**os.environ, **(environment or {})}
@@ -59,11 +64,15 @@ class ServerProcess:
 
     def __enter__(self):
         self._stderr = tempfile.TemporaryFile()
-        command = [self.binary, "serve", self.model, "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *self.flags]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._stderr,
-                                        env=self.environment)
+        command = [
+            self.binary, "serve", self.model, "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS,
+            *self.flags
+        ]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=self._stderr, env=self.environment)
         line = self._first_line()
-        match = re.fullmatch(r"ready http=127\.0\.0\.1:(\d+) grpc=127\.0\.0\.1:(\d+) model=(\S+)\n", line)
+        match = re.fullmatch(r"ready http=127\.0\.0\.1:(\d+) grpc=127\.0\.0\.1:(\d+) model=(\S+)\n",
+                             line)
         if not match:
             self.process.kill()
             self.process.wait()
@@ -97,7 +106,8 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-                raise AssertionError(f"still running {timeout_s} s after SIGTERM\n{self.stderr()[-4000:]}") from None
+                raise AssertionError(
+                    f"still running {timeout_s} s after SIGTERM\n{self.stderr()[-4000:]}") from None
             finally:
                 self.process.stdout.close()
         return self.code
@@ -112,7 +122,8 @@ class ServerProcess:
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
 
-    def request(self, method: str, path: str, body=None, headers: dict | None = None, timeout_s: float = 60) -> Response:
+    def request(self, method: str, path: str, body=None, headers: dict | None = None,
+                timeout_s: float = 60) -> Response:
         """One HTTP request on a connection of its own; `body` may be bytes or something to write as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         headers = dict(headers or {})
@@ -123,7 +134,8 @@ class ServerProcess:
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            return Response(response.status, {k.lower(): v
+                                              for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
 
@@ -144,8 +156,11 @@ class ServerProcess:
 
     def metric(self, name: str, **labels) -> float:
         """The sum over the samples of `name` that carry `labels`."""
-        found = [value for sample, value in self.metrics().items()
-                 if sample.partition("{")[0] == name and all(f'{k}="{v}"' in sample for k, v in labels.items())]
+        found = [
+            value for sample, value in self.metrics().items()
+            if sample.partition("{")[0] == name and all(f'{k}="{v}"' in sample
+                                                        for k, v in labels.items())
+        ]
         if not found:
             raise AssertionError(f"/metrics has no {name} {labels}")
         return sum(found)
@@ -156,7 +171,8 @@ class ServerProcess:
     def wait_until_idle(self) -> None:
         def idle() -> bool:
             metrics = self.metrics()
-            names = ("diffserve_requests_waiting", "diffserve_requests_running", 'diffserve_kv_pages{state="used"}')
+            names = ("diffserve_requests_waiting", "diffserve_requests_running",
+                     'diffserve_kv_pages{state="used"}')
             return all(metrics[name] == 0 for name in names)
         eventually(idle, "nothing waits, nothing runs, pages of all sequences are free or cached")
 
@@ -191,8 +207,10 @@ class GatedServer(ServerProcess):
 
     def wait_for_waiting(self, continuations: int) -> None:
         """Until so many have been accepted, with the gate closed before the first of them."""
-        eventually(lambda: self.metric("diffserve_requests_waiting") == continuations, f"{continuations} continuations wait", 60)
+        eventually(lambda: self.metric("diffserve_requests_waiting") == continuations,
+                   f"{continuations} continuations wait", 60)
 
     def wait_until_left(self) -> None:
         """Until the server has seen that every HTTP client that waited for an answer is gone."""
-        eventually(lambda: self.get("/load").json()["server_load"] == 0, "no answer is under way", 60)
+        eventually(lambda: self.get("/load").json()["server_load"] == 0, "no answer is under way",
+                   60)

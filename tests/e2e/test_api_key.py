@@ -14,12 +14,16 @@ from raw_http import exchange, request_bytes
 from server_process import ServerProcess
 
 KEY, OTHER_KEY = "sk-canary-0123456789abcdef", "sk-second"
-ROUTES = [("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/v1/models/tiny"),
-          ("POST", "/tokenize"), ("POST", "/detokenize"), ("GET", "/version"), ("GET", "/load"), ("GET", "/metrics"),
-          ("GET", "/nothing-here"), ("GET", "/v1/completions"), ("OPTIONS", "/metrics"), ("HEAD", "/metrics")]
+ROUTES = [("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("GET", "/v1/models"),
+          ("GET", "/v1/models/tiny"), ("POST", "/tokenize"), ("POST", "/detokenize"),
+          ("GET", "/version"), ("GET", "/load"), ("GET", "/metrics"), ("GET", "/nothing-here"),
+          ("GET", "/v1/completions"), ("OPTIONS", "/metrics"), ("HEAD", "/metrics")]
 HEALTH = ["/livez", "/readyz", "/health"]
-DISGUISES = ["//metrics", "/metrics/", "/./metrics", "/livez/../metrics", "/%6detrics", "/METRICS", "/metrics?x=/livez", "/metrics#/livez",
-             "/livez%2f..%2fmetrics", "http://localhost/metrics", "*", "/metrics;/livez", "/health/../v1/models"]
+DISGUISES = [
+    "//metrics", "/metrics/", "/./metrics", "/livez/../metrics", "/%6detrics", "/METRICS",
+    "/metrics?x=/livez", "/metrics#/livez", "/livez%2f..%2fmetrics", "http://localhost/metrics",
+    "*", "/metrics;/livez", "/health/../v1/models"
+]
 
 
 def bearer(key):
@@ -37,8 +41,9 @@ def setUpModule():
 
 class HttpKeyTest(unittest.TestCase):
     def test_every_route_but_health_needs_a_key(self):
-        wrong = ({}, bearer("wrong"), bearer(""), bearer(KEY[:-1]), bearer(KEY + "x"), {"Authorization": KEY}, {"X-Api-Key": "wrong"},
-                 {"Authorization": "Basic " + KEY}, bearer(f"{KEY}\n{OTHER_KEY}".replace("\n", " ")))
+        wrong = ({}, bearer("wrong"), bearer(""), bearer(KEY[:-1]), bearer(KEY + "x"),
+                 {"Authorization": KEY}, {"X-Api-Key": "wrong"}, {"Authorization": "Basic " + KEY},
+                 bearer(f"{KEY}\n{OTHER_KEY}".replace("\n", " ")))
         for method, path in ROUTES:
             for headers in wrong:
                 with self.subTest(f"{method} {path} {headers}"):
@@ -54,7 +59,9 @@ class HttpKeyTest(unittest.TestCase):
     def test_each_key_opens_by_either_header(self):
         for headers in (bearer(KEY), bearer(OTHER_KEY), {"X-Api-Key": KEY}):
             self.assertEqual(server.get("/v1/models", headers=headers).status, 200)
-            self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, headers=headers).status, 200)
+            self.assertEqual(
+                server.post("/v1/completions", {"prompt": "x", "max_tokens": 1},
+                            headers=headers).status, 200)
 
     def test_no_disguise_of_a_path_gets_past(self):
         for path in DISGUISES:
@@ -72,7 +79,8 @@ class HttpKeyTest(unittest.TestCase):
 
     def test_keys_and_prompts_are_in_no_log_and_no_metric(self):
         canary = "canary-prompt-7d1f"
-        server.post("/v1/completions", {"prompt": canary, "max_tokens": 1, "user": canary}, headers=bearer(KEY))
+        server.post("/v1/completions", {"prompt": canary, "max_tokens": 1, "user": canary},
+                    headers=bearer(KEY))
         server.post("/v1/completions", {"prompt": canary, "temperature": -1}, headers=bearer(KEY))
         metrics = server.get("/metrics", headers=bearer(KEY)).body.decode()
         for text in (server.stderr(), metrics):
@@ -89,7 +97,8 @@ class GrpcKeyTest(unittest.TestCase):
     def expect_unauthenticated(self, call):
         with self.assertRaises(grpc.RpcError) as caught:
             result = call()
-            if not isinstance(result, (pb.TokenizeResponse, pb.DetokenizeResponse, pb.GetModelResponse, pb.CancelResponse)):
+            if not isinstance(result, (pb.TokenizeResponse, pb.DetokenizeResponse,
+                                       pb.GetModelResponse, pb.CancelResponse)):
                 list(result)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
 
@@ -97,10 +106,13 @@ class GrpcKeyTest(unittest.TestCase):
         for metadata in ((), (("authorization", "Bearer wrong"),), (("authorization", KEY),)):
             calls = {
                 "Generate": lambda: self.stub.Generate(generate_request([5], 1), metadata=metadata),
-                "Tokenize": lambda: self.stub.Tokenize(pb.TokenizeRequest(text="x"), metadata=metadata),
-                "Detokenize": lambda: self.stub.Detokenize(pb.DetokenizeRequest(ids=[5]), metadata=metadata),
+                "Tokenize": lambda: self.stub.Tokenize(pb.TokenizeRequest(text="x"), metadata=
+                                                       metadata),
+                "Detokenize": lambda: self.stub.Detokenize(pb.DetokenizeRequest(ids=[5]), metadata=
+                                                           metadata),
                 "GetModel": lambda: self.stub.GetModel(pb.GetModelRequest(), metadata=metadata),
-                "Cancel": lambda: self.stub.Cancel(pb.CancelRequest(request_id="x"), metadata=metadata),
+                "Cancel": lambda: self.stub.Cancel(pb.CancelRequest(request_id="x"), metadata=
+                                                   metadata),
             }
             for name, call in calls.items():
                 with self.subTest(name=name, metadata=metadata):
@@ -113,6 +125,9 @@ class GrpcKeyTest(unittest.TestCase):
 
     def test_a_key_opens_and_health_is_open(self):
         for metadata in ((("authorization", f"Bearer {KEY}"),), (("x-api-key", OTHER_KEY),)):
-            self.assertEqual(len(collect(self.stub.Generate(generate_request([5], 3), metadata=metadata)).ids[0]), 3)
+            self.assertEqual(
+                len(
+                    collect(self.stub.Generate(generate_request([5], 3),
+                                               metadata=metadata)).ids[0]), 3)
         answer = health_pb2_grpc.HealthStub(self.connection).Check(health_pb2.HealthCheckRequest())
         self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)

@@ -41,7 +41,8 @@ def weights(change):
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8:8 + length])
         change(header)
-        (folder / "model.safetensors").write_bytes(tiny_model.with_header(json.dumps(header), data[8 + length:]))
+        (folder / "model.safetensors").write_bytes(
+            tiny_model.with_header(json.dumps(header), data[8 + length:]))
     return apply
 
 
@@ -55,7 +56,8 @@ def cut(length):
 def index(weight_map):
     def apply(folder: Path):
         (folder / "model.safetensors").unlink()
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {}, "weight_map": weight_map}))
     return apply
 
 
@@ -90,7 +92,9 @@ def all_in_named(tensor):
     def apply(folder: Path):
         (folder / "model.safetensors").rename(folder / "shard.safetensors")
         names = [*tiny_model.weights(CONFIG), tensor]
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {name: "shard.safetensors" for name in names}}))
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {name: "shard.safetensors"
+                                       for name in names}}))
     return apply
 
 
@@ -119,48 +123,73 @@ BAD = [
     ("rope factor 0", config(rope_scaling={"rope_type": "linear", "factor": 0}), ["factor"]),
     ("unknown activation", config(hidden_act="relu6"), ["hidden_act", "relu6"]),
     ("eps is text", config(rms_norm_eps="small"), ["rms_norm_eps"]),
-    ("eos beyond the vocabulary", write("generation_config.json", {"eos_token_id": 5000}), ["eos_token_id", "5000"]),
+    ("eos beyond the vocabulary", write("generation_config.json",
+                                        {"eos_token_id": 5000}), ["eos_token_id", "5000"]),
     ("no weights", remove("model.safetensors"), ["model.safetensors"]),
     ("weights are empty", cut(0), ["model.safetensors"]),
     ("weights end in the length", cut(5), ["model.safetensors"]),
     ("weights end in the header", cut(100), ["model.safetensors"]),
     ("weights end in the data", cut(100_000), ["model.safetensors"]),
     ("one byte is missing", cut(-1), ["model.safetensors"]),
-    ("header of 2^63 bytes", write("model.safetensors", b"\xff" * 7 + b"\x7f" + b"{}"), ["model.safetensors"]),
-    ("header of 101 MB", write("model.safetensors", (101 << 20).to_bytes(8, "little") + b"{" + b" " * 100), ["model.safetensors"]),
-    ("header is nonsense", write("model.safetensors", tiny_model.with_header("nonsense", b"")), ["model.safetensors"]),
-    ("header is deep", write("model.safetensors", tiny_model.with_header('{"a":' * 100_000, b"")), ["model.safetensors"]),
-    ("name given twice", write("model.safetensors", tiny_model.with_header(
-        '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', b"\0" * 4)),
-     ["model.safetensors", "a"]),
-    ("a tensor is missing", weights(lambda h: h.update({"model.other.weight": h.pop(NORM)})), [NORM]),
+    ("header of 2^63 bytes", write("model.safetensors",
+                                   b"\xff" * 7 + b"\x7f" + b"{}"), ["model.safetensors"]),
+    ("header of 101 MB",
+     write("model.safetensors",
+           (101 << 20).to_bytes(8, "little") + b"{" + b" " * 100), ["model.safetensors"]),
+    ("header is nonsense", write("model.safetensors",
+                                 tiny_model.with_header("nonsense", b"")), ["model.safetensors"]),
+    ("header is deep", write("model.safetensors",
+                             tiny_model.with_header('{"a":' * 100_000,
+                                                    b"")), ["model.safetensors"]),
+    ("name given twice",
+     write(
+         "model.safetensors",
+         tiny_model.with_header(
+             '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+             b"\0" * 4)), ["model.safetensors", "a"]),
+    ("a tensor is missing", weights(lambda h: h.update({"model.other.weight": h.pop(NORM)})),
+     [NORM]),
     ("wrong shape", weights(lambda h: h[NORM].update(shape=[8, 8])), [NORM, "[8, 8]", "[64]"]),
     ("wrong dtype", weights(lambda h: h[NORM].update(dtype="I32")), [NORM, "I32"]),
     ("unknown dtype", weights(lambda h: h[NORM].update(dtype="Q4")), [NORM, "Q4"]),
     ("shape and bytes differ", weights(lambda h: h[NORM].update(shape=[65])), [NORM]),
     ("shape overflows", weights(lambda h: h[NORM].update(shape=[1 << 32, 1 << 32, 64])), [NORM]),
-    ("negative shape", weights(lambda h: h[NORM].update(shape=[-64])), ["model.safetensors", "header"]),
+    ("negative shape", weights(lambda h: h[NORM].update(shape=[-64])),
+     ["model.safetensors", "header"]),
     ("offsets are backwards", weights(lambda h: h[NORM].update(data_offsets=[256, 0])), [NORM]),
-    ("offsets beyond the file", weights(lambda h: h[NORM].update(data_offsets=[1 << 40, (1 << 40) + 256])), ["model.safetensors", "data"]),
-    ("tensors overlap", weights(lambda h: h[NORM].update(data_offsets=[h[EMBED]["data_offsets"][1] - 256, h[EMBED]["data_offsets"][1]])),
+    ("offsets beyond the file",
+     weights(lambda h: h[NORM].update(data_offsets=[1 << 40, (1 << 40) + 256])),
+     ["model.safetensors", "data"]),
+    ("tensors overlap",
+     weights(lambda h: h[NORM].update(
+         data_offsets=[h[EMBED]["data_offsets"][1] - 256, h[EMBED]["data_offsets"][1]])),
      ["model.safetensors"]),
     ("a hole", weights(lambda h: h.pop(NORM)), ["model.safetensors"]),
-    ("index leaves the directory", all_in("../tiny/model.safetensors"), ["../tiny/model.safetensors"]),
+    ("index leaves the directory", all_in("../tiny/model.safetensors"),
+     ["../tiny/model.safetensors"]),
     ("index is absolute", all_in("/etc/passwd"), ["/etc/passwd"]),
-    ("index names a missing shard", all_in("model-00001-of-00001.safetensors"), ["model-00001-of-00001.safetensors"]),
+    ("index names a missing shard", all_in("model-00001-of-00001.safetensors"),
+     ["model-00001-of-00001.safetensors"]),
     ("index is nonsense", index("everything"), ["model.safetensors.index.json"]),
-    ("index of names with control characters", all_in_named("a\nb\u0085\u2028\u001b[31m"), ["model.safetensors", "missing"]),
-    ("index of 100,000 tensors", index({f"t{i}": "a" for i in range(100_000)}), ["/a", "cannot be opened"]),
-    ("index of 200,000 tensors", index({f"t{i}": "a" for i in range(200_000)}), ["model.safetensors.index.json", "131072"]),
-    ("config of empty objects", write("config.json", '{"a":[{}' + ",{}" * 1_300_000 + "]}"), ["config.json", "131072"]),
+    ("index of names with control characters", all_in_named("a\nb\u0085\u2028\u001b[31m"),
+     ["model.safetensors", "missing"]),
+    ("index of 100,000 tensors", index({f"t{i}": "a"
+                                        for i in range(100_000)}), ["/a", "cannot be opened"]),
+    ("index of 200,000 tensors", index({f"t{i}": "a"
+                                        for i in range(200_000)}),
+     ["model.safetensors.index.json", "131072"]),
+    ("config of empty objects", write("config.json", '{"a":[{}' + ",{}" * 1_300_000 + "]}"),
+     ["config.json", "131072"]),
     ("header of 100 MB of spaces", spaces(10**8), ["model.safetensors", "'{'"]),
     *((f"{name} is {what}", in_place_of(name, make), [name])
       for name in ("model.safetensors", "config.json", "tokenizer.json")
-      for what, make in (("a directory", Path.mkdir), ("a pipe", os.mkfifo), ("a device", link_to("/dev/zero")),
-                         ("a link to itself", link_to(name)), ("a link to nothing", link_to("nothing")))),
+      for what, make in (("a directory", Path.mkdir), ("a pipe", os.mkfifo),
+                         ("a device", link_to("/dev/zero")), ("a link to itself", link_to(name)),
+                         ("a link to nothing", link_to("nothing")))),
     ("no tokenizer", remove("tokenizer.json"), ["tokenizer.json"]),
     ("tokenizer is nonsense", write("tokenizer.json", "{}"), ["tokenizer.json"]),
-    ("chat template does not compile", write("tokenizer_config.json", {"chat_template": "{% for x %}"}), ["chat_template"]),
+    ("chat template does not compile",
+     write("tokenizer_config.json", {"chat_template": "{% for x %}"}), ["chat_template"]),
 ]
 
 
@@ -184,8 +213,10 @@ class BadModelTest(unittest.TestCase):
         flags = ["--port", "0", "--grpc-port", "0"] if command == "serve" else []
         read_end, write_end = os.pipe()
         with open(read_end) as usage, open(write_end, "w") as for_child:
-            run = subprocess.run([sys.executable, "-S", "-c", MEASURE, str(write_end), BINARY, command, folder, *flags],
-                                 stdin=subprocess.DEVNULL, capture_output=True, pass_fds=[write_end])
+            run = subprocess.run([
+                sys.executable, "-S", "-c", MEASURE,
+                str(write_end), BINARY, command, folder, *flags
+            ], stdin=subprocess.DEVNULL, capture_output=True, pass_fds=[write_end])
             for_child.close()
             code, cpu_s, peak_kib = usage.read().split()
         text = run.stderr.decode()
@@ -220,14 +251,16 @@ class BadModelTest(unittest.TestCase):
         shutil.copytree(tiny_model.directory(), folder)
         for path in sorted(folder.iterdir()):
             good = path.read_bytes()
-            for bit in random.integers(0, 8 * min(len(good), 20_000), 15):  # of the weights, the header
+            for bit in random.integers(0, 8 * min(len(good), 20_000),
+                                       15):  # of the weights, the header
                 bytes_ = bytearray(good)
                 bytes_[bit // 8] ^= 1 << bit % 8
                 path.write_bytes(bytes_)
                 done = subprocess.run([BINARY, "inspect", folder], capture_output=True, timeout=30)
                 with self.subTest(path.name, bit=bit):
                     self.assertIn(done.returncode, (0, 1), done.stderr)
-                    self.assertEqual(len(done.stderr.decode().splitlines()), done.returncode, done.stderr)
+                    self.assertEqual(len(done.stderr.decode().splitlines()), done.returncode,
+                                     done.stderr)
             path.write_bytes(good)
 
     def test_a_sharded_model_is_served_like_the_whole(self):
@@ -235,10 +268,19 @@ class BadModelTest(unittest.TestCase):
         shutil.copytree(tiny_model.directory(), folder)
         tensors = tiny_model.weights(CONFIG)
         names = list(tensors)
-        shards = {"model-00001-of-00002.safetensors": names[:7], "model-00002-of-00002.safetensors": names[7:]}
+        shards = {
+            "model-00001-of-00002.safetensors": names[:7],
+            "model-00002-of-00002.safetensors": names[7:]
+        }
         index({name: shard for shard, inside in shards.items() for name in inside})(folder)
         for shard, inside in shards.items():
-            (folder / shard).write_bytes(tiny_model.safetensors_bytes({name: tensors[name] for name in inside}))
-        answers = [subprocess.run([BINARY, "generate", model, "--prompt", "abc", "--max-tokens", "16", "--ignore-eos"],
-                                  capture_output=True, check=True, timeout=60).stdout for model in (folder, tiny_model.directory())]
+            (folder / shard).write_bytes(
+                tiny_model.safetensors_bytes({name: tensors[name]
+                                              for name in inside}))
+        answers = [
+            subprocess.run([
+                BINARY, "generate", model, "--prompt", "abc", "--max-tokens", "16", "--ignore-eos"
+            ], capture_output=True, check=True, timeout=60).stdout
+            for model in (folder, tiny_model.directory())
+        ]
         self.assertEqual(*answers)

@@ -19,14 +19,17 @@ def prompts() -> list[list[int]]:
     rng = random.Random(5)
     shared = [rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE) for _ in range(80)]
     lengths = [0, 14, 15, 16, 30, 47, 48, 63, 64, 80]
-    result = [[BOS_ID, *shared[:length], rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE)] for length in lengths]
-    result += [[rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE) for _ in range(length)] for length in (1, 7, 33, 70, 100)]
+    result = [[BOS_ID, *shared[:length],
+               rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE)] for length in lengths]
+    result += [[rng.randrange(FIRST_BYTE_ID, VOCAB_SIZE) for _ in range(length)]
+               for length in (1, 7, 33, 70, 100)]
     return result + [result[9]]
 
 
 def ask(stub, index: int, ids: list[int]):
     """The exact answer to prompt `index`: greedy, or of each five the last a seeded draw of two continuations."""
-    request = generate_request(ids, MAX_TOKENS, logprobs=3, prompt_logprobs=0 if index % 4 == 3 else None)
+    request = generate_request(ids, MAX_TOKENS, logprobs=3,
+                               prompt_logprobs=0 if index % 4 == 3 else None)
     if index % 5 == 4:
         request.sampling.MergeFrom(pb.SamplingParams(temperature=0.8, top_p=0.9, seed=index, n=2))
     answer = collect(stub.Generate(request))
@@ -46,7 +49,8 @@ def run_at_once(server) -> list:
     """All prompts are in before the first step."""
     with channel(server) as connection, ThreadPoolExecutor(16) as pool:
         server.close_gate()
-        answers = pool.map(functools.partial(ask, pb_grpc.InferenceStub(connection)), range(16), prompts())
+        answers = pool.map(functools.partial(ask, pb_grpc.InferenceStub(connection)), range(16),
+                           prompts())
         try:
             server.wait_for_waiting(CONTINUATIONS)
         finally:
@@ -80,7 +84,8 @@ class BitExactnessTest(unittest.TestCase):
 
     def test_alone_with_two_threads_and_prefix_hits(self):
         metrics = self.check("--threads", 2, at_once=False)
-        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"], 500 if PAGE_SLOTS == 16 else 300)
+        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"],
+                           500 if PAGE_SLOTS == 16 else 300)
 
     def test_at_once_with_prefix_hits(self):
         self.check()
@@ -92,9 +97,11 @@ class BitExactnessTest(unittest.TestCase):
         self.check("--max-num-seqs", 1)
 
     def test_through_preemptions(self):
-        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES, "--no-enable-prefix-caching")
+        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES,
+                             "--no-enable-prefix-caching")
         self.assertGreater(metrics["diffserve_preemptions_total"], 0)
-        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES, "--max-num-batched-tokens", 48)
+        metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES,
+                             "--max-num-batched-tokens", 48)
         self.assertGreater(metrics["diffserve_preemptions_total"], 0)
 
     @unittest.skipIf(DEVICE == "cuda", "its pages have 64 slots anyway")

@@ -17,7 +17,8 @@ COMMANDS = ("serve", "logits", "generate", "bench", "inspect", "convert", "probe
 
 
 def run(*arguments, timeout_s=60) -> subprocess.CompletedProcess:
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout_s)
 
 
 class UsageTest(unittest.TestCase):
@@ -25,7 +26,8 @@ class UsageTest(unittest.TestCase):
         for arguments in (("--help",), ("serve", "--help")):
             result = run(*arguments)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
-            for word in COMMANDS + ("--port", "8000", "--max-num-batched-tokens", "2048", "--page-size", "--api-key-file", "--cpu-isa"):
+            for word in COMMANDS + ("--port", "8000", "--max-num-batched-tokens", "2048",
+                                    "--page-size", "--api-key-file", "--cpu-isa"):
                 self.assertIn(word, result.stdout)
 
     def test_version_tells_version_commit_compilers_backends_and_cpu_levels(self):
@@ -76,7 +78,11 @@ class UsageTest(unittest.TestCase):
     def test_a_config_file_sets_flags_and_the_command_line_wins(self):
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "serve.json"
-            config.write_text(json.dumps({"served_model_name": "from-file", "max-num-seqs": 3, "enable_prefix_caching": False}))
+            config.write_text(
+                json.dumps({
+                    "served_model_name": "from-file", "max-num-seqs": 3,
+                    "enable_prefix_caching": False
+                }))
             with ServerProcess("--config", config) as server:
                 self.assertEqual(server.name, "from-file")
             with ServerProcess("--config", config, "--served-model-name", "from-flag") as server:
@@ -89,16 +95,19 @@ class UsageTest(unittest.TestCase):
 
 class GenerateTest(unittest.TestCase):
     def test_json_has_ids_text_reason_and_timings(self):
-        result = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 12, "--ignore-eos", "--json")
+        result = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 12,
+                     "--ignore-eos", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         answer = json.loads(result.stdout)
-        self.assertLessEqual({"prompt_token_ids", "token_ids", "text", "finish_reason", "timings"}, set(answer))
+        self.assertLessEqual({"prompt_token_ids", "token_ids", "text", "finish_reason", "timings"},
+                             set(answer))
         self.assertEqual(answer["prompt_token_ids"], [BOS_ID, *encode("abc")])
         self.assertEqual((len(answer["token_ids"]), answer["finish_reason"]), (12, "length"))
         self.assertTrue(answer["timings"])
 
     def test_the_terminal_and_the_server_say_the_same(self):
-        plain = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 20, "--ignore-eos")
+        plain = run("generate", tiny_model.directory(), "--prompt", "abc", "--max-tokens", 20,
+                    "--ignore-eos")
         with ServerProcess() as server:
             body = {"prompt": "abc", "max_tokens": 20, "temperature": 0, "ignore_eos": True}
             text = server.post("/v1/completions", body).json()["choices"][0]["text"]
@@ -109,20 +118,26 @@ class GenerateTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "ids.txt"
             path.write_text(" ".join(map(str, PROMPT)) + "\n")
-            answers = [json.loads(run("generate", tiny_model.directory(), *source, "--max-tokens", 8, "--json").stdout)
-                       for source in (("--tokens", ",".join(map(str, PROMPT))), ("--tokens-file", path))]
+            answers = [
+                json.loads(
+                    run("generate", tiny_model.directory(), *source, "--max-tokens", 8,
+                        "--json").stdout)
+                for source in (("--tokens", ",".join(map(str, PROMPT))), ("--tokens-file", path))
+            ]
         self.assertEqual(answers[0]["token_ids"], answers[1]["token_ids"])
         self.assertEqual(answers[0]["prompt_token_ids"], PROMPT)
 
     def test_sampling_is_seeded(self):
         def draw(seed):
-            flags = ("--prompt", "abc", "--max-tokens", 16, "--temperature", 1, "--seed", seed, "--ignore-eos", "--json")
+            flags = ("--prompt", "abc", "--max-tokens", 16, "--temperature", 1, "--seed", seed,
+                     "--ignore-eos", "--json")
             return json.loads(run("generate", tiny_model.directory(), *flags).stdout)["token_ids"]
         self.assertEqual(draw(1), draw(1))
         self.assertNotEqual(draw(1), draw(2))
 
     def test_the_end_token_ends_the_text(self):
-        flags = ("--prompt", "x", "--max-tokens", 60, "--json")  # a continuation that has the end token in it
+        flags = ("--prompt", "x", "--max-tokens", 60, "--json"
+                 )  # a continuation that has the end token in it
         on = json.loads(run("generate", tiny_model.directory(), *flags, "--ignore-eos").stdout)
         self.assertIn(EOS_ID, on["token_ids"])
         end = on["token_ids"].index(EOS_ID)
@@ -140,19 +155,22 @@ class LogitsTest(unittest.TestCase):
     def logits(self, ids, *flags) -> np.ndarray:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "logits.npy"
-            result = run("logits", tiny_model.directory(), "--tokens", ",".join(map(str, ids)), "--output", path, *flags)
+            result = run("logits", tiny_model.directory(), "--tokens", ",".join(map(str, ids)),
+                         "--output", path, *flags)
             self.assertEqual(result.returncode, 0, result.stderr)
             return np.load(path)
 
     def test_logits_are_float32_rows_of_the_vocabulary_whatever_the_chunks(self):
         whole = self.logits(PROMPT)
-        self.assertEqual((whole.dtype, whole.shape), (np.dtype("float32"), (len(PROMPT), VOCAB_SIZE)))
+        self.assertEqual((whole.dtype, whole.shape),
+                         (np.dtype("float32"), (len(PROMPT), VOCAB_SIZE)))
         for chunk in (1, 7, 16):
             np.testing.assert_array_equal(self.logits(PROMPT, "--chunk", chunk), whole)
         np.testing.assert_array_equal(self.logits(PROMPT[:10]), whole[:10])
 
     def test_greedy_tokens_are_the_largest_logits(self):
-        flags = ("--tokens", ",".join(map(str, PROMPT)), "--max-tokens", 20, "--ignore-eos", "--json")
+        flags = ("--tokens", ",".join(map(str,
+                                          PROMPT)), "--max-tokens", 20, "--ignore-eos", "--json")
         generated = json.loads(run("generate", tiny_model.directory(), *flags).stdout)["token_ids"]
         rows = self.logits(PROMPT + generated)
         self.assertEqual(rows.argmax(axis=1)[len(PROMPT) - 1:-1].tolist(), generated)
@@ -165,7 +183,8 @@ class LogitsTest(unittest.TestCase):
             body = {"prompt": PROMPT, "max_tokens": 0, "echo": True, "logprobs": 5}
             scored = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]
         for position in range(1, len(PROMPT)):
-            self.assertAlmostEqual(scored["token_logprobs"][position], expected[position - 1, PROMPT[position]], places=4)
+            self.assertAlmostEqual(scored["token_logprobs"][position],
+                                   expected[position - 1, PROMPT[position]], places=4)
             best = sorted(expected[position - 1], reverse=True)[:5]
             served = sorted(scored["top_logprobs"][position].values(), reverse=True)[:5]
             np.testing.assert_allclose(served, best[:len(served)], atol=1e-4)
@@ -185,7 +204,8 @@ class BenchTest(unittest.TestCase):
     def test_a_model_of_random_weights_is_measured_as_json(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text(json.dumps(tiny_model.CONFIG))
-            flags = ("--load-format", "dummy", "--prompt", "16", "--generate", 4, "--depth", "0,32", "--batch", "1,2", "--repeat", 2)
+            flags = ("--load-format", "dummy", "--prompt", "16", "--generate", 4, "--depth", "0,32",
+                     "--batch", "1,2", "--repeat", 2)
             result = run("bench", folder, *flags, "--json", timeout_s=120)
         self.assertEqual(result.returncode, 0, result.stderr)
         text = json.dumps(json.loads(result.stdout))

@@ -19,26 +19,32 @@ class ManyStreamsTest(unittest.TestCase):
 
     async def stream(self, client, index: int) -> tuple[int, int, str]:
         """Tokens as counted by log-probabilities and by usage, and the finish reason."""
-        options = {"model": "tiny", "max_tokens": 5 + index, "stream": True, "stream_options": {"include_usage": True},
-                   "temperature": index % 2, "seed": index, "extra_body": {"ignore_eos": True}}
+        options = {
+            "model": "tiny", "max_tokens": 5 + index, "stream": True,
+            "stream_options": {"include_usage": True}, "temperature": index % 2, "seed": index,
+            "extra_body": {"ignore_eos": True}
+        }
         counted = used = 0
         reason = None
         if index % 3:
-            chunks = await client.completions.create(prompt=f"stream {index}" * (index % 5 + 1), logprobs=0, **options)
+            chunks = await client.completions.create(prompt=f"stream {index}" * (index % 5 + 1),
+                                                     logprobs=0, **options)
         else:
-            chunks = await client.chat.completions.create(messages=[{"role": "user", "content": f"stream {index}"}],
-                                                          logprobs=True, **options)
+            chunks = await client.chat.completions.create(
+                messages=[{"role": "user", "content": f"stream {index}"}], logprobs=True, **options)
         async for chunk in chunks:
             if chunk.usage:
                 used = chunk.usage.completion_tokens
             for choice in chunk.choices:
                 reason = choice.finish_reason or reason
                 if choice.logprobs:
-                    counted += len(choice.logprobs.token_logprobs if index % 3 else choice.logprobs.content)
+                    counted += len(choice.logprobs.token_logprobs if index %
+                                   3 else choice.logprobs.content)
         return counted, used, reason
 
     async def all_streams(self):
-        async with openai.AsyncOpenAI(base_url=self.server.url + "/v1", api_key="unused", max_retries=0, timeout=120) as client:
+        async with openai.AsyncOpenAI(base_url=self.server.url + "/v1", api_key="unused",
+                                      max_retries=0, timeout=120) as client:
             return await asyncio.gather(*(self.stream(client, index) for index in range(STREAMS)))
 
     def test_64_streams_end_with_exactly_their_tokens(self):
@@ -55,8 +61,10 @@ class OverloadTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = cls.enterClassContext(GatedServer("--max-num-seqs", 1, "--max-waiting-requests", 2))
-        cls.client = cls.enterClassContext(openai.OpenAI(base_url=cls.server.url + "/v1", api_key="x", max_retries=0, timeout=60))
+        cls.server = cls.enterClassContext(
+            GatedServer("--max-num-seqs", 1, "--max-waiting-requests", 2))
+        cls.client = cls.enterClassContext(
+            openai.OpenAI(base_url=cls.server.url + "/v1", api_key="x", max_retries=0, timeout=60))
 
     def setUp(self):
         self.server.close_gate()
@@ -83,7 +91,9 @@ class OverloadTest(unittest.TestCase):
     def test_a_refusal_is_counted_and_passes_and_what_waits_is_served(self):
         refused = self.server.metric("diffserve_requests_refused_total", reason="queue_full")
         self.assertEqual(self.server.post("/v1/completions", {"prompt": "x"}).status, 429)
-        self.assertEqual(self.server.metric("diffserve_requests_refused_total", reason="queue_full"), refused + 1)
+        self.assertEqual(
+            self.server.metric("diffserve_requests_refused_total", reason="queue_full"),
+            refused + 1)
         self.server.open_gate()
         for call in self.waiting:
             self.assertEqual(len(collect(call).ids[0]), 20)

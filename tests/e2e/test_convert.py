@@ -14,13 +14,22 @@ import tiny_model
 from server_process import BINARY, eventually
 
 UNILM = {
-    "model_type": "diff_transformer", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64, "torch_dtype": "float32",
+    "model_type": "diff_transformer",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "torch_dtype": "float32",
 }
 
 
 def run(*arguments, **how) -> subprocess.CompletedProcess:
-    return subprocess.run([BINARY, "convert", *map(str, arguments)], capture_output=True, text=True, timeout=120, **how)
+    return subprocess.run([BINARY, "convert", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=120, **how)
 
 
 def state_dict() -> dict[str, np.ndarray]:
@@ -31,13 +40,19 @@ def state_dict() -> dict[str, np.ndarray]:
     def random(*shape):
         return (rng.standard_normal(shape) / 6).astype(np.float32)
 
-    tensors = {"tok_embeddings.weight": random(vocab, width), "norm.weight": random(width), "output.weight": random(vocab, width)}
+    tensors = {
+        "tok_embeddings.weight": random(vocab, width), "norm.weight": random(width),
+        "output.weight": random(vocab, width)
+    }
     for layer in range(UNILM["num_hidden_layers"]):
         at = f"layers.{layer}."
-        tensors |= {at + "attn.qkv_proj.weight": random(32 + 16 + 16, width), at + "attn.out_proj.weight": random(width, 32),
-                    at + "attn.subln.weight": random(16), at + "attention_norm.weight": random(width),
-                    at + "ffn_norm.weight": random(width), at + "feed_forward.w13.weight": random(2 * inner, width),
-                    at + "feed_forward.w2.weight": random(width, inner)}
+        tensors |= {
+            at + "attn.qkv_proj.weight": random(32 + 16 + 16, width),
+            at + "attn.out_proj.weight": random(width, 32), at + "attn.subln.weight": random(16),
+            at + "attention_norm.weight": random(width), at + "ffn_norm.weight": random(width),
+            at + "feed_forward.w13.weight": random(2 * inner, width),
+            at + "feed_forward.w2.weight": random(width, inner)
+        }
         tensors |= {at + f"attn.lambda_{name}": random(8) for name in ("q1", "k1", "q2", "k2")}
     return tensors
 
@@ -64,9 +79,12 @@ class ConvertTest(unittest.TestCase):
         (source / "modeling.py").write_text("raise SystemExit")
         done = run(source, result)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(self.names(result),
-                         ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
-        for words in ("family diffllama", "in 1 file", "left behind    modeling.py", "checked by loading"):
+        self.assertEqual(self.names(result), [
+            "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+            "tokenizer_config.json"
+        ])
+        for words in ("family diffllama", "in 1 file", "left behind    modeling.py",
+                      "checked by loading"):
             self.assertIn(words, done.stdout)
         self.assertLess(len(done.stdout.splitlines()), 8)
         np.testing.assert_array_equal(self.logits(result), self.logits(source))
@@ -83,18 +101,21 @@ class ConvertTest(unittest.TestCase):
         index = json.loads((result / "model.safetensors.index.json").read_text())
         self.assertIn("model.layers.1.self_attn.k_proj.weight", index["weight_map"])
         shards = set(index["weight_map"].values())
-        self.assertEqual(set(self.names(result)), shards | {"config.json", "model.safetensors.index.json"})
+        self.assertEqual(set(self.names(result)),
+                         shards | {"config.json", "model.safetensors.index.json"})
         self.assertGreater(len(shards), 2)
-        self.assertEqual(json.loads((result / "config.json").read_text()), UNILM | {"torch_dtype": "bfloat16"})
+        self.assertEqual(json.loads((result / "config.json").read_text()),
+                         UNILM | {"torch_dtype": "bfloat16"})
         self.assertTrue(np.isfinite(self.logits(result)).all())
 
     def test_wrong_usage_is_exit_code_2(self):
         source = tiny_model.directory()
         result = self.folder / "result"
-        for arguments, word in (((), "MODEL_DIR"), ((source,), "NEW_DIR"), ((source, result, "more"), "more"),
+        for arguments, word in (((), "MODEL_DIR"), ((source, ), "NEW_DIR"), ((source, result,
+                                                                              "more"), "more"),
                                 ((source, result, "--dtype", "float16"), "float32, bfloat16"),
-                                ((source, result, "--max-shard-size", "0.5"), "--max-shard-size"),
-                                ((source, result, "--port", "1"), "--port")):
+                                ((source, result, "--max-shard-size", "0.5"),
+                                 "--max-shard-size"), ((source, result, "--port", "1"), "--port")):
             with self.subTest(arguments=arguments):
                 refused = run(*arguments)
                 self.assertEqual((refused.returncode, refused.stdout), (2, ""))
@@ -113,7 +134,8 @@ class ConvertTest(unittest.TestCase):
             ((source / "model.pth", result), {}, "a pickle is never opened"),
             ((source, source), {}, "is not empty"),
             ((source, self.folder / "a" / "b"), {}, "is not a directory"),
-            ((source, result), {"preexec_fn": limit_file_size}, "result/model.safetensors: cannot be written: File too large"),
+            ((source, result), {"preexec_fn": limit_file_size},
+             "result/model.safetensors: cannot be written: File too large"),
         ):
             with self.subTest(words):
                 refused = run(*arguments, **how)
@@ -126,8 +148,10 @@ class ConvertTest(unittest.TestCase):
         config = tiny_model.CONFIG | {"vocab_size": 100_000}
         source, result = tiny_model.write(self.folder / "source", config), self.folder / "result"
         for number in (signal.SIGINT, signal.SIGTERM):
-            process = subprocess.Popen([BINARY, "convert", source, result], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            eventually(lambda: len(self.names(self.folder)) > 1 or process.poll() is not None, "it writes or has ended")
+            process = subprocess.Popen([BINARY, "convert", source, result],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            eventually(lambda: len(self.names(self.folder)) > 1 or process.poll() is not None,
+                       "it writes or has ended")
             process.send_signal(number)
             _, error = process.communicate(timeout=60)
             self.assertEqual((process.returncode, error.decode()),

@@ -14,7 +14,8 @@ from grpc_client import channel, collect, generate_request, pb_grpc
 from server_process import ServerProcess
 from tiny_model import BOS_ID, encode
 
-SMALL_POOL = ("--max-model-len", 128, "--kv-cache-memory", 24 * 8192, "--max-num-batched-tokens", 64)
+SMALL_POOL = ("--max-model-len", 128, "--kv-cache-memory", 24 * 8192, "--max-num-batched-tokens",
+              64)
 GOOD = [[BOS_ID, *encode("clean prompt %d " % i * (i + 1))] for i in range(6)]
 
 
@@ -35,7 +36,8 @@ class CorruptedRequestTest(unittest.TestCase):
             cls.expected = [cls.answer(pb_grpc.InferenceStub(connection), ids) for ids in GOOD]
         generated = {token for answer in cls.expected for _, ids, _ in answer for token in ids}
         cls.poison = next(token for token in encode("~}|{_^`@") if token not in generated)
-        cls.server = cls.enterClassContext(ServerProcess(*SMALL_POOL, model=poisoned_model(parent, cls.poison)))
+        cls.server = cls.enterClassContext(
+            ServerProcess(*SMALL_POOL, model=poisoned_model(parent, cls.poison)))
         cls.stub = pb_grpc.InferenceStub(cls.enterClassContext(channel(cls.server)))
 
     @staticmethod
@@ -49,14 +51,16 @@ class CorruptedRequestTest(unittest.TestCase):
 
     def test_the_others_in_the_batch_keep_their_bits(self):
         before = self.server.metric("diffserve_requests_corrupted_total")
-        bad = [[*ids, self.poison, *encode("tail")] for ids in GOOD] + [[self.poison], [self.poison] * 100]
+        bad = [[*ids, self.poison, *encode("tail")]
+               for ids in GOOD] + [[self.poison], [self.poison] * 100]
         with ThreadPoolExecutor(16) as pool:
             errors = [pool.submit(self.expect_error, ids) for ids in bad]
             answers = [pool.submit(self.answer, self.stub, ids) for ids in GOOD * 3]
             for error in errors:
                 error.result()
             self.assertEqual([answer.result() for answer in answers], self.expected * 3)
-        self.assertEqual(self.server.metric("diffserve_requests_corrupted_total"), before + len(bad))
+        self.assertEqual(self.server.metric("diffserve_requests_corrupted_total"),
+                         before + len(bad))
         self.server.wait_until_idle()
 
     def test_pages_that_held_it_are_as_good_as_new(self):
@@ -80,6 +84,7 @@ class CorruptedRequestTest(unittest.TestCase):
         streamed = self.server.post("/v1/completions", body | {"stream": True})
         if streamed.status == 200:
             last = streamed.body.decode().strip().split("\n\n")[-1]
-            self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["type"], "server_error")
+            self.assertEqual(
+                json.loads(last.removeprefix("data: "))["error"]["type"], "server_error")
         else:
             self.assertEqual((streamed.status, streamed.error["type"]), (500, "server_error"))

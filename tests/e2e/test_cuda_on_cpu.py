@@ -11,13 +11,17 @@ from pathlib import Path
 import tiny_model
 from server_process import DEMO_MODEL, DEVICE, REPOSITORY, ServerProcess
 
-ON_SHIM = Path(os.environ.get("DIFFSERVE_ON_SHIM", REPOSITORY / "build" / "release" / "tests" / "diffserve_on_shim"))
-FLAGS = ("--device", "cuda", "--batch-invariant", "--kv-cache-memory", "8MiB", "--max-num-seqs", 4, "--max-num-batched-tokens", 64)
+ON_SHIM = Path(
+    os.environ.get("DIFFSERVE_ON_SHIM",
+                   REPOSITORY / "build" / "release" / "tests" / "diffserve_on_shim"))
+FLAGS = ("--device", "cuda", "--batch-invariant", "--kv-cache-memory", "8MiB", "--max-num-seqs", 4,
+         "--max-num-batched-tokens", 64)
 DEAD_WITHIN_S = 5
 
 
 def ask(server, prompt: str, **fields):
-    body = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "logprobs": 2, "ignore_eos": True} | fields
+    body = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "logprobs": 2, "ignore_eos": True
+            } | fields
     choice = server.post("/v1/completions", body).json()["choices"][0]
     return choice["text"], choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
 
@@ -25,29 +29,38 @@ def ask(server, prompt: str, **fields):
 @unittest.skipIf(DEVICE == "cuda", "the backend runs on a GPU here")
 class CudaOnCpuTest(unittest.TestCase):
     def test_answers_equal_the_cpus_and_do_not_depend_on_company(self):
-        prompts = ["The magic number of Lisbon is 48213. The magic number of Lisbon is", "Who are you?", "Oslo", "One two three"]
-        fields = [{}, {}, {"temperature": 0.8, "seed": 5, "top_p": 0.9}, {"repetition_penalty": 1.2}]
+        prompts = [
+            "The magic number of Lisbon is 48213. The magic number of Lisbon is", "Who are you?",
+            "Oslo", "One two three"
+        ]
+        fields = [{}, {}, {"temperature": 0.8, "seed": 5, "top_p": 0.9},
+                  {"repetition_penalty": 1.2}]
         with ServerProcess(model=DEMO_MODEL) as server:
             expected = [ask(server, prompt, **more) for prompt, more in zip(prompts, fields)]
         with ServerProcess(*FLAGS, model=DEMO_MODEL, binary=ON_SHIM) as server:
             alone = [ask(server, prompt, **more) for prompt, more in zip(prompts, fields)]
             with ThreadPoolExecutor(len(prompts)) as pool:
-                together = list(pool.map(lambda one: ask(server, one[0], **one[1]), zip(prompts, fields)))
+                together = list(
+                    pool.map(lambda one: ask(server, one[0], **one[1]), zip(prompts, fields)))
             self.assertEqual(together, alone)
             # Activations are bfloat16 here and float32 there, which may turn a draw, but not what the model was trained to say.
-            for (_, tokens, logprobs), (_, cpu_tokens, cpu_logprobs) in zip(alone[:2], expected[:2]):
+            for (_, tokens, logprobs), (_, cpu_tokens,
+                                        cpu_logprobs) in zip(alone[:2], expected[:2]):
                 self.assertEqual(tokens, cpu_tokens)
                 for mine, cpu in zip(logprobs, cpu_logprobs):
                     self.assertAlmostEqual(mine, cpu, delta=0.1)
             self.assertEqual(server.metric("diffserve_page_slots"), 64)
-            self.assertEqual(server.metric("diffserve_build_info", device="CPU shim (sm_90, 4 SMs, 1.0 GiB)"), 1)
+            self.assertEqual(
+                server.metric("diffserve_build_info", device="CPU shim (sm_90, 4 SMs, 1.0 GiB)"), 1)
 
     def test_a_lost_device_ends_streams_readiness_and_the_process(self):
         environment = {"DIFFSERVE_SHIM_OPERATIONS": "600"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)
         with self.assertRaisesRegex(AssertionError, "exit code 1"), process as server:
-            body = json.dumps({"prompt": "load", "max_tokens": 200, "stream": True, "ignore_eos": True})
-            stream = server.post("/v1/completions", body.encode(), headers={"Content-Type": "application/json"})
+            body = json.dumps(
+                {"prompt": "load", "max_tokens": 200, "stream": True, "ignore_eos": True})
+            stream = server.post("/v1/completions", body.encode(),
+                                 headers={"Content-Type": "application/json"})
             lost = time.monotonic()
             self.assertIn(b"the engine has stopped after a failure", stream.body)
             try:
@@ -61,13 +74,20 @@ class CudaOnCpuTest(unittest.TestCase):
     def test_what_does_not_fit_the_device_is_refused_in_one_line(self):
         cases = (
             (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
-            (("--dtype", "float32"), 2, "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
-            (("--kv-cache-dtype", "float32"), 2, "--kv-cache-dtype is float32, allowed on a GPU: auto, bfloat16"),
-            (("--kv-cache-memory", "4GiB"), 2, "--kv-cache-memory is 4096.0 MiB, allowed: at most 0.9 of the"),
+            (("--dtype", "float32"), 2,
+             "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
+            (("--kv-cache-dtype", "float32"), 2,
+             "--kv-cache-dtype is float32, allowed on a GPU: auto, bfloat16"),
+            (("--kv-cache-memory", "4GiB"), 2,
+             "--kv-cache-memory is 4096.0 MiB, allowed: at most 0.9 of the"),
         )
         for flags, code, words in cases:
             with self.subTest(flags=flags):
-                command = [ON_SHIM, "serve", tiny_model.directory(), "--device", "cuda", "--port", "0", "--grpc-port", "0", *flags]
+                command = [
+                    ON_SHIM, "serve",
+                    tiny_model.directory(), "--device", "cuda", "--port", "0", "--grpc-port", "0",
+                    *flags
+                ]
                 done = subprocess.run(command, capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, code)
                 self.assertIn(words, done.stderr)
@@ -76,7 +96,10 @@ class CudaOnCpuTest(unittest.TestCase):
         command = [ON_SHIM, "bench", too_large, "--load-format", "dummy", "--device", "cuda"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"diff_3b: the weights need \d+\.\d MiB and the largest step \d+\.\d MiB .*, free: 1024\.0 MiB\n$")
+        self.assertRegex(
+            done.stderr,
+            r"diff_3b: the weights need \d+\.\d MiB and the largest step \d+\.\d MiB .*, free: 1024\.0 MiB\n$"
+        )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ HELLO = [{"role": "user", "content": "Say something."}]
 
 
 def grpcurl(server, *arguments, data=None) -> str:
-    options = ["-plaintext", "-max-time", "60"] + (["-d", json.dumps(data)] if data is not None else [])
+    options = ["-plaintext", "-max-time", "60"
+               ] + (["-d", json.dumps(data)] if data is not None else [])
     command = [GRPCURL, *options, server.grpc_address, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=90)
     if ran.returncode != 0:
@@ -47,51 +48,72 @@ class Clients:
         self.server = server
 
     def openai_python(self):
-        with openai.OpenAI(base_url=self.server.url + "/v1", api_key="unused", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=self.server.url + "/v1", api_key="unused", max_retries=0,
+                           timeout=60) as client:
             *chunks, last = client.chat.completions.create(
                 model="tiny", messages=HELLO, max_tokens=TOKENS, temperature=0, stream=True,
                 stream_options={"include_usage": True}, extra_body={"ignore_eos": True})
-        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks), last.usage.completion_tokens
+        return "".join(chunk.choices[0].delta.content or ""
+                       for chunk in chunks), last.usage.completion_tokens
 
     def grpc_stubs(self):
         with channel(self.server) as connection:
-            result = collect(pb_grpc.InferenceStub(connection).Generate(generate_request([BOS_ID, *encode("stubs")], TOKENS)))
+            result = collect(
+                pb_grpc.InferenceStub(connection).Generate(
+                    generate_request([BOS_ID, *encode("stubs")], TOKENS)))
         return result.ids[0], result.usage.completion_tokens
 
     def grpc_reflection(self):
         with channel(self.server) as connection:
             pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(connection))
             method = pool.FindServiceByName(SERVICE).FindMethodByName("Generate")
-            request, response = (message_factory.GetMessageClass(m) for m in (method.input_type, method.output_type))
-            call = connection.unary_stream(f"/{SERVICE}/Generate", request_serializer=request.SerializeToString,
+            request, response = (message_factory.GetMessageClass(m)
+                                 for m in (method.input_type, method.output_type))
+            call = connection.unary_stream(f"/{SERVICE}/Generate",
+                                           request_serializer=request.SerializeToString,
                                            response_deserializer=response.FromString)
-            fields = {"text": "reflected", "sampling": {"temperature": 0}, "stopping": {"max_tokens": TOKENS, "ignore_eos": True}}
+            fields = {
+                "text": "reflected", "sampling": {"temperature": 0},
+                "stopping": {"max_tokens": TOKENS, "ignore_eos": True}
+            }
             result = collect(call(request(**fields)))
         return result.ids[0], result.usage.completion_tokens
 
     def curl(self):
-        body = {"prompt": "curl", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "stream": True,
-                "stream_options": {"include_usage": True}}
-        command = ["curl", "-sSN", "--fail", "--max-time", "60", self.server.url + "/v1/completions",
-                   "-H", "Content-Type: application/json", "-d", json.dumps(body)]
+        body = {
+            "prompt": "curl", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
+            "stream": True, "stream_options": {"include_usage": True}
+        }
+        command = [
+            "curl", "-sSN", "--fail", "--max-time", "60", self.server.url + "/v1/completions", "-H",
+            "Content-Type: application/json", "-d",
+            json.dumps(body)
+        ]
         ran = subprocess.run(command, capture_output=True, timeout=90)
         if ran.returncode != 0:
             raise AssertionError(f"curl: {ran.stderr}")
-        *data, done = [line.removeprefix("data: ") for line in ran.stdout.decode().split("\n\n") if line]
+        *data, done = [
+            line.removeprefix("data: ") for line in ran.stdout.decode().split("\n\n") if line
+        ]
         if done != "[DONE]":
             raise AssertionError(f"the stream ended with {done!r}")
         *chunks, last = map(json.loads, data)
-        return "".join(chunk["choices"][0]["text"] for chunk in chunks), last["usage"]["completion_tokens"]
+        return "".join(chunk["choices"][0]["text"]
+                       for chunk in chunks), last["usage"]["completion_tokens"]
 
     def grpcurl(self):
-        data = {"text": "grpcurl", "sampling": {"temperature": 0}, "stopping": {"max_tokens": TOKENS, "ignore_eos": True}}
+        data = {
+            "text": "grpcurl", "sampling": {"temperature": 0},
+            "stopping": {"max_tokens": TOKENS, "ignore_eos": True}
+        }
         events = messages(grpcurl(self.server, f"{SERVICE}/Generate", data=data))
         text = "".join(event["delta"].get("text", "") for event in events if "delta" in event)
         return text, int(events[-1]["usage"]["completion_tokens"])
 
 
 class AllClientsTest(unittest.TestCase):
-    @unittest.skipUnless(prometheus_process.PROGRAM, "prometheus (Debian package prometheus) is not installed")
+    @unittest.skipUnless(prometheus_process.PROGRAM,
+                         "prometheus (Debian package prometheus) is not installed")
     def test_answers_are_the_same_as_alone_and_prometheus_counts_each(self):
         server = self.enterContext(GatedServer())
         scraper = self.enterContext(prometheus_process.PrometheusProcess(server))
@@ -107,7 +129,8 @@ class AllClientsTest(unittest.TestCase):
                 server.wait_for_waiting(len(kinds))
                 server.allow(3)
                 # Prometheus itself has seen an answer to each kind of client under way.
-                eventually(lambda: scraper.value("diffserve_requests_running") == len(kinds), "all clients are served at once")
+                eventually(lambda: scraper.value("diffserve_requests_running") == len(kinds),
+                           "all clients are served at once")
             finally:
                 server.open_gate()
         answers = [answer.result() for answer in asked]
@@ -120,9 +143,11 @@ class AllClientsTest(unittest.TestCase):
         over_grpc = sum(count for kind, count in asked.items() if kind.startswith("grpc"))
         total = sum(asked.values())
         expected = {
-            'diffserve_http_requests_total{route="/v1/chat/completions",code="200"}': asked["openai_python"],
+            'diffserve_http_requests_total{route="/v1/chat/completions",code="200"}': asked[
+                "openai_python"],
             'diffserve_http_requests_total{route="/v1/completions",code="200"}': asked["curl"],
-            'sum(diffserve_http_requests_total{route!="/metrics"})': asked["openai_python"] + asked["curl"],
+            'sum(diffserve_http_requests_total{route!="/metrics"})': asked["openai_python"] +
+            asked["curl"],
             'diffserve_grpc_requests_total{method="Generate",code="0"}': over_grpc,
             "sum(diffserve_grpc_requests_total)": over_grpc,
             "diffserve_generation_tokens_total": total * TOKENS,
@@ -145,7 +170,8 @@ class AllClientsTest(unittest.TestCase):
         except AssertionError:
             self.assertEqual(found, expected)
         scrapes = 'diffserve_http_requests_total{route="/metrics",code="200"}'
-        self.assertGreaterEqual(scraper.value(scrapes), scraper.value(f"count_over_time({scrapes}[10m])"))
+        self.assertGreaterEqual(scraper.value(scrapes),
+                                scraper.value(f"count_over_time({scrapes}[10m])"))
 
 
 @unittest.skipUnless(GRPCURL, "grpcurl is not on PATH")
@@ -162,7 +188,8 @@ class GrpcurlTest(unittest.TestCase):
     def test_describes_a_method_and_its_messages(self):
         method = grpcurl(self.server, "describe", f"{SERVICE}.Generate")
         self.assertIn("returns ( stream .diffserve.v1.GenerateResponse )", method)
-        self.assertIn("int32 max_tokens = 1", grpcurl(self.server, "describe", "diffserve.v1.StoppingParams"))
+        self.assertIn("int32 max_tokens = 1",
+                      grpcurl(self.server, "describe", "diffserve.v1.StoppingParams"))
 
     def test_a_refusal_has_its_code(self):
         with self.assertRaisesRegex(AssertionError, "InvalidArgument"):

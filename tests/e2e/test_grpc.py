@@ -30,30 +30,41 @@ class GenerateTest(unittest.TestCase):
         self.assertEqual(result.finish[0].reason, pb.FINISH_REASON_LENGTH)
         self.assertEqual((result.usage.prompt_tokens, result.usage.completion_tokens), (4, 12))
         for token, output in zip(result.ids[0], result.logprobs[0], strict=True):
-            self.assertEqual((output.chosen.id, output.top[0].id, len(output.top)), (token, token, 3))
+            self.assertEqual((output.chosen.id, output.top[0].id, len(output.top)),
+                             (token, token, 3))
             self.assertLessEqual(output.chosen.logprob, 0)
             self.assertEqual(output.chosen.token, output.top[0].token)
 
     def test_text_ids_and_chat_are_the_same_prompt_as_over_http(self):
-        stopping, sampling = pb.StoppingParams(max_tokens=40, ignore_eos=True), pb.SamplingParams(temperature=0)
-        by_text = collect(stub.Generate(pb.GenerateRequest(text="same", stopping=stopping, sampling=sampling)))
+        stopping, sampling = pb.StoppingParams(max_tokens=40,
+                                               ignore_eos=True), pb.SamplingParams(temperature=0)
+        by_text = collect(
+            stub.Generate(pb.GenerateRequest(text="same", stopping=stopping, sampling=sampling)))
         by_ids = collect(stub.Generate(generate_request([BOS_ID, *encode("same")], 40)))
         body = {"prompt": "same", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
         http = server.post("/v1/completions", body).json()["choices"][0]
         self.assertEqual((by_text.ids, by_text.text[0]), (by_ids.ids, http["text"]))
         chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="Hi!")])
-        by_chat = collect(stub.Generate(pb.GenerateRequest(chat=chat, stopping=stopping, sampling=sampling)))
+        by_chat = collect(
+            stub.Generate(pb.GenerateRequest(chat=chat, stopping=stopping, sampling=sampling)))
         self.assertEqual(by_chat.prompt_ids, [BOS_ID, 3, *encode("Hi!"), 1, 4])
-        body = {"messages": [{"role": "user", "content": "Hi!"}], "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        body = {
+            "messages": [{"role": "user", "content": "Hi!"}], "max_tokens": 40, "temperature": 0,
+            "ignore_eos": True
+        }
         http = server.post("/v1/chat/completions", body).json()["choices"][0]
         self.assertEqual(by_chat.text[0], http["message"]["content"])
 
     def test_log_probabilities_equal_those_over_http(self):
         ids = [BOS_ID, *encode("both ways")]
         by_grpc = collect(stub.Generate(generate_request(ids, 20, logprobs=0)))
-        body = {"prompt": ids, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "logprobs": 0}
-        over_http = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]["token_logprobs"]
-        for mine, other in zip((output.chosen.logprob for output in by_grpc.logprobs[0]), over_http, strict=True):
+        body = {
+            "prompt": ids, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "logprobs": 0
+        }
+        over_http = server.post("/v1/completions",
+                                body).json()["choices"][0]["logprobs"]["token_logprobs"]
+        for mine, other in zip((output.chosen.logprob for output in by_grpc.logprobs[0]), over_http,
+                               strict=True):
             self.assertAlmostEqual(mine, other, places=5)
 
     def test_n_seed_and_stop(self):
@@ -70,7 +81,8 @@ class GenerateTest(unittest.TestCase):
         request = generate_request(encode("halt"), 10)
         request.stopping.stop_token_ids.append(greedy.ids[0][3])
         stopped = collect(stub.Generate(request))
-        self.assertEqual((stopped.finish[0].reason, stopped.finish[0].stop_token_id), (pb.FINISH_REASON_STOP, greedy.ids[0][3]))
+        self.assertEqual((stopped.finish[0].reason, stopped.finish[0].stop_token_id),
+                         (pb.FINISH_REASON_STOP, greedy.ids[0][3]))
         forced = generate_request(encode("abc"), 10)
         forced.stopping.ignore_eos = False
         forced.sampling.logit_bias[EOS_ID] = 100
@@ -81,12 +93,15 @@ class GenerateTest(unittest.TestCase):
         result = collect(stub.Generate(generate_request(ids, 1, prompt_logprobs=2)))
         self.assertEqual(len(result.prompt_logprobs), len(ids))
         self.assertEqual([entry.chosen.id for entry in result.prompt_logprobs[1:]], ids[1:])
-        self.assertTrue(all(entry.chosen.logprob <= entry.top[0].logprob for entry in result.prompt_logprobs[1:]))
+        self.assertTrue(
+            all(entry.chosen.logprob <= entry.top[0].logprob
+                for entry in result.prompt_logprobs[1:]))
 
     def test_a_repeated_prompt_comes_from_the_cache(self):
         request = generate_request(encode("cached over grpc " * 5), 4)
         self.assertEqual(collect(stub.Generate(request)).usage.cached_tokens, 0)
-        self.assertEqual(collect(stub.Generate(request)).usage.cached_tokens, 80 // PAGE_SLOTS * PAGE_SLOTS)
+        self.assertEqual(
+            collect(stub.Generate(request)).usage.cached_tokens, 80 // PAGE_SLOTS * PAGE_SLOTS)
 
 
 class OtherCallsTest(unittest.TestCase):
@@ -96,11 +111,13 @@ class OtherCallsTest(unittest.TestCase):
         plain = stub.Tokenize(pb.TokenizeRequest(text="Grüße", add_special_tokens=False)).ids
         self.assertEqual(stub.Detokenize(pb.DetokenizeRequest(ids=plain)).text, "Grüße")
         chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="x")])
-        self.assertEqual(list(stub.Tokenize(pb.TokenizeRequest(chat=chat)).ids), [BOS_ID, 3, *encode("x"), 1, 4])
+        self.assertEqual(list(stub.Tokenize(pb.TokenizeRequest(chat=chat)).ids),
+                         [BOS_ID, 3, *encode("x"), 1, 4])
 
     def test_get_model(self):
         model = stub.GetModel(pb.GetModelRequest())
-        self.assertEqual((model.name, model.family, model.vocab_size, model.max_model_len, model.num_layers, model.hidden_size),
+        self.assertEqual((model.name, model.family, model.vocab_size, model.max_model_len,
+                          model.num_layers, model.hidden_size),
                          ("tiny", "diffllama", VOCAB_SIZE, MAX_MODEL_LEN, 2, 64))
         self.assertEqual((model.page_size, list(model.eos_token_ids)), (PAGE_SLOTS, [EOS_ID]))
         self.assertEqual(model.num_pages, server.metric("diffserve_kv_pages"))
@@ -116,11 +133,14 @@ class OtherCallsTest(unittest.TestCase):
 
     def test_a_client_without_stubs_works_through_reflection(self):
         database = ProtoReflectionDescriptorDatabase(connection)
-        self.assertLessEqual({"diffserve.v1.Inference", "grpc.health.v1.Health"}, set(database.get_services()))
+        self.assertLessEqual({"diffserve.v1.Inference", "grpc.health.v1.Health"},
+                             set(database.get_services()))
         pool = descriptor_pool.DescriptorPool(database)
         method = pool.FindServiceByName("diffserve.v1.Inference").FindMethodByName("Tokenize")
-        request, response = (message_factory.GetMessageClass(m) for m in (method.input_type, method.output_type))
-        call = connection.unary_unary("/diffserve.v1.Inference/Tokenize", request_serializer=request.SerializeToString,
+        request, response = (message_factory.GetMessageClass(m)
+                             for m in (method.input_type, method.output_type))
+        call = connection.unary_unary("/diffserve.v1.Inference/Tokenize",
+                                      request_serializer=request.SerializeToString,
                                       response_deserializer=response.FromString)
         self.assertEqual(list(call(request(text="abc")).ids), [BOS_ID, *encode("abc")])
 
@@ -159,11 +179,13 @@ class ErrorsTest(unittest.TestCase):
                 self.expect(grpc.StatusCode.INVALID_ARGUMENT, pb.GenerateRequest(**fields), *words)
 
     def test_an_unknown_model_is_not_found(self):
-        self.expect(grpc.StatusCode.NOT_FOUND, pb.GenerateRequest(text="x", model="gpt-unknown"), "gpt-unknown")
+        self.expect(grpc.StatusCode.NOT_FOUND, pb.GenerateRequest(text="x", model="gpt-unknown"),
+                    "gpt-unknown")
 
     def test_bad_bytes_and_large_messages_do_no_harm(self):
         for data in (b"\xff" * 100, b"\x1a\xff\xff\xff\xff\x0f", b"\0" * (5 << 20)):
-            call = connection.unary_stream("/diffserve.v1.Inference/Generate", request_serializer=lambda b: b)
+            call = connection.unary_stream("/diffserve.v1.Inference/Generate",
+                                           request_serializer=lambda b: b)
             with self.assertRaises(grpc.RpcError):
                 list(call(data, timeout=30))
         self.assertEqual(len(collect(stub.Generate(generate_request([5], 3))).ids[0]), 3)
@@ -224,11 +246,14 @@ class CancellationTest(unittest.TestCase):
         results = {}
 
         def run(index):
-            results[index] = collect(stub.Generate(generate_request(encode(f"call {index}"), 5 + index)))
+            results[index] = collect(
+                stub.Generate(generate_request(encode(f"call {index}"), 5 + index)))
         threads = [threading.Thread(target=run, args=(index,)) for index in range(32)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual({i: len(r.ids[0]) for i, r in results.items()}, {i: 5 + i for i in range(32)})
+        self.assertEqual({i: len(r.ids[0])
+                          for i, r in results.items()}, {i: 5 + i
+                                                         for i in range(32)})
         server.wait_until_idle()

@@ -12,36 +12,113 @@ MESSAGES = [{"role": "user", "content": "x"}]
 
 # field at fault, value: a completion of "x" with that field is refused with 400 and error.param naming it
 BAD_COMPLETION = [
-    ("prompt", None), ("prompt", 5), ("prompt", {}), ("prompt", []), ("prompt", [[]]), ("prompt", [-1]), ("prompt", [267]),
-    ("prompt", [1 << 40]), ("prompt", [1.5]), ("prompt", [True]), ("prompt", ["a", 5]), ("prompt", [5, "a"]), ("prompt", [None]),
-    ("prompt", ["a"] * 1000), ("prompt", [[5], "a"]), ("model", 5),
-    ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", "5"), ("max_tokens", 2.5), ("max_tokens", 1 << 70), ("max_tokens", 1 << 31),
-    ("max_tokens", MAX_MODEL_LEN), ("max_tokens", [1]), ("max_tokens", True),
-    ("min_tokens", -1), ("min_tokens", 17),
-    ("temperature", -0.1), ("temperature", "hot"), ("temperature", 1e39), ("temperature", []),
-    ("top_p", 0), ("top_p", 1.1), ("top_p", -1), ("top_k", -2), ("top_k", 1.5), ("min_p", -0.1), ("min_p", 2),
-    ("n", 0), ("n", -1), ("n", 17), ("n", 1 << 31), ("n", "2"),
-    ("seed", "x"), ("seed", 1.5), ("seed", 1 << 64),
-    ("presence_penalty", 2.1), ("presence_penalty", -3), ("frequency_penalty", 3), ("repetition_penalty", 0), ("repetition_penalty", -1),
-    ("logit_bias", []), ("logit_bias", {"a": 1}), ("logit_bias", {"267": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"5": 101}),
+    ("prompt", None),
+    ("prompt", 5),
+    ("prompt", {}),
+    ("prompt", []),
+    ("prompt", [[]]),
+    ("prompt", [-1]),
+    ("prompt", [267]),
+    ("prompt", [1 << 40]),
+    ("prompt", [1.5]),
+    ("prompt", [True]),
+    ("prompt", ["a", 5]),
+    ("prompt", [5, "a"]),
+    ("prompt", [None]),
+    ("prompt", ["a"] * 1000),
+    ("prompt", [[5], "a"]),
+    ("model", 5),
+    ("max_tokens", 0),
+    ("max_tokens", -1),
+    ("max_tokens", "5"),
+    ("max_tokens", 2.5),
+    ("max_tokens", 1 << 70),
+    ("max_tokens", 1 << 31),
+    ("max_tokens", MAX_MODEL_LEN),
+    ("max_tokens", [1]),
+    ("max_tokens", True),
+    ("min_tokens", -1),
+    ("min_tokens", 17),
+    ("temperature", -0.1),
+    ("temperature", "hot"),
+    ("temperature", 1e39),
+    ("temperature", []),
+    ("top_p", 0),
+    ("top_p", 1.1),
+    ("top_p", -1),
+    ("top_k", -2),
+    ("top_k", 1.5),
+    ("min_p", -0.1),
+    ("min_p", 2),
+    ("n", 0),
+    ("n", -1),
+    ("n", 17),
+    ("n", 1 << 31),
+    ("n", "2"),
+    ("seed", "x"),
+    ("seed", 1.5),
+    ("seed", 1 << 64),
+    ("presence_penalty", 2.1),
+    ("presence_penalty", -3),
+    ("frequency_penalty", 3),
+    ("repetition_penalty", 0),
+    ("repetition_penalty", -1),
+    ("logit_bias", []),
+    ("logit_bias", {"a": 1}),
+    ("logit_bias", {"267": 1}),
+    ("logit_bias", {"-1": 1}),
+    ("logit_bias", {"5": 101}),
     ("logit_bias", {"5": "x"}),
-    ("logprobs", -1), ("logprobs", 21), ("logprobs", "5"), ("logprobs", 1 << 40),
-    ("stop", 5), ("stop", [5]), ("stop", ["a"] * 17), ("stop", "a" * 1025), ("stop", [""]),
-    ("stop_token_ids", [-1]), ("stop_token_ids", ["a"]), ("stop_token_ids", [267]), ("stop_token_ids", 5),
-    ("stream", "yes"), ("stream", 1), ("echo", 1), ("ignore_eos", "no"), ("cache_salt", 5),
-    ("stream_options", {"include_usage": True}), ("suffix", "end"), ("best_of", 2),
+    ("logprobs", -1),
+    ("logprobs", 21),
+    ("logprobs", "5"),
+    ("logprobs", 1 << 40),
+    ("stop", 5),
+    ("stop", [5]),
+    ("stop", ["a"] * 17),
+    ("stop", "a" * 1025),
+    ("stop", [""]),
+    ("stop_token_ids", [-1]),
+    ("stop_token_ids", ["a"]),
+    ("stop_token_ids", [267]),
+    ("stop_token_ids", 5),
+    ("stream", "yes"),
+    ("stream", 1),
+    ("echo", 1),
+    ("ignore_eos", "no"),
+    ("cache_salt", 5),
+    ("stream_options", {"include_usage": True}),
+    ("suffix", "end"),
+    ("best_of", 2),
 ]
 BAD_CHAT = [
-    ("messages", None), ("messages", []), ("messages", "hi"), ("messages", [5]), ("messages", [{}]), ("messages", [{"role": "user"}]),
-    ("messages", [{"role": 5, "content": "x"}]), ("messages", [{"content": "x"}]), ("messages", [{"role": "user", "content": 5}]),
-    ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]),
+    ("messages", None),
+    ("messages", []),
+    ("messages", "hi"),
+    ("messages", [5]),
+    ("messages", [{}]),
+    ("messages", [{"role": "user"}]),
+    ("messages", [{"role": 5, "content": "x"}]),
+    ("messages", [{"content": "x"}]),
+    ("messages", [{"role": "user", "content": 5}]),
+    ("messages",
+     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]),
     ("messages", [{"role": "user", "content": [5]}]),
-    ("logprobs", 3), ("top_logprobs", 21), ("top_logprobs", -1), ("max_completion_tokens", 0), ("max_tokens", -5),
-    ("response_format", {"type": "json_object"}), ("response_format", "json"), ("tools", [{"type": "function"}]),
+    ("logprobs", 3),
+    ("top_logprobs", 21),
+    ("top_logprobs", -1),
+    ("max_completion_tokens", 0),
+    ("max_tokens", -5),
+    ("response_format", {"type": "json_object"}),
+    ("response_format", "json"),
+    ("tools", [{"type": "function"}]),
 ]
-NOT_JSON = [b"", b"{", b"nonsense", b'{"prompt":"x"', b'{"prompt":"x"}}', b'{"prompt":"\xff"}', b'{"prompt":"x","temperature":NaN}',
-            b"[" * 100_000, b'{"a":' * 1000 + b"1" + b"}" * 1000, b'"text"', b"[1]", b"null", b'{"prompt":"\\ud800"}',
-            b'{"prompt":"x","max_tokens":1e999}', b"\xef\xbb\xbf\x00"]
+NOT_JSON = [
+    b"", b"{", b"nonsense", b'{"prompt":"x"', b'{"prompt":"x"}}', b'{"prompt":"\xff"}',
+    b'{"prompt":"x","temperature":NaN}', b"[" * 100_000, b'{"a":' * 1000 + b"1" + b"}" * 1000,
+    b'"text"', b"[1]", b"null", b'{"prompt":"\\ud800"}', b'{"prompt":"x","max_tokens":1e999}',
+    b"\xef\xbb\xbf\x00"
+]
 
 
 def setUpModule():
@@ -59,9 +136,10 @@ class RoutesTest(unittest.TestCase):
         self.assertEqual(server.get("/load").json()["server_load"], 0)
 
     def test_unknown_routes_and_methods(self):
-        for method, path, status in (("GET", "/", 404), ("GET", "/v1/nothing", 404), ("GET", "/v1/completions/", 404),
-                                     ("GET", COMPLETIONS, 405), ("DELETE", "/metrics", 405), ("POST", "/version", 405),
-                                     ("PUT", CHAT, 405)):
+        for method, path, status in (("GET", "/", 404), ("GET", "/v1/nothing", 404),
+                                     ("GET", "/v1/completions/", 404), ("GET", COMPLETIONS, 405),
+                                     ("DELETE", "/metrics", 405), ("POST", "/version",
+                                                                   405), ("PUT", CHAT, 405)):
             with self.subTest(f"{method} {path}"):
                 response = server.request(method, path)
                 self.assertEqual(response.status, status)
@@ -69,13 +147,20 @@ class RoutesTest(unittest.TestCase):
 
     def test_a_request_id_is_kept_or_made(self):
         body = {"prompt": "x", "max_tokens": 1}
-        self.assertEqual(server.post(COMPLETIONS, body, headers={"X-Request-Id": "my-id.1"}).headers["x-request-id"], "my-id.1")
+        self.assertEqual(
+            server.post(COMPLETIONS, body,
+                        headers={"X-Request-Id": "my-id.1"}).headers["x-request-id"], "my-id.1")
         made = [server.post(COMPLETIONS, body).headers["x-request-id"] for _ in range(2)]
         self.assertTrue(all(made))
         self.assertNotEqual(*made)
         # Errors carry it too, and it cannot smuggle anything into the answer's head.
-        self.assertEqual(server.post(COMPLETIONS, {}, headers={"X-Request-Id": "my-id.2"}).headers["x-request-id"], "my-id.2")
-        self.assertNotIn("b" * 2000, server.get("/version", headers={"X-Request-Id": "b" * 2000}).headers.get("x-request-id", ""))
+        self.assertEqual(
+            server.post(COMPLETIONS, {},
+                        headers={"X-Request-Id": "my-id.2"}).headers["x-request-id"], "my-id.2")
+        self.assertNotIn(
+            "b" * 2000,
+            server.get("/version",
+                       headers={"X-Request-Id": "b" * 2000}).headers.get("x-request-id", ""))
 
     def test_tokenize_and_back(self):
         for text in ("abc", "hello there", "Grüße, 世界 🌍!", " two  blanks\n\ttab "):
@@ -84,16 +169,20 @@ class RoutesTest(unittest.TestCase):
                 self.assertEqual(tokens["count"], len(tokens["tokens"]))
                 self.assertEqual(tokens["max_model_len"], MAX_MODEL_LEN)
                 self.assertEqual(tokens["tokens"][0], BOS_ID)
-                plain = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"]
+                plain = server.post("/tokenize",
+                                    {"prompt": text, "add_special_tokens": False}).json()["tokens"]
                 self.assertEqual(plain, tokens["tokens"][1:])
-                self.assertEqual(server.post("/detokenize", {"tokens": plain}).json()["prompt"], text)
-        self.assertEqual(server.post("/tokenize", {"prompt": "Abc"}).json()["tokens"], [BOS_ID, *encode("Abc")])
+                self.assertEqual(
+                    server.post("/detokenize", {"tokens": plain}).json()["prompt"], text)
+        self.assertEqual(
+            server.post("/tokenize", {"prompt": "Abc"}).json()["tokens"], [BOS_ID, *encode("Abc")])
         chat = server.post("/tokenize", {"messages": MESSAGES}).json()["tokens"]
         self.assertEqual(chat, [BOS_ID, 3, *encode("x"), 1, 4])
 
     def test_tokenize_refuses_what_is_wrong(self):
-        for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 5}), ("/detokenize", {}), ("/detokenize", {"tokens": [-1]}),
-                           ("/detokenize", {"tokens": [267]}), ("/detokenize", {"tokens": "x"})):
+        for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 5}), ("/detokenize", {}),
+                           ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": [267]}),
+                           ("/detokenize", {"tokens": "x"})):
             with self.subTest(path=path, body=body):
                 self.assertEqual(server.post(path, body).status, 400)
 
@@ -102,13 +191,15 @@ class StreamFramingTest(unittest.TestCase):
     def stream(self, path, body) -> tuple[dict, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
         self.addCleanup(connection.close)
-        connection.request("POST", path, json.dumps(body | {"stream": True}), {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps(body | {"stream": True}),
+                           {"Content-Type": "application/json"})
         response = connection.getresponse()
         return {k.lower(): v for k, v in response.getheaders()}, response.read()
 
     def test_events_are_single_data_lines_and_done_is_last(self):
         for path, prompt in ((COMPLETIONS, {"prompt": "abc"}), (CHAT, {"messages": MESSAGES})):
-            headers, text = self.stream(path, prompt | {"max_tokens": 30, "ignore_eos": True, "temperature": 0})
+            headers, text = self.stream(
+                path, prompt | {"max_tokens": 30, "ignore_eos": True, "temperature": 0})
             self.assertEqual(headers["content-type"].partition(";")[0], "text/event-stream")
             self.assertIn("no-cache", headers["cache-control"])
             *events, done, rest = text.decode().split("\n\n")
@@ -118,7 +209,10 @@ class StreamFramingTest(unittest.TestCase):
                 json.loads(event[6:])
 
     def test_usage_is_null_in_every_other_chunk(self):
-        options = {"messages": MESSAGES, "max_tokens": 5, "ignore_eos": True, "stream_options": {"include_usage": True}}
+        options = {
+            "messages": MESSAGES, "max_tokens": 5, "ignore_eos": True,
+            "stream_options": {"include_usage": True}
+        }
         *events, _, _ = self.stream(CHAT, options)[1].decode().split("\n\n")
         chunks = [json.loads(event[6:]) for event in events]
         self.assertTrue(all("usage" in chunk and chunk["usage"] is None for chunk in chunks[:-1]))
@@ -135,10 +229,12 @@ class BadBodiesTest(unittest.TestCase):
         self.assertTrue(response.error["message"])
         self.assertLess(len(response.body), 2000)
         if param:
-            self.assertRegex(response.error["param"] or "", rf"^{param}\b", response.error["message"])
+            self.assertRegex(response.error["param"] or "", rf"^{param}\b",
+                             response.error["message"])
 
     def test_bad_fields_are_refused_by_name(self):
-        for path, good, table in ((COMPLETIONS, {"prompt": "x"}, BAD_COMPLETION), (CHAT, {"messages": MESSAGES}, BAD_CHAT)):
+        for path, good, table in ((COMPLETIONS, {"prompt": "x"}, BAD_COMPLETION),
+                                  (CHAT, {"messages": MESSAGES}, BAD_CHAT)):
             for field, value in table:
                 with self.subTest(f"{path} {field}={str(value)[:60]}"):
                     self.expect_refusal(path, good | {field: value}, field)
@@ -152,13 +248,16 @@ class BadBodiesTest(unittest.TestCase):
                 self.expect_refusal(COMPLETIONS, body, None)
 
     def test_null_means_not_given(self):
-        fields = ("model", "max_tokens", "temperature", "top_p", "n", "seed", "stop", "logprobs", "stream", "stream_options",
-                  "logit_bias", "suffix", "echo", "user")
-        self.assertEqual(server.post(COMPLETIONS, {"prompt": "x", **{field: None for field in fields}}).status, 200)
+        fields = ("model", "max_tokens", "temperature", "top_p", "n", "seed", "stop", "logprobs",
+                  "stream", "stream_options", "logit_bias", "suffix", "echo", "user")
+        self.assertEqual(
+            server.post(COMPLETIONS, {"prompt": "x", **{field: None
+                                                        for field in fields}}).status, 200)
 
     def test_strict_refuses_unknown_fields(self):
         with ServerProcess("--strict") as strict:
             body = {"prompt": "x", "max_tokens": 1}
             self.assertEqual(strict.post(COMPLETIONS, body | {"user": "me"}).status, 200)
-            self.assertEqual(strict.post(COMPLETIONS, body | {"temprature": 0}).error["param"], "temprature")
+            self.assertEqual(
+                strict.post(COMPLETIONS, body | {"temprature": 0}).error["param"], "temprature")
         self.assertEqual(server.post(COMPLETIONS, body | {"temprature": 0}).status, 200)

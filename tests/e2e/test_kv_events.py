@@ -12,7 +12,8 @@ from tiny_model import BOS_ID, FIRST_BYTE_ID, directory
 
 TOPIC = "kv@pod@tiny"
 PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES  # layers, slots, elements of K1 | K2 | V of the one group, bytes
-FLAGS = ("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint", "tcp://127.0.0.1:*", "--kv-events-topic", TOPIC)
+FLAGS = ("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint",
+         "tcp://127.0.0.1:*", "--kv-events-topic", TOPIC)
 
 
 class BlockStored(msgspec.Struct, tag=True, forbid_unknown_fields=True):
@@ -49,7 +50,8 @@ class Follower:
 
     def __init__(self, test, server):
         line = next(line for line in server.stderr().splitlines() if " kv_events " in line)
-        endpoint, replay = re.search(r'endpoint="?([^" ]+)"? replay_endpoint="?([^" ]+)', line).groups()
+        endpoint, replay = re.search(r'endpoint="?([^" ]+)"? replay_endpoint="?([^" ]+)',
+                                     line).groups()
         context = test.enterContext(zmq.Context())
         self.live = test.enterContext(context.socket(zmq.SUB))
         self.live.subscribe("kv@")
@@ -75,13 +77,17 @@ class Follower:
                 self.store(event)
 
     def store(self, event: BlockStored) -> None:
-        if event.block_size != PAGE_SLOTS or len(event.token_ids) != PAGE_SLOTS * len(event.block_hashes):
-            raise AssertionError(f"{len(event.token_ids)} tokens in {len(event.block_hashes)} pages of {event.block_size}")
+        if event.block_size != PAGE_SLOTS or len(
+                event.token_ids) != PAGE_SLOTS * len(event.block_hashes):
+            raise AssertionError(
+                f"{len(event.token_ids)} tokens in {len(event.block_hashes)} pages of {event.block_size}"
+            )
         parent = event.parent_block_hash
         for index, page in enumerate(event.block_hashes):
             if page in self.pages or (parent is not None and parent not in self.pages):
                 raise AssertionError("a page is stored twice or hangs on nothing")
-            self.pages[page] = (parent, event.token_ids[index * PAGE_SLOTS:][:PAGE_SLOTS], event.extra_keys[index])
+            self.pages[page] = (parent, event.token_ids[index * PAGE_SLOTS:][:PAGE_SLOTS],
+                                event.extra_keys[index])
             self.stored += 1
             parent = page
 
@@ -105,7 +111,9 @@ class Follower:
         parent, count = None, 0
         while wanted := tokens[count * PAGE_SLOTS:(count + 1) * PAGE_SLOTS]:
             first = keys if count == 0 else None
-            parent = next((page for page, known in self.pages.items() if known == (parent, wanted, first)), None)
+            parent = next(
+                (page for page, known in self.pages.items() if known == (parent, wanted, first)),
+                None)
             if parent is None:
                 break
             count += 1
@@ -118,7 +126,10 @@ def prompt(seed: int, length: int) -> list[int]:
 
 class KvEventsTest(unittest.TestCase):
     def complete(self, server, ids, max_tokens=1, **fields):
-        body = {"prompt": ids, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True} | fields
+        body = {
+            "prompt": ids, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True,
+            "return_token_ids": True
+        } | fields
         response = server.post("/v1/completions", body)
         self.assertEqual(response.status, 200)
         return response.json()["choices"][0]["token_ids"]
@@ -139,7 +150,8 @@ class KvEventsTest(unittest.TestCase):
             follower.catch_up(server)
             self.assertEqual(follower.chain(other), 4)
             self.assertEqual(len(follower.pages), len(computed) // PAGE_SLOTS + 2)
-            self.assertEqual(server.metric("diffserve_kv_pages", state="cached"), len(follower.pages))
+            self.assertEqual(server.metric("diffserve_kv_pages", state="cached"),
+                             len(follower.pages))
 
     def test_it_comes_without_asking_too(self):
         with ServerProcess(*FLAGS) as server:
@@ -160,12 +172,14 @@ class KvEventsTest(unittest.TestCase):
 
     def test_what_is_evicted_is_told(self):
         pool = 12 * PAGE_BYTES
-        with ServerProcess(*FLAGS, "--max-model-len", 4 * PAGE_SLOTS, "--kv-cache-memory", pool) as server:
+        with ServerProcess(*FLAGS, "--max-model-len", 4 * PAGE_SLOTS, "--kv-cache-memory",
+                           pool) as server:
             follower = Follower(self, server)
             for seed in range(20):
                 self.complete(server, prompt(seed, 3 * PAGE_SLOTS))
                 follower.catch_up(server)
-                self.assertEqual(server.metric("diffserve_kv_pages", state="cached"), len(follower.pages))
+                self.assertEqual(server.metric("diffserve_kv_pages", state="cached"),
+                                 len(follower.pages))
             self.assertGreater(follower.removed, 20)
             self.assertEqual(follower.stored - follower.removed, len(follower.pages))
             self.assertEqual(follower.chain(prompt(19, 3 * PAGE_SLOTS)), 3)
@@ -188,13 +202,18 @@ class KvEventsTest(unittest.TestCase):
             replay = re.search(r'replay_endpoint="?([^" \n]+)', server.stderr()).group(1)
             cases = (
                 (("--kv-events-topic", "t"), 2, "--kv-events-endpoint is missing"),
-                (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--no-enable-prefix-caching"), 2, "needs the prefix cache"),
+                (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--no-enable-prefix-caching"), 2,
+                 "needs the prefix cache"),
                 (("--kv-events-endpoint", "here"), 2, "--kv-events-endpoint is here: "),
-                (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint", replay), 1, "Address already in use"),
+                (("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint",
+                  replay), 1, "Address already in use"),
             )
             for flags, code, words in cases:
                 with self.subTest(flags=flags):
-                    command = [BINARY, "serve", directory(), "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *flags]
+                    command = [
+                        BINARY, "serve",
+                        directory(), "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS, *flags
+                    ]
                     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
                     self.assertEqual(done.returncode, code, done.stderr)
                     self.assertIn(words, done.stderr.splitlines()[-1])

@@ -40,10 +40,12 @@ def rms_norm(x: np.ndarray, eps: float) -> np.ndarray:
 def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
     """x: [positions, head_dim], half-split. Angles are rounded to float32, as transformers computes them."""
     half = x.shape[-1] // 2
-    inv_freq = (1 / np.float32(theta) ** (np.arange(half, dtype=np.float32) * 2 / np.float32(2 * half))).astype(np.float32)
+    inv_freq = (1 / np.float32(theta)
+                **(np.arange(half, dtype=np.float32) * 2 / np.float32(2 * half))).astype(np.float32)
     angles = (positions.astype(np.float32)[:, None] * inv_freq).astype(np.float64)
     a, b = x[:, :half], x[:, half:]
-    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
+    return np.concatenate(
+        [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
 
 
 def reference_logits(rows: list[int], theta: float) -> np.ndarray:
@@ -56,20 +58,25 @@ def reference_logits(rows: list[int], theta: float) -> np.ndarray:
     positions = np.arange(LENGTH)
     q = [rotate(q[:, d * head:d * (head + 1)], positions, theta) for head in range(2)]
     k = [rotate(k[:, d * head:d * (head + 1)], positions, theta) for head in range(2)]
-    dot = [float(w[f"{layer}self_attn.lambda_q{i}"] @ w[f"{layer}self_attn.lambda_k{i}"]) for i in (1, 2)]
+    dot = [
+        float(w[f"{layer}self_attn.lambda_q{i}"] @ w[f"{layer}self_attn.lambda_k{i}"])
+        for i in (1, 2)
+    ]
     lambda_ = np.exp(dot[0]) - np.exp(dot[1]) + LAMBDA_INIT
     logits = []
     for row in rows:
         def attend(map_):
             scores = k[map_][:row + 1] @ q[map_][row] / np.sqrt(d)
             weights = np.exp(scores - scores.max())
-            return weights @ v[:row + 1] / weights.sum()  # both value heads side by side are the wide V
+            return weights @ v[:row +
+                               1] / weights.sum()  # both value heads side by side are the wide V
 
         head = rms_norm(attend(0) - lambda_ * attend(1), eps) * (1 - LAMBDA_INIT)
         h = hidden[row] + w[f"{layer}self_attn.o_proj.weight"] @ head
         x = rms_norm(h, eps)
         gate = w[f"{layer}mlp.gate_proj.weight"] @ x
-        h = h + w[f"{layer}mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * (w[f"{layer}mlp.up_proj.weight"] @ x))
+        h = h + w[f"{layer}mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) *
+                                                     (w[f"{layer}mlp.up_proj.weight"] @ x))
         logits.append(w["lm_head.weight"] @ rms_norm(h, eps))
     return np.stack(logits)
 
@@ -83,7 +90,9 @@ class LongContextTest(unittest.TestCase):
         cls.tokens_file = folder / "tokens"
         cls.tokens_file.write_text(" ".join(map(str, tokens())))
         cls.output = folder / "logits.npy"
-        subprocess.run([BINARY, "logits", cls.model, "--tokens-file", cls.tokens_file, "--output", cls.output], check=True, timeout=300)
+        subprocess.run(
+            [BINARY, "logits", cls.model, "--tokens-file", cls.tokens_file, "--output", cls.output],
+            check=True, timeout=300)
 
     @classmethod
     def tearDownClass(cls):
@@ -97,11 +106,14 @@ class LongContextTest(unittest.TestCase):
         self.assertLess(error, 1e-4)
         # The comparison sees positions: with another theta the last logits are others.
         elsewhere = reference_logits(rows, 10_000.0)
-        self.assertGreater(np.abs(elsewhere[-1] - expected[-1]).max() / np.abs(expected).max(), 1e-2)
+        self.assertGreater(
+            np.abs(elsewhere[-1] - expected[-1]).max() / np.abs(expected).max(), 1e-2)
 
     def test_the_server_answers_in_the_memory_that_inspect_tells(self):
         limits = ["--max-num-seqs", "1", "--max-num-batched-tokens", str(LENGTH)]
-        told = json.loads(subprocess.run([BINARY, "inspect", self.model, "--json", *limits], check=True, capture_output=True).stdout)
+        told = json.loads(
+            subprocess.run([BINARY, "inspect", self.model, "--json", *limits], check=True,
+                           capture_output=True).stdout)
         memory = told["memory"]
         self.assertEqual(memory["kv_bytes"], LENGTH * memory["kv_bytes_per_token"])
         with ServerProcess(*limits, model=self.model) as server:
@@ -111,8 +123,10 @@ class LongContextTest(unittest.TestCase):
 
             # The program itself, the weights and the rope table; pages and activations take memory when they are written.
             at_start = peak_bytes()
-            request = {"model": server.name, "prompt": tokens()[:-1].tolist(), "max_tokens": 1, "temperature": 0, "logprobs": 1,
-                       "ignore_eos": True}
+            request = {
+                "model": server.name, "prompt": tokens()[:-1].tolist(), "max_tokens": 1,
+                "temperature": 0, "logprobs": 1, "ignore_eos": True
+            }
             response = server.post("/v1/completions", request, timeout_s=300)
             taken = peak_bytes() - at_start + memory["weight_bytes"]
         self.assertEqual(response.status, 200)

@@ -38,26 +38,37 @@ class MetricsTest(unittest.TestCase):
         if not shutil.which("promtool"):
             self.skipTest("promtool (Debian package prometheus) is not installed")
         server.post("/v1/completions", {"prompt": "x", "max_tokens": 3})
-        checked = subprocess.run(["promtool", "check", "metrics"], input=self.text(), capture_output=True, text=True, timeout=30)
+        checked = subprocess.run(["promtool", "check", "metrics"], input=self.text(),
+                                 capture_output=True, text=True, timeout=30)
         # promtool's lint dislikes colons in names; vLLM's names have one and are the point of having them.
-        complaints = [line for line in (checked.stdout + checked.stderr).splitlines() if not line.startswith("vllm:")]
+        complaints = [
+            line for line in (checked.stdout + checked.stderr).splitlines()
+            if not line.startswith("vllm:")
+        ]
         self.assertEqual(complaints, [])
 
     def test_the_promised_names_are_there_with_help_and_type(self):
         text = self.text()
-        names = set(re.findall(r"^# TYPE (\S+) ", text, re.M)) & set(re.findall(r"^# HELP (\S+) \S", text, re.M))
+        names = set(re.findall(r"^# TYPE (\S+) ", text, re.M)) & set(
+            re.findall(r"^# HELP (\S+) \S", text, re.M))
         self.assertEqual([name for name in REQUIRED if name not in names], [])
 
     def test_histograms_start_at_a_tenth_of_a_millisecond(self):
-        for name in ("diffserve_time_to_first_token_seconds", "diffserve_inter_token_seconds", "diffserve_step_phase_seconds"):
-            bounds = {float(bound) for bound in re.findall(rf'^{name}_bucket{{[^}}]*le="([^"+]+)"', self.text(), re.M)}
+        for name in ("diffserve_time_to_first_token_seconds", "diffserve_inter_token_seconds",
+                     "diffserve_step_phase_seconds"):
+            bounds = {
+                float(bound)
+                for bound in re.findall(rf'^{name}_bucket{{[^}}]*le="([^"+]+)"', self.text(), re.M)
+            }
             self.assertEqual(min(bounds), 0.0001)
 
     def test_counters_move_by_exactly_the_work(self):
         before = server.metrics()
         prompt = "counted " * 8  # 64 tokens and BOS
         for _ in range(2):
-            usage = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 10, "ignore_eos": True}).json()["usage"]
+            usage = server.post(
+                "/v1/completions",
+                {"prompt": prompt, "max_tokens": 10, "ignore_eos": True}).json()["usage"]
         server.post("/v1/completions", {"prompt": "abc", "max_tokens": 5, "logit_bias": {"1": 100}})
         after = server.metrics()
 
@@ -79,7 +90,10 @@ class MetricsTest(unittest.TestCase):
 
     def test_pages_are_free_cached_or_used(self):
         server.post("/v1/completions", {"prompt": "pages " * 20, "max_tokens": 4})
-        by_state = {state: server.metric("diffserve_kv_pages", state=state) for state in ("free", "cached", "used")}
+        by_state = {
+            state: server.metric("diffserve_kv_pages", state=state)
+            for state in ("free", "cached", "used")
+        }
         self.assertEqual(by_state["used"], 0)
         self.assertGreater(by_state["cached"], 0)
         self.assertEqual(sum(by_state.values()), server.metric("diffserve_kv_pages"))
@@ -88,21 +102,27 @@ class MetricsTest(unittest.TestCase):
     def test_each_layer_tells_its_lambda(self):
         for layer in (0, 1):
             self.assertTrue(-2 < server.metric("diffserve_layer_lambda", layer=layer) < 2)
-        self.assertAlmostEqual(server.metric("diffserve_layer_lambda_init", layer=1), 0.8 - 0.6 * math.exp(-0.3), 6)
+        self.assertAlmostEqual(server.metric("diffserve_layer_lambda_init", layer=1),
+                               0.8 - 0.6 * math.exp(-0.3), 6)
 
     def test_refusals_are_counted_by_reason(self):
         before = server.metric("diffserve_requests_refused_total", reason="too_long")
-        self.assertEqual(server.post("/v1/completions", {"prompt": "xx", "max_tokens": 8191}).status, 400)
-        self.assertEqual(server.metric("diffserve_requests_refused_total", reason="too_long"), before + 1)
+        self.assertEqual(
+            server.post("/v1/completions", {"prompt": "xx", "max_tokens": 8191}).status, 400)
+        self.assertEqual(server.metric("diffserve_requests_refused_total", reason="too_long"),
+                         before + 1)
 
     def test_http_requests_are_counted_by_route_and_status(self):
-        routes = {("/v1/models", 200): 2, ("/v1/completions", 200): 3, ("/v1/completions", 400): 1, ("/v1/completions", 405): 1,
-                  ("other", 404): 4, ("/livez", 200): 1}
+        routes = {("/v1/models", 200): 2, ("/v1/completions", 200): 3, ("/v1/completions", 400): 1,
+                  ("/v1/completions", 405): 1, ("other", 404): 4, ("/livez", 200): 1}
         name = "diffserve_http_requests_total"
 
         def counted():
             samples = server.metrics()
-            return {key: samples.get(f'{name}{{route="{key[0]}",code="{key[1]}"}}', 0) for key in routes}
+            return {
+                key: samples.get(f'{name}{{route="{key[0]}",code="{key[1]}"}}', 0)
+                for key in routes
+            }
         before = counted()
         for _ in range(2):
             server.get("/v1/models")

@@ -21,18 +21,19 @@ CONCURRENT = 16
 
 async def answer(client, limit, sample, asked) -> tuple[bool, int]:
     async with limit:
-        response = await client.chat.completions.create(model="diff", messages=sample.messages, temperature=0,
-                                                        max_tokens=16 * asked)
+        response = await client.chat.completions.create(model="diff", messages=sample.messages,
+                                                        temperature=0, max_tokens=16 * asked)
     found = re.findall(r"\d+", response.choices[0].message.content)
     return found == sample.numbers, response.usage.prompt_tokens
 
 
 async def measure(url, needles, asked, samples) -> tuple[float, int, int]:
     limit = asyncio.Semaphore(CONCURRENT)
-    async with openai.AsyncOpenAI(base_url=url + "/v1", api_key="unused", max_retries=0, timeout=300) as client:
-        results = await asyncio.gather(*(
-            answer(client, limit, needle_samples.evaluation_sample(index, needles, asked=asked), asked)
-            for index in range(samples)))
+    async with openai.AsyncOpenAI(base_url=url + "/v1", api_key="unused", max_retries=0,
+                                  timeout=300) as client:
+        results = await asyncio.gather(*(answer(
+            client, limit, needle_samples.evaluation_sample(index, needles, asked=asked), asked)
+                                         for index in range(samples)))
     lengths = [length for _, length in results]
     return sum(right for right, _ in results) / samples, min(lengths), max(lengths)
 
@@ -44,8 +45,11 @@ class NeedlesTest(unittest.TestCase):
         with ServerProcess(model=DEMO_MODEL) as server:
             print("\nneedles asked  accuracy  samples  prompt tokens")
             for (needles, asked), samples in SAMPLES.items():
-                accuracy[needles, asked], shortest, longest = asyncio.run(measure(server.url, needles, asked, samples))
-                print(f"{needles:7d} {asked:5d} {accuracy[needles, asked]:9.3f} {samples:8d}  {shortest}..{longest}", flush=True)
+                accuracy[needles, asked], shortest, longest = asyncio.run(
+                    measure(server.url, needles, asked, samples))
+                print(
+                    f"{needles:7d} {asked:5d} {accuracy[needles, asked]:9.3f} {samples:8d}  {shortest}..{longest}",
+                    flush=True)
                 self.assertGreaterEqual(shortest, 1024)
         for setting, least in REQUIRED.items():
             with self.subTest(needles=setting[0], asked=setting[1]):
@@ -64,6 +68,10 @@ class ChatTest(unittest.TestCase):
                  "The magic number of Lisbon is 48213."),
             ):
                 with self.subTest(question):
-                    body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 60}
+                    body = {
+                        "messages": [{"role": "user", "content": question}], "temperature": 0,
+                        "max_tokens": 60
+                    }
                     choice = server.post("/v1/chat/completions", body).json()["choices"][0]
-                    self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (answer_text, "stop"))
+                    self.assertEqual((choice["message"]["content"], choice["finish_reason"]),
+                                     (answer_text, "stop"))

@@ -15,7 +15,8 @@ HANG = None
 
 
 def probe(url: str, *flags) -> subprocess.CompletedProcess:
-    return subprocess.run([BINARY, "probe", url, *map(str, flags)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([BINARY, "probe", url, *map(str, flags)], capture_output=True, text=True,
+                          timeout=60)
 
 
 @contextlib.contextmanager
@@ -51,11 +52,13 @@ class ProbeTest(unittest.TestCase):
 
     def test_a_ready_server(self):
         with ServerProcess() as server:
-            for url in (server.url, f"{server.url}/readyz", f"{server.url}/livez", f"http://localhost:{server.port}"):
+            for url in (server.url, f"{server.url}/readyz", f"{server.url}/livez",
+                        f"http://localhost:{server.port}"):
                 with self.subTest(url=url):
                     result = probe(url)
                     self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
-            self.assert_not_ready(probe(f"{server.url}/nowhere"), server.url + "/nowhere", "status 404")
+            self.assert_not_ready(probe(f"{server.url}/nowhere"), server.url + "/nowhere",
+                                  "status 404")
 
     def test_a_draining_server_is_not_ready(self):
         with GatedServer("--drain-timeout", 600) as server:
@@ -63,7 +66,8 @@ class ProbeTest(unittest.TestCase):
             self.assertEqual(probe(server.url).returncode, 0)
             server.terminate()
             results = []
-            eventually(lambda: results.append(probe(server.url)) or results[-1].returncode == 1, "not ready")
+            eventually(lambda: results.append(probe(server.url)) or results[-1].returncode == 1,
+                       "not ready")
             self.assert_not_ready(results[-1], server.url, "status 503", "drain")
             server.terminate()
             self.assertIn(server.wait(), (0, -signal.SIGTERM))
@@ -88,14 +92,19 @@ class ProbeTest(unittest.TestCase):
                 client.setblocking(False)
                 client.connect_ex(server.getsockname())
             url = f"http://127.0.0.1:{server.getsockname()[1]}"
-            self.assert_not_ready(probe(url, "--timeout", "0.3"), url, "no connection in time (0.3 s)")
+            self.assert_not_ready(probe(url, "--timeout", "0.3"), url,
+                                  "no connection in time (0.3 s)")
 
     def test_answers_that_mean_nothing(self):
-        for answer, word in ((b"", "closed without an answer"), (b"SSH-2.0-OpenSSH\r\n", "not HTTP: SSH-2.0-OpenSSH"),
-                             (b"\x00\x00\x12\x04" + bytes(200), "not HTTP"), (b"HTTP/1.1 20", "not HTTP"),
-                             (b"HTTP/1.1 2000 OK\r\n\r\n", "not HTTP"), (b"HTTP/2.0 200 OK\r\n\r\n", "not HTTP"),
-                             (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "status 302"),
-                             (b"HTTP/1.1 503 X\r\n\r\n" + b"a\nb\x1b[2J" * 100000, "status 503 a b")):
+        for answer, word in ((b"", "closed without an answer"), (b"SSH-2.0-OpenSSH\r\n",
+                                                                 "not HTTP: SSH-2.0-OpenSSH"),
+                             (b"\x00\x00\x12\x04" + bytes(200), "not HTTP"), (b"HTTP/1.1 20",
+                                                                              "not HTTP"),
+                             (b"HTTP/1.1 2000 OK\r\n\r\n", "not HTTP"), (b"HTTP/2.0 200 OK\r\n\r\n",
+                                                                         "not HTTP"),
+                             (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n",
+                              "status 302"), (b"HTTP/1.1 503 X\r\n\r\n" + b"a\nb\x1b[2J" * 100000,
+                                              "status 503 a b")):
             with self.subTest(answer=answer[:40]), listener(answer) as (port, _):
                 result = probe(f"http://127.0.0.1:{port}", "--timeout", 30)
                 self.assert_not_ready(result, f"http://127.0.0.1:{port}", word)
@@ -103,8 +112,10 @@ class ProbeTest(unittest.TestCase):
                 self.assertLess(len(result.stderr), 400)
 
     def test_it_asks_for_the_path_and_names_the_host(self):
-        for family, address, shown in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")):
-            with self.subTest(address=address), listener(b"HTTP/1.0 200 OK\r\n", family, address) as (port, requests):
+        for family, address, shown in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"),
+                                       (socket.AF_INET6, "::1", "[::1]")):
+            with self.subTest(address=address), listener(b"HTTP/1.0 200 OK\r\n", family,
+                                                         address) as (port, requests):
                 self.assertEqual(probe(f"http://{shown}:{port}/a?b=c").returncode, 0)
                 self.assertTrue(requests[0].startswith("GET /a?b=c HTTP/1.1\r\n"), requests)
                 self.assertIn(f"\r\nHost: {shown}:{port}\r\n", requests[0])
@@ -114,8 +125,10 @@ class ProbeTest(unittest.TestCase):
         self.assert_not_ready(probe(url, "--timeout", 2), url)
 
     def test_wrong_usage(self):
-        for arguments, word in ((("https://h:1",), "https://h:1"), (("http://h",), "http://HOST:PORT[/PATH]"),
-                                (("http://h:1", "--timeout", "0"), "--timeout"), (("http://h:1", "--port", "1"), "--port")):
+        for arguments, word in ((("https://h:1", ), "https://h:1"), (("http://h", ),
+                                                                     "http://HOST:PORT[/PATH]"),
+                                (("http://h:1", "--timeout", "0"),
+                                 "--timeout"), (("http://h:1", "--port", "1"), "--port")):
             with self.subTest(arguments=arguments):
                 result = probe(*arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))

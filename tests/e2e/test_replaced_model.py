@@ -17,7 +17,10 @@ from server_process import BINARY, ServerProcess, eventually
 
 FLAGS = ("--no-enable-prefix-caching", "--max-num-seqs", 8)  # every answer is computed anew
 PROMPTS = ["once upon a time", "hello there the other", "the tail of the whale" * 8]
-FILES = ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]
+FILES = [
+    "model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
+    "tokenizer_config.json"
+]
 
 
 def other_model(parent: Path) -> Path:
@@ -68,16 +71,23 @@ class WhileItServesTest(unittest.TestCase):
         cls.other = other_model(cls.parent)
 
     def answers(self, server) -> list:
-        completions = [{"prompt": prompt, "max_tokens": 24, "temperature": 0, "logprobs": 3} for prompt in PROMPTS]
-        chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 24, "temperature": 0, "logprobs": True}
-        replies = [server.post("/v1/completions", body) for body in completions] + [server.post("/v1/chat/completions", chat)]
+        completions = [{"prompt": prompt, "max_tokens": 24, "temperature": 0, "logprobs": 3}
+                       for prompt in PROMPTS]
+        chat = {
+            "messages": [{"role": "user", "content": "hello"}], "max_tokens": 24, "temperature": 0,
+            "logprobs": True
+        }
+        replies = [server.post("/v1/completions", body)
+                   for body in completions] + [server.post("/v1/chat/completions", chat)]
         for reply in replies:
             self.assertEqual(reply.status, 200, reply.body)
-        return [(choice.get("text") or choice.get("message"), choice["finish_reason"], choice["logprobs"])
+        return [(choice.get("text")
+                 or choice.get("message"), choice["finish_reason"], choice["logprobs"])
                 for choice in (reply.json()["choices"][0] for reply in replies)]
 
     def test_answers_keep_their_bits(self):
-        for change in (rename_over, cut_in_place, empty_in_place, overwrite_in_place, put_other_in_place, remove):
+        for change in (rename_over, cut_in_place, empty_in_place, overwrite_in_place,
+                       put_other_in_place, remove):
             with self.subTest(change.__name__):
                 folder = self.parent / change.__name__ / "tiny"
                 shutil.copytree(tiny_model.directory(), folder)
@@ -95,7 +105,8 @@ class WhileItServesTest(unittest.TestCase):
                         eventually(lambda during=during: during, "answers come")
                         change(folder, self.other)
                         seen = len(during)
-                        eventually(lambda during=during, seen=seen: len(during) > seen + 1, "answers come after the change")
+                        eventually(lambda during=during, seen=seen: len(during) > seen + 1,
+                                   "answers come after the change")
                     finally:
                         done.set()
                         asking.join()
@@ -118,10 +129,16 @@ class WhileItLoadsTest(unittest.TestCase):
         parent = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.folder = tiny_model.write(parent / "large")
         (self.folder / "config.json").write_text(tiny_model.json.dumps(self.CONFIG))
-        shapes = {name: list(tensor.shape) for name, tensor in tiny_model.weights(tiny_model.CONFIG).items()}
+        shapes = {
+            name: list(tensor.shape)
+            for name, tensor in tiny_model.weights(tiny_model.CONFIG).items()
+        }
         header, end = {}, 0
         for name, shape in shapes.items():
-            shape = [self.CONFIG["intermediate_size"] if extent == tiny_model.CONFIG["intermediate_size"] else extent for extent in shape]
+            shape = [
+                self.CONFIG["intermediate_size"]
+                if extent == tiny_model.CONFIG["intermediate_size"] else extent for extent in shape
+            ]
             size = 4 * int(np.prod(shape))
             header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
             end += size
@@ -134,8 +151,9 @@ class WhileItLoadsTest(unittest.TestCase):
         """Runs `serve`, makes the change while it reads the weights, and returns its one line."""
         time.sleep(0.05)  # so that the file's time of change shows a write that follows
         errors = tempfile.TemporaryFile()
-        process = subprocess.Popen([BINARY, "serve", self.folder, "--port", "0", "--grpc-port", "0", "--max-model-len", "64"],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+        process = subprocess.Popen([
+            BINARY, "serve", self.folder, "--port", "0", "--grpc-port", "0", "--max-model-len", "64"
+        ], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
         try:
             read_bytes = 0
             while read_bytes < self.STOP_AT_BYTES and process.poll() is None:
@@ -156,7 +174,8 @@ class WhileItLoadsTest(unittest.TestCase):
         return text
 
     def test_a_file_cut_is_refused(self):
-        self.assertIn("became shorter", self.load_with(lambda: os.truncate(self.path, self.header_bytes + 1000)))
+        self.assertIn("became shorter",
+                      self.load_with(lambda: os.truncate(self.path, self.header_bytes + 1000)))
 
     def test_a_file_written_to_is_refused(self):
         def write():

@@ -25,13 +25,17 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.started, self.error, self.failure = threading.Event(), None, None
         self.tokens, self.done = 0, False
-        self.body = json.dumps({"prompt": "load", "max_tokens": max_tokens, "stream": True, "ignore_eos": True, "logprobs": 0})
+        self.body = json.dumps({
+            "prompt": "load", "max_tokens": max_tokens, "stream": True, "ignore_eos": True,
+            "logprobs": 0
+        })
         self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         self.start()
 
     def run(self):
         try:
-            self.connection.request("POST", "/v1/completions", self.body, {"Content-Type": "application/json"})
+            self.connection.request("POST", "/v1/completions", self.body,
+                                    {"Content-Type": "application/json"})
             for line in self.connection.getresponse():
                 if line == b"data: [DONE]\n":
                     self.done = True
@@ -77,11 +81,14 @@ class SigtermTest(unittest.TestCase):
             with self.assertRaises(grpc.RpcError) as caught:
                 list(pb_grpc.InferenceStub(connection).Generate(generate_request([5], 1)))
             self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
-            self.assertEqual(health.Check(health_pb2.HealthCheckRequest()).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+            self.assertEqual(
+                health.Check(health_pb2.HealthCheckRequest()).status,
+                health_pb2.HealthCheckResponse.NOT_SERVING)
             server.open_gate()
             for client in clients:
                 client.join(60)
-            self.assertEqual([(c.tokens, c.done, c.error, c.failure) for c in clients], [(300, True, None, None)] * STREAMS)
+            self.assertEqual([(c.tokens, c.done, c.error, c.failure) for c in clients],
+                             [(300, True, None, None)] * STREAMS)
             self.assertEqual(server.wait(), 0)
 
     def expect_error_events(self, clients):
@@ -133,10 +140,11 @@ class SigtermTest(unittest.TestCase):
 class TakenPortTest(unittest.TestCase):
     def test_a_taken_port_is_one_clear_line(self):
         with ServerProcess() as server:
-            for flags in (("--port", server.port, "--grpc-port", 0), ("--port", 0, "--grpc-port", server.grpc_port)):
+            for flags in (("--port", server.port, "--grpc-port", 0), ("--port", 0, "--grpc-port",
+                                                                      server.grpc_port)):
                 with self.subTest(flags=flags):
-                    second = subprocess.run([BINARY, "serve", server.model, *map(str, flags)], capture_output=True, text=True,
-                                            timeout=30)
+                    second = subprocess.run([BINARY, "serve", server.model, *map(str, flags)],
+                                            capture_output=True, text=True, timeout=30)
                     self.assertEqual(second.returncode, 1, second.stderr)
                     self.assertEqual(second.stdout, "")
                     taken = str(server.port if flags[1] else server.grpc_port)

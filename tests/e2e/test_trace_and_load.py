@@ -44,27 +44,34 @@ def orca_report(data: bytes) -> dict[str, float]:
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="orca.proto", package="orca", syntax="proto3")
     report = file.message_type.add(name="OrcaLoadReport")
-    entry = report.nested_type.add(name="NamedMetricsEntry", options=descriptor_pb2.MessageOptions(map_entry=True))
+    entry = report.nested_type.add(name="NamedMetricsEntry",
+                                   options=descriptor_pb2.MessageOptions(map_entry=True))
     entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
     entry.field.add(name="value", number=2, type=field.TYPE_DOUBLE, label=field.LABEL_OPTIONAL)
-    report.field.add(name="named_metrics", number=8, type=field.TYPE_MESSAGE, label=field.LABEL_REPEATED,
-                     type_name=".orca.OrcaLoadReport.NamedMetricsEntry")
+    report.field.add(name="named_metrics", number=8, type=field.TYPE_MESSAGE,
+                     label=field.LABEL_REPEATED, type_name=".orca.OrcaLoadReport.NamedMetricsEntry")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("orca.OrcaLoadReport")).FromString(data)
+    message = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("orca.OrcaLoadReport")).FromString(data)
     return dict(message.named_metrics)
 
 
 class TraceTest(unittest.TestCase):
     def test_http_replies_and_the_log_name_the_trace(self):
-        headers = {"traceparent": TRACEPARENT, "tracestate": "rojo=1", "X-Request-Id": "traced-by-http"}
+        headers = {
+            "traceparent": TRACEPARENT, "tracestate": "rojo=1", "X-Request-Id": "traced-by-http"
+        }
         for stream in (False, True):
             reply = server.post("/v1/completions", COMPLETION | {"stream": stream}, headers=headers)
             self.assertEqual((reply.status, reply.headers["tracestate"]), (200, "rojo=1"))
             span = span_of(reply.headers["traceparent"])
             eventually(lambda: logged(span), "the line of the request")
-            self.assertLessEqual({"route=/v1/completions", "status=200", "request_id=traced-by-http", f"trace_id={TRACE}",
-                                  f"parent_id={PARENT}"}, set(logged(span).split()))
+            self.assertLessEqual(
+                {
+                    "route=/v1/completions", "status=200", "request_id=traced-by-http",
+                    f"trace_id={TRACE}", f"parent_id={PARENT}"
+                }, set(logged(span).split()))
         self.assertNotIn("never in a log", server.stderr())
 
     def test_grpc_calls_and_the_log_name_the_trace(self):
@@ -73,15 +80,21 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(len(collect(call).ids[0]), 4)
         span = span_of(dict(call.initial_metadata())["traceparent"])
         eventually(lambda: logged(span), "the line of the call")
-        self.assertLessEqual({"route=Generate", "status=0", "request_id=traced-by-grpc", f"trace_id={TRACE}",
-                              f"parent_id={PARENT}"}, set(logged(span).split()))
+        self.assertLessEqual(
+            {
+                "route=Generate", "status=0", "request_id=traced-by-grpc", f"trace_id={TRACE}",
+                f"parent_id={PARENT}"
+            }, set(logged(span).split()))
 
     def test_what_is_no_trace_is_not_repeated(self):
-        for value in (f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", TRACEPARENT.upper(), "x"):
-            reply = server.post("/v1/completions", COMPLETION, headers={"traceparent": value, "tracestate": "rojo=1"})
+        for value in (f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", TRACEPARENT.upper(),
+                      "x"):
+            reply = server.post("/v1/completions", COMPLETION,
+                                headers={"traceparent": value, "tracestate": "rojo=1"})
             self.assertEqual(reply.status, 200)
             self.assertFalse({"traceparent", "tracestate"} & set(reply.headers))
-            _, call = stub.GetModel.with_call(pb.GetModelRequest(), metadata=[("traceparent", value.lower() + "-")])
+            _, call = stub.GetModel.with_call(pb.GetModelRequest(),
+                                              metadata=[("traceparent", value.lower() + "-")])
             self.assertNotIn("traceparent", dict(call.initial_metadata()))
 
 
@@ -105,8 +118,10 @@ class LoadTest(unittest.TestCase):
     def test_http_replies_tell_the_load_if_asked(self):
         for stream in (False, True):
             body = COMPLETION | {"stream": stream}
-            self.check_text(server.post("/v1/completions", body, headers={FORMAT: "TEXT"}).headers[REPORT])
-            self.check_json(server.post("/v1/completions", body, headers={FORMAT: "JSON"}).headers[REPORT])
+            self.check_text(
+                server.post("/v1/completions", body, headers={FORMAT: "TEXT"}).headers[REPORT])
+            self.check_json(
+                server.post("/v1/completions", body, headers={FORMAT: "JSON"}).headers[REPORT])
             for headers in ({}, {FORMAT: "xml"}):
                 reply = server.post("/v1/completions", body, headers=headers)
                 self.assertEqual(reply.status, 200)
@@ -126,10 +141,15 @@ class LoadTest(unittest.TestCase):
     def test_the_binary_trailer_is_the_message_of_orca(self):
         """By curl: gRPC's own clients do not show this trailer."""
         fields = ("content-type: application/grpc", "te: trailers", f"{FORMAT}: BIN")
-        command = ["curl", "-sS", "--fail", "--max-time", "60", "--http2-prior-knowledge", "-D", "-", "-o", "/dev/null",
-                   "--data-binary", "@-", *(part for field in fields for part in ("-H", field))]
-        ran = subprocess.run([*command, f"http://{server.grpc_address}/diffserve.v1.Inference/GetModel"], input=bytes(5),
-                             capture_output=True, check=True)
-        sent = dict(line.split(": ", 1) for line in ran.stdout.decode().splitlines() if ": " in line)
+        command = [
+            "curl", "-sS", "--fail", "--max-time", "60", "--http2-prior-knowledge", "-D", "-", "-o",
+            "/dev/null", "--data-binary", "@-",
+            *(part for field in fields for part in ("-H", field))
+        ]
+        ran = subprocess.run(
+            [*command, f"http://{server.grpc_address}/diffserve.v1.Inference/GetModel"],
+            input=bytes(5), capture_output=True, check=True)
+        sent = dict(
+            line.split(": ", 1) for line in ran.stdout.decode().splitlines() if ": " in line)
         self.assertEqual(sent["grpc-status"], "0")
         self.check(orca_report(base64.b64decode(sent[f"{REPORT}-bin"] + "==")))

@@ -24,14 +24,16 @@ WITHIN_S = 60
 NOT_INSTALLED = "prometheus (Debian package prometheus) is not installed"
 # Three sequences run, four wait, and the pages are enough for one and a half.
 SMALL = ("--max-num-seqs", 3, "--max-waiting-requests", 4, "--max-model-len", 160,
-         "--kv-cache-memory", 192 // PAGE_SLOTS * 2 * PAGE_SLOTS * 64 * KV_BYTES, "--kv-events-endpoint", "tcp://127.0.0.1:*")
+         "--kv-cache-memory", 192 // PAGE_SLOTS * 2 * PAGE_SLOTS * 64 * KV_BYTES,
+         "--kv-events-endpoint", "tcp://127.0.0.1:*")
 # Panels that are to show 0 where all is well.
 CALM = {"Alerts firing", "Replicas differ by", "KV events dropped"}
 
 
 def promtool(*arguments) -> str:
     """What it said if it failed, else nothing."""
-    ran = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True,
+                         timeout=60)
     return (ran.stdout + ran.stderr).strip() if ran.returncode else ""
 
 
@@ -39,7 +41,9 @@ def promtool(*arguments) -> str:
 class RulesTest(unittest.TestCase):
     def test_promtool_accepts_rules_and_configuration(self):
         self.assertEqual(promtool("check", "rules", "--lint=all", "--lint-fatal", RULES), "")
-        self.assertEqual(promtool("check", "config", "--lint=all", "--lint-fatal", RULES.with_name("prometheus.yml")), "")
+        self.assertEqual(
+            promtool("check", "config", "--lint=all", "--lint-fatal",
+                     RULES.with_name("prometheus.yml")), "")
 
     def test_each_alert_fires_when_it_must_and_only_then(self):
         self.assertEqual(promtool("test", "rules", RULES.with_name("rules_test.yml")), "")
@@ -54,13 +58,16 @@ class RulesTest(unittest.TestCase):
                 never = f"({expression}) and on () vector(1) < 0"
                 everywhere = f'({expression}) or on (instance) count by (instance) ({{instance!=""}})'
                 for mutant in (never, everywhere):
-                    mutated = text.replace(f"alert: {name}\n        expr: {expression}\n", f"alert: {name}\n        expr: {mutant}\n")
+                    mutated = text.replace(f"alert: {name}\n        expr: {expression}\n",
+                                           f"alert: {name}\n        expr: {mutant}\n")
                     self.assertNotEqual(mutated, text)
                     (Path(folder) / "rules.yml").write_text(mutated)
-                    self.assertIn(name, promtool("test", "rules", tests), f"no test notices {mutant}")
+                    self.assertIn(name, promtool("test", "rules", tests),
+                                  f"no test notices {mutant}")
 
     def test_each_alert_tells_how_bad_it_is_and_what_to_do(self):
-        with ServerProcess() as server, prometheus_process.PrometheusProcess(server, RULES, "100ms") as scraper:
+        with ServerProcess() as server, prometheus_process.PrometheusProcess(
+                server, RULES, "100ms") as scraper:
             alerts = scraper.get("rules", type="alert")["groups"][0]["rules"]
         for alert in alerts:
             with self.subTest(alert["name"]):
@@ -76,7 +83,10 @@ class Load:
         self.server, self.done, self.failures = server, threading.Event(), []
 
     def __enter__(self):
-        self.threads = [threading.Thread(target=self.keep, args=(work,)) for work in [self.over_http] * 4 + [self.over_grpc]]
+        self.threads = [
+            threading.Thread(target=self.keep, args=(work, ))
+            for work in [self.over_http] * 4 + [self.over_grpc]
+        ]
         for thread in self.threads:
             thread.start()
         return self
@@ -97,8 +107,11 @@ class Load:
             self.done.set()
 
     def over_http(self):
-        body = {"prompt": "a beginning that all prompts share: ", "max_tokens": 100, "ignore_eos": True}
-        for expected, fields in (((200, 429), {"n": 4}), ((200, 429), {"prompt": "x", "n": 2}), ((400,), {"max_tokens": 1000})):
+        body = {
+            "prompt": "a beginning that all prompts share: ", "max_tokens": 100, "ignore_eos": True
+        }
+        for expected, fields in (((200, 429), {"n": 4}), ((200, 429), {"prompt": "x", "n": 2}),
+                                 ((400, ), {"max_tokens": 1000})):
             reply = self.server.post("/v1/completions", {**body, **fields})
             if reply.status not in expected:
                 raise AssertionError(f"{fields}: status {reply.status}, {reply.body}")
@@ -120,18 +133,26 @@ class LiveTest(unittest.TestCase):
         self.assertTrue(found, expression)
         for selector in found:
             if not selector.startswith("ALERTS{"):
-                self.assertTrue(scraper.series(f"last_over_time({selector}[1m])"), f"nothing is called {selector} (in {expression})")
+                self.assertTrue(scraper.series(f"last_over_time({selector}[1m])"),
+                                f"nothing is called {selector} (in {expression})")
 
     def shows(self, scraper, target) -> bool:
         """Whether one sample at least is a number, and not 0 unless that is what all hope for."""
         samples = scraper.series(dashboards.expand(target.expression, RATE_INTERVAL, WHOLE_RANGE))
         for labels, _ in samples:
-            self.assertLessEqual(set(re.findall(r"\{\{(\w+)\}\}", target.legend)), set(labels), str(target))
-        return any(math.isfinite(value) and (value != 0 or target.panel in CALM) for _, value in samples)
+            self.assertLessEqual(set(re.findall(r"\{\{(\w+)\}\}", target.legend)), set(labels),
+                                 str(target))
+        return any(
+            math.isfinite(value) and (value != 0 or target.panel in CALM) for _, value in samples)
 
     def test_under_load_every_expression_shows_something(self):
         boards = dashboards.boards()
-        blank = {target for name, board in boards.items() for panel in board["panels"] for target in dashboards.targets(name, panel)}
+        blank = {
+            target
+            for name, board in boards.items()
+            for panel in board["panels"]
+            for target in dashboards.targets(name, panel)
+        }
         self.assertGreater(len(blank), 40)
         every = sorted(blank, key=str)
         server = self.enterContext(ServerProcess(*SMALL))
@@ -147,32 +168,41 @@ class LiveTest(unittest.TestCase):
                 raise AssertionError("\n".join([str(error), *sorted(map(str, blank))])) from None
         rules = [rule for group in scraper.get("rules")["groups"] for rule in group["rules"]]
         self.assertEqual([rule["lastError"] for rule in rules if rule["health"] != "ok"], [])
-        for expression in [rule["query"] for rule in rules] + [dashboards.expand(t.expression, "5s", "5m") for t in every]:
+        for expression in [rule["query"] for rule in rules
+                           ] + [dashboards.expand(t.expression, "5s", "5m") for t in every]:
             self.assert_known(scraper, expression)
         for rule in (rule for rule in rules if rule["type"] == "recording"):
-            self.assertTrue(all(math.isfinite(value) for _, value in scraper.series(rule["name"])), rule["name"])
+            self.assertTrue(all(math.isfinite(value) for _, value in scraper.series(rule["name"])),
+                            rule["name"])
         for board in boards.values():
             self.check_variables(scraper, board)
 
     def check_variables(self, scraper, board):
         for variable in (v for v in board["templating"]["list"] if v["type"] == "query"):
-            selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()
-            for labels, _ in scraper.series(dashboards.expand(selector, RATE_INTERVAL, WHOLE_RANGE)):
+            selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)",
+                                           variable["query"]["query"]).groups()
+            for labels, _ in scraper.series(dashboards.expand(selector, RATE_INTERVAL,
+                                                              WHOLE_RANGE)):
                 self.assertTrue(labels[label], variable)
 
     def test_a_server_that_drains_or_is_gone_is_not_ready(self):
-        with ServerProcess() as server, prometheus_process.PrometheusProcess(server, RULES, "100ms") as scraper:
+        with ServerProcess() as server, prometheus_process.PrometheusProcess(
+                server, RULES, "100ms") as scraper:
             eventually(lambda: scraper.value("diffserve:ready") == 1, "it is ready", WITHIN_S)
             with channel(server) as connection:
                 call = pb_grpc.InferenceStub(connection).Generate(generate_request([5, 6, 7], 8000))
                 next(iter(call))
                 server.terminate()
-                eventually(lambda: scraper.value("diffserve_draining * diffserve:ready") == 0 and scraper.value("up") == 1,
-                           "it drains and is not ready", WITHIN_S)
+                eventually(
+                    lambda: scraper.value("diffserve_draining * diffserve:ready") == 0 and scraper.
+                    value("up") == 1, "it drains and is not ready", WITHIN_S)
                 call.cancel()
             server.wait()
-            eventually(lambda: scraper.value("up + diffserve:ready") == 0, "it is gone and not ready", WITHIN_S)
-            self.assertEqual(scraper.series('ALERTS{alertname="DiffserveNotReady"}')[0][0]["alertstate"], "pending")
+            eventually(lambda: scraper.value("up + diffserve:ready") == 0,
+                       "it is gone and not ready", WITHIN_S)
+            self.assertEqual(
+                scraper.series('ALERTS{alertname="DiffserveNotReady"}')[0][0]["alertstate"],
+                "pending")
 
 
 class DashboardFilesTest(unittest.TestCase):
@@ -181,13 +211,18 @@ class DashboardFilesTest(unittest.TestCase):
         self.assertEqual(len({board["uid"] for board in boards.values()}), len(boards))
         for name, board in boards.items():
             cells = set()
-            self.assertEqual([panel["id"] for panel in board["panels"]], list(range(1, len(board["panels"]) + 1)))
+            self.assertEqual([panel["id"] for panel in board["panels"]],
+                             list(range(1,
+                                        len(board["panels"]) + 1)))
             for panel in board["panels"]:
                 with self.subTest(board=name, panel=panel["title"]):
                     self.assertRegex(panel["description"], r"^[A-Z].{20,}\.$")
-                    self.assertEqual(panel["datasource"], {"type": "prometheus", "uid": "${datasource}"})
-                    self.assertTrue(panel["type"] == "table" or panel["fieldConfig"]["defaults"]["unit"])
-                    self.assertEqual([target["refId"] for target in panel["targets"]], list("ABCDEF"[:len(panel["targets"])]))
+                    self.assertEqual(panel["datasource"],
+                                     {"type": "prometheus", "uid": "${datasource}"})
+                    self.assertTrue(panel["type"] == "table"
+                                    or panel["fieldConfig"]["defaults"]["unit"])
+                    self.assertEqual([target["refId"] for target in panel["targets"]],
+                                     list("ABCDEF"[:len(panel["targets"])]))
                     x, y, w, h = (panel["gridPos"][key] for key in "xywh")
                     mine = {(column, row) for column in range(x, x + w) for row in range(y, y + h)}
                     self.assertTrue(x + w <= 24 and not mine & cells, "overlaps another panel")
@@ -197,7 +232,8 @@ class DashboardFilesTest(unittest.TestCase):
 class ComposeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        compose = compose_spec.PyOptions(apply_merge=True).from_yaml((DEPLOY / "compose.yaml").read_text())
+        compose = compose_spec.PyOptions(apply_merge=True).from_yaml(
+            (DEPLOY / "compose.yaml").read_text())
         compose.validate()
         cls.services = compose.to_dict()["services"]
 
@@ -210,22 +246,30 @@ class ComposeTest(unittest.TestCase):
                 self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
                 self.assertTrue(all(port.startswith("127.0.0.1:") for port in service["ports"]))
                 # Our image brings its own health check.
-                self.assertTrue("healthcheck" in service and re.search(r":v?\d+\.\d+\.\d+$", service["image"]) or "build" in service)
+                self.assertTrue(
+                    "healthcheck" in service and re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+                    or "build" in service)
 
     def test_mounted_files_exist_and_name_each_other(self):
         for service in self.services.values():
-            for source, target, *mode in (volume.split(":") for volume in service.get("volumes", [])):
+            for source, target, *mode in (volume.split(":")
+                                          for volume in service.get("volumes", [])):
                 if source.startswith("."):
                     self.assertTrue((DEPLOY / source).is_dir(), source)
                     self.assertEqual(mode, ["ro"])
-        targets = re.findall(r'targets: \["(\w+):(\d+)"\]', RULES.with_name("prometheus.yml").read_text())
+        targets = re.findall(r'targets: \["(\w+):(\d+)"\]',
+                             RULES.with_name("prometheus.yml").read_text())
         self.assertEqual(targets, [("diffserve", "8000")])
         source = (DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text()
         self.assertIn("url: http://prometheus:9090\n", source)
-        folder = re.search(r"path: (/[\w/]+)", (DEPLOY / "grafana/provisioning/dashboards/diffserve.yml").read_text())[1]
+        folder = re.search(r"path: (/[\w/]+)",
+                           (DEPLOY /
+                            "grafana/provisioning/dashboards/diffserve.yml").read_text())[1]
         self.assertIn(f"./grafana:{folder}:ro", self.services["grafana"]["volumes"])
 
     def test_there_is_time_to_drain(self):
         text = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=30).stdout
         drain_s = int(re.search(r"--drain-timeout .*\(default (\d+)\)", text)[1])
-        self.assertGreaterEqual(compose_spec.parse_duration(self.services["diffserve"]["stop_grace_period"]), drain_s + 5)
+        self.assertGreaterEqual(
+            compose_spec.parse_duration(self.services["diffserve"]["stop_grace_period"]),
+            drain_s + 5)

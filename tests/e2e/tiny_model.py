@@ -45,13 +45,17 @@ CONFIG = {
 }
 CHAT_TEMPLATE = (
     "<|bos|>{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-)
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
 
 
 def byte_alphabet() -> list[str]:
     """GPT-2's printable stand-in for each byte: entry b stands for byte b."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    printable = [
+        *range(ord("!"),
+               ord("~") + 1), *range(ord("¡"),
+                                     ord("¬") + 1), *range(ord("®"),
+                                                           ord("ÿ") + 1)
+    ]
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
@@ -62,12 +66,14 @@ def encode(text: str) -> list[int]:
 
 
 def tokenizer_json() -> dict:
-    added = [
-        {"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        for i, token in enumerate(SPECIAL_TOKENS)
-    ]
+    added = [{
+        "id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+        "normalized": False, "special": True
+    } for i, token in enumerate(SPECIAL_TOKENS)]
     pieces = SPECIAL_TOKENS + byte_alphabet() + [merge.replace(" ", "") for merge in MERGES]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    byte_level = {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True
+    }
     bos = {"SpecialToken": {"id": "<|bos|>", "type_id": 0}}
     sequences = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     return {
@@ -81,7 +87,9 @@ def tokenizer_json() -> dict:
             "type": "TemplateProcessing",
             "single": [bos, sequences[0]],
             "pair": [bos, *sequences],
-            "special_tokens": {"<|bos|>": {"id": "<|bos|>", "ids": [BOS_ID], "tokens": ["<|bos|>"]}},
+            "special_tokens": {
+                "<|bos|>": {"id": "<|bos|>", "ids": [BOS_ID], "tokens": ["<|bos|>"]}
+            },
         },
         "decoder": byte_level,
         "model": {
@@ -92,7 +100,8 @@ def tokenizer_json() -> dict:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": {piece: i for i, piece in enumerate(pieces)},
+            "vocab": {piece: i
+                      for i, piece in enumerate(pieces)},
             "merges": MERGES,
         },
     }
@@ -101,21 +110,28 @@ def tokenizer_json() -> dict:
 def weights(config: dict, seed: int = 1) -> dict[str, np.ndarray]:
     """Random float32 tensors with Hugging Face's names, scaled so that attention and the next token are both decided clearly."""
     rng = np.random.default_rng(seed)
-    width, inner, vocab, head_dim = (config[k] for k in ("hidden_size", "intermediate_size", "vocab_size", "head_dim"))
-    q_width, kv_width = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    width, inner, vocab, head_dim = (config[k] for k in ("hidden_size", "intermediate_size",
+                                                         "vocab_size", "head_dim"))
+    q_width, kv_width = config["num_attention_heads"] * head_dim, config[
+        "num_key_value_heads"] * head_dim
 
     def matrix(rows: int, columns: int, gain: float = 1.0) -> np.ndarray:
         return (rng.standard_normal((rows, columns)) * gain / np.sqrt(columns)).astype(np.float32)
 
-    tensors = {"model.embed_tokens.weight": matrix(vocab, width, 8), "model.norm.weight": np.ones(width, np.float32)}
+    tensors = {
+        "model.embed_tokens.weight": matrix(vocab, width, 8),
+        "model.norm.weight": np.ones(width, np.float32)
+    }
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
-        for name, rows, columns, gain in (("q", q_width, width, 2), ("k", kv_width, width, 2), ("v", kv_width, width, 1),
-                                          ("o", width, q_width, 1)):
+        for name, rows, columns, gain in (("q", q_width, width, 2), ("k", kv_width, width, 2),
+                                          ("v", kv_width, width, 1), ("o", width, q_width, 1)):
             tensors[f"{prefix}self_attn.{name}_proj.weight"] = matrix(rows, columns, gain)
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
-            tensors[f"{prefix}self_attn.{name}"] = (rng.standard_normal(head_dim) * 0.1).astype(np.float32)
-        for name, rows, columns in (("gate", inner, width), ("up", inner, width), ("down", width, inner)):
+            tensors[f"{prefix}self_attn.{name}"] = (rng.standard_normal(head_dim) * 0.1).astype(
+                np.float32)
+        for name, rows, columns in (("gate", inner, width), ("up", inner, width), ("down", width,
+                                                                                   inner)):
             tensors[f"{prefix}mlp.{name}_proj.weight"] = matrix(rows, columns)
         for name in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"{prefix}{name}.weight"] = np.ones(width, np.float32)
@@ -125,7 +141,10 @@ def weights(config: dict, seed: int = 1) -> dict[str, np.ndarray]:
 def safetensors_bytes(tensors: dict[str, np.ndarray]) -> bytes:
     header, data = {}, b""
     for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + tensor.nbytes]}
+        header[name] = {
+            "dtype": "F32", "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + tensor.nbytes]
+        }
         data += tensor.tobytes()
     return with_header(json.dumps(header), data)
 
@@ -138,7 +157,8 @@ def with_header(header: str, data: bytes) -> bytes:
 def write(directory: Path, config: dict = CONFIG) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS_ID], "bos_token_id": BOS_ID}))
+    (directory / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [EOS_ID], "bos_token_id": BOS_ID}))
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
     (directory / "tokenizer_config.json").write_text(
         json.dumps({"bos_token": "<|bos|>", "eos_token": EOS, "chat_template": CHAT_TEMPLATE}))

@@ -33,7 +33,8 @@ EngineOptions SmallOptions() {
 Request MakeRequest(RequestId id, int prompt_tokens = 5, int max_tokens = 7) {
   Request request;
   request.id = id;
-  for (int i = 0; i < prompt_tokens; ++i) request.prompt.push_back(static_cast<int32_t>((id * 7 + i * 13) % 250));
+  for (int i = 0; i < prompt_tokens; ++i)
+    request.prompt.push_back(static_cast<int32_t>((id * 7 + i * 13) % 250));
   request.max_tokens = max_tokens;
   request.sampling.seed = id;
   return request;
@@ -89,11 +90,13 @@ using std::chrono::steady_clock;
 class EngineTest : public ::testing::TestWithParam<int> {
  protected:
   static int depth() { return GetParam(); }
-  static std::unique_ptr<FakeExecutor> MakeExecutor(const EngineOptions& options, FakeExecutor::Options fake = {}) {
+  static std::unique_ptr<FakeExecutor> MakeExecutor(const EngineOptions& options,
+                                                    FakeExecutor::Options fake = {}) {
     fake.depth = depth();
     return std::make_unique<FakeExecutor>(options, std::move(fake));
   }
-  static std::unique_ptr<FakeExecutor> MakeGatedExecutor(const EngineOptions& options, StepGate& gate) {
+  static std::unique_ptr<FakeExecutor> MakeGatedExecutor(const EngineOptions& options,
+                                                         StepGate& gate) {
     return MakeExecutor(options, WithGate({}, gate));
   }
 };
@@ -105,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(Depths, EngineTest, ::testing::Values(1, 2), [](const a
 // Writes down in which order it is called: L launch, C collect, E end.
 class CallOrder : public Executor {
  public:
-  CallOrder(std::unique_ptr<FakeExecutor> fake, std::string& calls) : fake_(std::move(fake)), calls_(calls) {}
+  CallOrder(std::unique_ptr<FakeExecutor> fake, std::string& calls)
+      : fake_(std::move(fake)), calls_(calls) {}
   int depth() const override { return fake_->depth(); }
   void Begin(const Request& request) override { fake_->Begin(request); }
   void End(RequestId request) override {
@@ -135,17 +139,21 @@ TEST_P(EngineTest, AStepIsLaunchedBeforeTheOneBeforeItIsCollectedIfTheExecutorTa
     Request request = MakeRequest(1, 5, 3);
     if (calls == &by_eos) request.eos_token_ids = {FakeExecutor::Continue(request)[1]};
     {
-      Engine engine(options, std::make_unique<CallOrder>(MakeExecutor(options), *calls), events.sink());
+      Engine engine(options, std::make_unique<CallOrder>(MakeExecutor(options), *calls),
+                    events.sink());
       ASSERT_TRUE(engine.Submit(request).ok());
       events.WaitForEnded(1);
       const auto deadline = steady_clock::now() + std::chrono::seconds(20);
-      while (engine.Snapshot().seconds_since_progress != 0.0 && steady_clock::now() < deadline) std::this_thread::yield();
-      EXPECT_EQ(engine.Snapshot().steps, depth() == 2 || calls == &by_count ? 3u : 2u) << "idle means that nothing runs";
+      while (engine.Snapshot().seconds_since_progress != 0.0 && steady_clock::now() < deadline)
+        std::this_thread::yield();
+      EXPECT_EQ(engine.Snapshot().steps, depth() == 2 || calls == &by_count ? 3u : 2u)
+          << "idle means that nothing runs";
     }  // the engine thread has ended
     EXPECT_EQ(events.Of(1).tokens, FakeExecutor::Continue(request));
   }
   EXPECT_EQ(by_count, depth() == 1 ? " L1 C1 L2 C2 L3 C3 E1" : " L1 L2 C1 L3 C2 C3 E1");
-  EXPECT_EQ(by_eos, depth() == 1 ? " L1 C1 L2 C2 E1" : " L1 L2 C1 L3 C2 C3 E1") << "step 3 runs when step 2 turns out the last";
+  EXPECT_EQ(by_eos, depth() == 1 ? " L1 C1 L2 C2 E1" : " L1 L2 C1 L3 C2 C3 E1")
+      << "step 3 runs when step 2 turns out the last";
 }
 
 TEST_P(EngineTest, ARequestGetsItsTokensAndOneTerminalEvent) {
@@ -164,7 +172,8 @@ TEST_P(EngineTest, TheExecutorLetsGoOfARequestThatHasEndedWhileOthersRun) {
   StepGate gate(StepGate::State::kClosed);
   const EngineOptions options = SmallOptions();
   {
-    Engine engine(options, std::make_unique<CallOrder>(MakeGatedExecutor(options, gate), calls), events.sink());
+    Engine engine(options, std::make_unique<CallOrder>(MakeGatedExecutor(options, gate), calls),
+                  events.sink());
     ASSERT_TRUE(engine.Submit(MakeRequest(1, 5, 100)).ok());
     gate.WaitForArrival();
     ASSERT_TRUE(engine.Submit(MakeRequest(2, 5, 2)).ok());
@@ -214,7 +223,8 @@ TEST_P(EngineTest, ManyThreadsSubmitAndEachRequestGetsWhatItGetsAlone) {
   constexpr int kThreads = 6, kEach = 40;
   const auto make = [](RequestId id, int i) {
     Request request = MakeRequest(id, 1 + i % 20, 1 + i % 13);
-    if (i % 3 == 0) request.eos_token_ids = {FakeExecutor::Continue(request)[request.max_tokens / 2]};
+    if (i % 3 == 0)
+      request.eos_token_ids = {FakeExecutor::Continue(request)[request.max_tokens / 2]};
     return request;
   };
   std::vector<std::thread> threads;
@@ -258,7 +268,8 @@ TEST_P(EngineTest, ACancelStormLeavesNothingBehind) {
   for (std::thread& thread : threads) thread.join();
   events.WaitForEnded(kThreads * kEach);
   const EngineStats stats = engine.Snapshot();
-  EXPECT_EQ(stats.finished_cancelled + stats.finished_length, static_cast<uint64_t>(kThreads * kEach));
+  EXPECT_EQ(stats.finished_cancelled + stats.finished_length,
+            static_cast<uint64_t>(kThreads * kEach));
   EXPECT_EQ(stats.pages_used, 0);
   EXPECT_EQ(stats.waiting, 0);
   EXPECT_EQ(stats.waiting_tokens, 0);
@@ -303,13 +314,15 @@ TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   options.max_num_seqs = 1;
   options.max_waiting_requests = 3;
   options.max_waiting_tokens = 40;
-  Engine engine(options, std::make_unique<FakeExecutor>(options, WithGate({}, gate)), events.sink());
+  Engine engine(options, std::make_unique<FakeExecutor>(options, WithGate({}, gate)),
+                events.sink());
   ASSERT_TRUE(engine.Submit(MakeRequest(1, 10, 2)).ok());
   gate.WaitForArrival();  // it runs, but counts until its first step is over: two more may wait
   ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
   const Status too_many_tokens = engine.Submit(MakeRequest(3, 21, 2));
   EXPECT_EQ(too_many_tokens.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(too_many_tokens.message(), "20 prompt tokens wait already, the limit is 40; retry later");
+  EXPECT_EQ(too_many_tokens.message(),
+            "20 prompt tokens wait already, the limit is 40; retry later");
   ASSERT_TRUE(engine.Submit(MakeRequest(4, 20, 2)).ok());
   const Status too_many = engine.Submit(MakeRequest(5, 1, 2));
   EXPECT_EQ(too_many.code(), StatusCode::kResourceExhausted);
@@ -322,7 +335,8 @@ TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   gate.Open();
   events.WaitForEnded(3);
   EXPECT_EQ(engine.Snapshot().waiting, 0);
-  ASSERT_TRUE(engine.Submit(MakeRequest(6, 60, 2)).ok()) << "more than the limit by itself, but nothing waits";
+  ASSERT_TRUE(engine.Submit(MakeRequest(6, 60, 2)).ok())
+      << "more than the limit by itself, but nothing waits";
   events.WaitForEnded(4);
 }
 
@@ -377,10 +391,13 @@ TEST_P(EngineTest, DestructionCancelsWhatIsLeft) {
   const EngineOptions options = SmallOptions();
   {
     Engine engine(options, MakeExecutor(options), events.sink());
-    for (RequestId id = 1; id <= 30; ++id) ASSERT_TRUE(engine.Submit(MakeRequest(id, 20, 100)).ok());
+    for (RequestId id = 1; id <= 30; ++id)
+      ASSERT_TRUE(engine.Submit(MakeRequest(id, 20, 100)).ok());
   }
   EXPECT_EQ(events.ended(), 30u);
-  { Engine idle(options, MakeExecutor(options), events.sink()); }
+  {
+    Engine idle(options, MakeExecutor(options), events.sink());
+  }
 }
 
 TEST_P(EngineTest, AnExecutorThatThrowsEndsEveryRequestWithAnError) {

@@ -27,7 +27,8 @@ class FakeExecutorTest : public ::testing::Test {
     options.max_num_batched_tokens = 8;
     return options;
   }
-  static PlannedSequence Planned(RequestId id, int computed, int planned, std::vector<int32_t> pages) {
+  static PlannedSequence Planned(RequestId id, int computed, int planned,
+                                 std::vector<int32_t> pages) {
     const std::vector<int32_t> prompt = {10, 11, 12, static_cast<int32_t>(20 + id), 30};
     PlannedSequence sequence;
     sequence.request = id;
@@ -47,7 +48,8 @@ class FakeExecutorTest : public ::testing::Test {
 
 TEST_F(FakeExecutorTest, AcceptsALegalPlan) {
   EXPECT_NO_THROW(Run({Planned(1, 0, 4, {0, 1}), Planned(2, 0, 4, {2, 3})}));
-  EXPECT_NO_THROW(Run({Planned(1, 4, 1, {0, 1, 4}), Planned(2, 4, 1, {0, 3, 5})})) << "the first two tokens are the same";
+  EXPECT_NO_THROW(Run({Planned(1, 4, 1, {0, 1, 4}), Planned(2, 4, 1, {0, 3, 5})}))
+      << "the first two tokens are the same";
 }
 
 TEST_F(FakeExecutorTest, NoticesAPrefixOfOtherTokens) {
@@ -84,7 +86,8 @@ TEST_F(FakeExecutorTest, NoticesAPageTableOfTheWrongLength) {
   EXPECT_THROW(Run({Planned(1, 0, 4, {0, 1, 2})}), std::logic_error);
 }
 
-// With one step ahead: sequences 1 and 2 draw their first token in a step that is not collected yet.
+// With one step ahead: sequences 1 and 2 draw their first token in a step that is not collected
+// yet.
 class FakeExecutorAheadTest : public FakeExecutorTest {
  protected:
   FakeExecutorAheadTest() : ahead_(MakeOptions(), TwoSteps()) {
@@ -104,7 +107,9 @@ class FakeExecutorAheadTest : public FakeExecutorTest {
     options.depth = 2;
     return options;
   }
-  void Launch(std::vector<PlannedSequence> sequences) { ahead_.Launch({.step = ++step_, .sequences = std::move(sequences)}); }
+  void Launch(std::vector<PlannedSequence> sequences) {
+    ahead_.Launch({.step = ++step_, .sequences = std::move(sequences)});
+  }
   // A decode whose token is not known.
   static PlannedSequence Unknown(RequestId id, int computed, std::vector<int32_t> pages) {
     PlannedSequence planned;
@@ -132,9 +137,11 @@ TEST_F(FakeExecutorAheadTest, ComputesWithTheTokenThatItHasDrawnItself) {
 
 TEST_F(FakeExecutorAheadTest, NoticesAnUnknownTokenThatTheStepBeforeDidNotDraw) {
   EXPECT_THROW(Launch({Unknown(1, 4, {0, 1, 4})}), std::logic_error) << "a token of the prompt";
-  EXPECT_THROW(Launch({Unknown(1, 6, {0, 1, 4, 6})}), std::logic_error) << "a token that nobody has drawn";
+  EXPECT_THROW(Launch({Unknown(1, 6, {0, 1, 4, 6})}), std::logic_error)
+      << "a token that nobody has drawn";
   ahead_.Collect();
-  EXPECT_THROW(Launch({Unknown(1, 5, {0, 1, 4})}), std::logic_error) << "a token that was collected";
+  EXPECT_THROW(Launch({Unknown(1, 5, {0, 1, 4})}), std::logic_error)
+      << "a token that was collected";
 }
 
 TEST_F(FakeExecutorAheadTest, NoticesATokenOfAnEarlierStep) {
@@ -154,7 +161,9 @@ TEST_F(FakeExecutorAheadTest, NoticesAnEndWhileAStepContainsTheSequence) {
   EXPECT_NO_THROW(ahead_.End(1));
 }
 
-TEST_F(FakeExecutorTest, NoticesASequenceWithoutBegin) { EXPECT_THROW(Run({Planned(3, 0, 4, {0, 1})}), std::logic_error); }
+TEST_F(FakeExecutorTest, NoticesASequenceWithoutBegin) {
+  EXPECT_THROW(Run({Planned(3, 0, 4, {0, 1})}), std::logic_error);
+}
 
 }  // namespace
 }  // namespace diffserve

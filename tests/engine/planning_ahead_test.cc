@@ -1,4 +1,5 @@
-// The Scheduler with one step under way: what it plans although a token, an end or a page is not known yet.
+// The Scheduler with one step under way: what it plans although a token, an end or a page is not
+// known yet.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -78,7 +79,8 @@ TEST_F(PlanningAheadTest, TheTokenUnderWayIsLeftToTheExecutor) {
   EXPECT_TRUE(ahead[0].samples);
   EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[0]}));
   EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[1]}));
-  EXPECT_EQ(Plan().at(0).tokens, (Tokens{expected[1]})) << "nothing is under way, so the token is known";
+  EXPECT_EQ(Plan().at(0).tokens, (Tokens{expected[1]}))
+      << "nothing is under way, so the token is known";
 }
 
 TEST_F(PlanningAheadTest, ALongPromptIsPlannedAheadChunkByChunk) {
@@ -119,7 +121,8 @@ TEST_F(PlanningAheadTest, APromptThatIsOnlyScoredIsNotPlannedAgain) {
 
 TEST_F(PlanningAheadTest, TheRowOfASequenceThatHasEndedIsDroppedAndItsPageIsFree) {
   Request request = MakeRequest(1, 6, 20);
-  request.eos_token_ids = {FakeExecutor::Continue(request)[1]};  // the token at position 7, the last slot of the second page
+  request.eos_token_ids = {FakeExecutor::Continue(request)[1]};  // the token at position 7, the
+                                                                 // last slot of the second page
   Add(request);
   Plan();
   Plan();
@@ -129,7 +132,8 @@ TEST_F(PlanningAheadTest, TheRowOfASequenceThatHasEndedIsDroppedAndItsPageIsFree
   EXPECT_EQ(events.at(0).finish, FinishReason::kStop);
   EXPECT_EQ(pool().num_in_use(), 0);
   EXPECT_EQ(pool().num_cached(), 1);
-  EXPECT_FALSE(scheduler_->index().Contains(second_page)) << "its last slot is written by a step that nobody commits";
+  EXPECT_FALSE(scheduler_->index().Contains(second_page))
+      << "its last slot is written by a step that nobody commits";
   const Request next = MakeRequest(2, 30, 3, 100);
   Add(next);
   Plan();  // takes the page while the step that writes it late is under way
@@ -137,7 +141,8 @@ TEST_F(PlanningAheadTest, TheRowOfASequenceThatHasEndedIsDroppedAndItsPageIsFree
   Tokens tokens;
   while (scheduler_->HasWork()) {
     Plan();
-    for (const TokenEvent& event : Commit()) tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    for (const TokenEvent& event : Commit())
+      tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
   }
   EXPECT_EQ(tokens, FakeExecutor::Continue(next));
 }
@@ -195,7 +200,8 @@ TEST_F(PlanningAheadTest, APageWithATokenUnderWayIsNotCachedBeforeTheTokenIsKnow
   EXPECT_EQ(scheduler_->index().size(), 2);
 }
 
-// Three sequences with two pages each after four steps, a seventh page, and two that want it in the fifth step.
+// Three sequences with two pages each after four steps, a seventh page, and two that want it in the
+// fifth step.
 TEST_F(PlanningAheadTest, NobodyIsPreemptedWhileAStepIsUnderWay) {
   options_.num_pages = 7;
   options_.max_model_len = 28;

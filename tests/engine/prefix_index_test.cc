@@ -28,7 +28,8 @@ class PrefixIndexTest : public ::testing::Test {
   PrefixIndex::Key First(const Tokens& tokens, const std::string& salt = kNoSalt) const {
     return {-1, index_.ChainHash(index_.RootHash(salt), tokens), tokens, salt};
   }
-  PrefixIndex::Key After(const PrefixIndex::Key& before, int32_t parent, const Tokens& tokens) const {
+  PrefixIndex::Key After(const PrefixIndex::Key& before, int32_t parent,
+                         const Tokens& tokens) const {
     return {parent, index_.ChainHash(before.hash, tokens), tokens, before.salt};
   }
   static inline const std::string kNoSalt;
@@ -42,7 +43,8 @@ TEST_F(PrefixIndexTest, FindsAChainPageByPage) {
   EXPECT_EQ(index_.Find(First(a)), 7);
   EXPECT_EQ(index_.Find(After(First(a), 7, b)), 8);
   EXPECT_EQ(index_.Find(After(First(a), 7, c)), -1);
-  EXPECT_EQ(index_.Find(First(b)), -1) << "the same tokens at another place of a chain are another page";
+  EXPECT_EQ(index_.Find(First(b)), -1)
+      << "the same tokens at another place of a chain are another page";
   index_.CheckInvariants();
 }
 
@@ -74,7 +76,8 @@ TEST_F(PrefixIndexTest, SaysWhyAPrefixIsMissing) {
   EXPECT_EQ(index_.WhyMissing(First(b)), MissReason::kNoPrefix);
   index_.Insert(First(a), 2);
   index_.EraseChain(2);
-  EXPECT_EQ(index_.WhyMissing(First(a)), MissReason::kNoPrefix) << "what was forgotten on purpose was not evicted";
+  EXPECT_EQ(index_.WhyMissing(First(a)), MissReason::kNoPrefix)
+      << "what was forgotten on purpose was not evicted";
 }
 
 TEST_F(PrefixIndexTest, EraseTakesAllThatFollows) {
@@ -88,12 +91,13 @@ TEST_F(PrefixIndexTest, EraseTakesAllThatFollows) {
   EXPECT_EQ(std::set<int32_t>(erased.begin(), erased.end()), (std::set<int32_t>{2, 3}));
   EXPECT_TRUE(index_.Contains(1) && index_.Contains(4) && index_.Contains(5));
   index_.CheckInvariants();
-  EXPECT_EQ(index_.Insert(After(After(First(a), 1, b), 2, c), 6), -1) << "its parent is not indexed any more";
+  EXPECT_EQ(index_.Insert(After(After(First(a), 1, b), 2, c), 6), -1)
+      << "its parent is not indexed any more";
 }
 
 TEST_F(PrefixIndexTest, ACollisionOfHashesNeverServesAWrongPage) {
-  // With two possible hashes nearly every lookup collides. The index must agree with an exact map from chains to pages whenever
-  // it finds something.
+  // With two possible hashes nearly every lookup collides. The index must agree with an exact map
+  // from chains to pages whenever it finds something.
   std::mt19937 random(3);
   for (uint64_t mask : {uint64_t{0}, uint64_t{1}, uint64_t{7}}) {
     PrefixIndex index(MakeOptions(mask));
@@ -118,7 +122,9 @@ TEST_F(PrefixIndexTest, ACollisionOfHashesNeverServesAWrongPage) {
         const auto free_page = static_cast<int32_t>(random() % 16);
         if (index.Contains(free_page)) {
           const std::vector<int32_t> erased = index.EraseChain(free_page);
-          std::erase_if(exact, [&](const auto& entry) { return std::ranges::find(erased, entry.second) != erased.end(); });
+          std::erase_if(exact, [&](const auto& entry) {
+            return std::ranges::find(erased, entry.second) != erased.end();
+          });
           break;
         }
         const int32_t kept = index.Insert(key, free_page);

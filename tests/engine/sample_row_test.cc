@@ -1,5 +1,5 @@
-// The integer definitions of sample_arithmetic.h: the CPU's sampling against full sorts and 128-bit arithmetic, for every place
-// that a uniform number can hit.
+// The integer definitions of sample_arithmetic.h: the CPU's sampling against full sorts and 128-bit
+// arithmetic, for every place that a uniform number can hit.
 #include "kernels/ops/sample_row.h"
 
 #include <gtest/gtest.h>
@@ -65,15 +65,20 @@ int32_t ReferenceDraw(const std::vector<uint64_t>& masses, uint64_t uniform) {
 }
 
 // The least uniform number that leads to a cumulative mass of `mass`.
-uint64_t UniformAt(uint64_t mass, uint64_t total) { return static_cast<uint64_t>(((uint128{mass} << 64) + (total - 1)) / total); }
+uint64_t UniformAt(uint64_t mass, uint64_t total) {
+  return static_cast<uint64_t>(((uint128{mass} << 64) + (total - 1)) / total);
+}
 
-void ExpectLikeReference(const std::vector<float>& logits, const SamplingParams& params, std::mt19937_64& random) {
+void ExpectLikeReference(const std::vector<float>& logits, const SamplingParams& params,
+                         std::mt19937_64& random) {
   const std::vector<uint64_t> masses = KeptMasses(logits, params);
   const uint64_t total = std::accumulate(masses.begin(), masses.end(), uint64_t{0});
   std::vector<uint64_t> uniforms = {0, ~uint64_t{0}, random(), random()};
   uint64_t before = 0;
-  for (size_t i = 0; i < masses.size(); ++i) {  // the edges of a few tokens, of all in a small vocabulary
-    if (before > 0 && masses[i] > 0 && (masses.size() < 300 || random() % (masses.size() / 8) == 0)) {
+  for (size_t i = 0; i < masses.size(); ++i) {  // the edges of a few tokens, of all in a small
+                                                // vocabulary
+    if (before > 0 && masses[i] > 0 &&
+        (masses.size() < 300 || random() % (masses.size() / 8) == 0)) {
       uniforms.push_back(UniformAt(before, total));
       uniforms.push_back(UniformAt(before, total) - 1);
     }
@@ -91,8 +96,9 @@ void ExpectLikeReference(const std::vector<float>& logits, const SamplingParams&
     const SampledRow sampled = cpu::SampleRow(logits, row, {});
     ASSERT_TRUE(sampled.finite);
     ASSERT_EQ(sampled.token, ReferenceDraw(masses, uniform))
-        << "vocabulary " << logits.size() << ", uniform " << uniform << ", top_k " << params.top_k << ", top_p " << params.top_p
-        << ", min_p " << params.min_p << ", temperature " << params.temperature;
+        << "vocabulary " << logits.size() << ", uniform " << uniform << ", top_k " << params.top_k
+        << ", top_p " << params.top_p << ", min_p " << params.min_p << ", temperature "
+        << params.temperature;
   }
 }
 
@@ -118,8 +124,12 @@ TEST(SampleRowTest, EveryDrawIsThatOfTheFullSort) {
       for (int filters = 0; filters < 8; ++filters) {
         const std::vector<float> logits = LogitsOf(vocab, kind, random);
         SamplingParams params{.temperature = kTemperatures[random() % 4]};
-        if (filters & 1) params.top_k = 1 + static_cast<int>(random() % std::min<size_t>(vocab + 2, random() % 2 ? 8 : 100000));
-        if (filters & 2) params.top_p = random() % 8 == 0 ? 0x1.fffffep-1f : 0.001f * static_cast<float>(1 + random() % 999);
+        if (filters & 1)
+          params.top_k = 1 + static_cast<int>(
+                                 random() % std::min<size_t>(vocab + 2, random() % 2 ? 8 : 100000));
+        if (filters & 2)
+          params.top_p = random() % 8 == 0 ? 0x1.fffffep-1f
+                                           : 0.001f * static_cast<float>(1 + random() % 999);
         if (filters & 4) params.min_p = 0.01f * static_cast<float>(1 + random() % 100);
         ExpectLikeReference(logits, params, random);
       }
@@ -164,10 +174,12 @@ TEST(SampleRowTest, TheTotalMassGivesLogprobsToASixthDecimal) {
     for (float logit : logits) sum += std::exp(static_cast<long double>(logit));
     SampleRow row = PackScoreRow(77, 5);
     const SampledRow sampled = cpu::SampleRow(logits, row, {});
-    const double log_sum = sampled.max + std::log(std::ldexp(static_cast<double>(sampled.total), -kMassBits));
+    const double log_sum = sampled.max +
+                           std::log(std::ldexp(static_cast<double>(sampled.total), -kMassBits));
     EXPECT_NEAR(log_sum, static_cast<double>(std::log(sum)), 1e-6) << "spread " << spread;
     const auto exact = static_cast<double>(logits[77] - std::log(sum));
-    EXPECT_NEAR(ToSampleResult(row, sampled).logprob, exact, 1e-6 + std::abs(exact) * 0x1p-24) << "spread " << spread;
+    EXPECT_NEAR(ToSampleResult(row, sampled).logprob, exact, 1e-6 + std::abs(exact) * 0x1p-24)
+        << "spread " << spread;
   }
 }
 

@@ -24,7 +24,8 @@ std::vector<float> RandomRow(int vocab, uint32_t seed, float spread = 2.0f) {
   return row;
 }
 
-// The distribution that sample.h describes, in double precision and by full sorts: probability of each token.
+// The distribution that sample.h describes, in double precision and by full sorts: probability of
+// each token.
 std::vector<double> ReferenceDistribution(const SampleArgs& args) {
   const SamplingParams& params = *args.params;
   const int vocab = static_cast<int>(args.logits.size());
@@ -35,7 +36,8 @@ std::vector<double> ReferenceDistribution(const SampleArgs& args) {
   std::map<int32_t, int> seen = generated;
   for (int32_t token : args.prompt_tokens) ++seen[token];
   for (const auto& [token, count] : seen) {
-    logits[token] = logits[token] > 0 ? logits[token] / params.repetition_penalty : logits[token] * params.repetition_penalty;
+    logits[token] = logits[token] > 0 ? logits[token] / params.repetition_penalty
+                                      : logits[token] * params.repetition_penalty;
   }
   for (const auto& [token, count] : generated) {
     logits[token] -= double{params.frequency_penalty} * count + params.presence_penalty;
@@ -46,7 +48,8 @@ std::vector<double> ReferenceDistribution(const SampleArgs& args) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
   std::vector<double> weights(vocab);
-  for (int i = 0; i < vocab; ++i) weights[i] = std::exp((logits[i] - logits[order[0]]) / params.temperature);
+  for (int i = 0; i < vocab; ++i)
+    weights[i] = std::exp((logits[i] - logits[order[0]]) / params.temperature);
   if (params.top_k > 0) {
     for (int rank = params.top_k; rank < vocab; ++rank) weights[order[rank]] = 0;
   }
@@ -62,8 +65,8 @@ std::vector<double> ReferenceDistribution(const SampleArgs& args) {
   return weights;
 }
 
-// Draws at positions 0, 1, ... and compares the frequencies with the reference by Pearson's chi-square, at five standard
-// deviations.
+// Draws at positions 0, 1, ... and compares the frequencies with the reference by Pearson's
+// chi-square, at five standard deviations.
 void ExpectDistribution(SampleArgs args, int draws = 20000) {
   const std::vector<double> expected = ReferenceDistribution(args);
   std::vector<int> counts(expected.size(), 0);
@@ -126,15 +129,22 @@ std::vector<SamplingParams> DistributionCases() {
   cases[8].repetition_penalty = 1.8f;
   cases[9].logit_bias = {{6, 3.5f}, {2, -100.0f}};
   cases[10] = {.temperature = 1.3f, .top_p = 0.8f, .top_k = 30, .min_p = 0.02f, .seed = 9};
-  cases[11] = {.temperature = 0.8f, .top_p = 0.95f, .top_k = 6, .presence_penalty = -0.5f, .frequency_penalty = 0.3f,
-               .repetition_penalty = 1.1f, .logit_bias = {{1, 2.0f}}, .seed = 1};
+  cases[11] = {.temperature = 0.8f,
+               .top_p = 0.95f,
+               .top_k = 6,
+               .presence_penalty = -0.5f,
+               .frequency_penalty = 0.3f,
+               .repetition_penalty = 1.1f,
+               .logit_bias = {{1, 2.0f}},
+               .seed = 1};
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Params, SampleDistributionTest, ::testing::ValuesIn(DistributionCases()));
 
-// Which tokens can be drawn at all, on rows of many sizes and with each filter's edge: a token of the reference's set that has an
-// even chance of a hundredth or more is drawn, and none outside of it.
+// Which tokens can be drawn at all, on rows of many sizes and with each filter's edge: a token of
+// the reference's set that has an even chance of a hundredth or more is drawn, and none outside of
+// it.
 TEST(SampleTest, FiltersKeepTheSetOfTheReference) {
   std::mt19937 random(5);
   for (int round = 0; round < 60; ++round) {
@@ -165,8 +175,9 @@ TEST(SampleTest, FiltersKeepTheSetOfTheReference) {
 
 TEST(SampleTest, ALargeVocabularyIsFilteredToo) {
   std::vector<float> row = RandomRow(130000, 1, 1.0f);
-  for (const SamplingParams& params : {SamplingParams{.top_k = 40, .seed = 2}, SamplingParams{.top_p = 0.001f, .seed = 2},
-                                       SamplingParams{.min_p = 0.7f, .seed = 2}}) {
+  for (const SamplingParams& params :
+       {SamplingParams{.top_k = 40, .seed = 2}, SamplingParams{.top_p = 0.001f, .seed = 2},
+        SamplingParams{.min_p = 0.7f, .seed = 2}}) {
     SampleArgs args;
     args.logits = row;
     args.params = &params;
@@ -282,12 +293,14 @@ TEST(SampleTest, ARowThatIsNotFiniteSaysSo) {
 TEST(SampleTest, AMaskedTokenIsNeverDrawn) {
   std::vector<float> row(64, -kInf);
   row[30] = row[31] = -500.0f;
-  for (const SamplingParams& params : {SamplingParams{.seed = 1}, SamplingParams{.top_p = 0.99f, .top_k = 10, .min_p = 0.1f},
-                                       SamplingParams{.temperature = 0}, SamplingParams{.temperature = 1e-4f}}) {
+  for (const SamplingParams& params :
+       {SamplingParams{.seed = 1}, SamplingParams{.top_p = 0.99f, .top_k = 10, .min_p = 0.1f},
+        SamplingParams{.temperature = 0}, SamplingParams{.temperature = 1e-4f}}) {
     SampleArgs args;
     args.logits = row;
     args.params = &params;
-    for (args.position = 0; args.position < 100; ++args.position) EXPECT_EQ(Sample(args).token / 2, 15);
+    for (args.position = 0; args.position < 100; ++args.position)
+      EXPECT_EQ(Sample(args).token / 2, 15);
   }
 }
 
@@ -299,12 +312,17 @@ TEST(SampleTest, LogprobsAreThoseOfTheRawLogits) {
     std::vector<int> order(vocab);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return row[a] > row[b]; });
-    SamplingParams params{.temperature = 0.5f, .top_k = 20, .presence_penalty = 1, .logit_bias = {{0, 5.0f}}, .num_logprobs = 20};
+    SamplingParams params{.temperature = 0.5f,
+                          .top_k = 20,
+                          .presence_penalty = 1,
+                          .logit_bias = {{0, 5.0f}},
+                          .num_logprobs = 20};
     SampleArgs args;
     args.logits = row;
     args.params = &params;
     const SampleResult result = Sample(args);
-    EXPECT_NEAR(result.logprob, row[result.token] - std::log(sum), 2e-6 * (1 + std::abs(result.logprob)));
+    EXPECT_NEAR(result.logprob, row[result.token] - std::log(sum),
+                2e-6 * (1 + std::abs(result.logprob)));
     ASSERT_EQ(result.top_logprobs.size(), std::min<size_t>(20, vocab));
     for (size_t rank = 0; rank < result.top_logprobs.size(); ++rank) {
       EXPECT_EQ(result.top_logprobs[rank].token, order[rank]);
@@ -331,15 +349,18 @@ TEST(SampleTest, ExtremeParametersStillDraw) {
   std::vector<int32_t> all(300);
   std::iota(all.begin(), all.end(), 0);
   for (const SamplingParams& params :
-       {SamplingParams{.temperature = 1e-30f}, SamplingParams{.top_p = 1e-30f}, SamplingParams{.top_k = 1},
-        SamplingParams{.min_p = 1.0f}, SamplingParams{.temperature = 1e-4f, .top_p = 1e-6f, .top_k = 100000, .min_p = 1.0f}}) {
+       {SamplingParams{.temperature = 1e-30f}, SamplingParams{.top_p = 1e-30f},
+        SamplingParams{.top_k = 1}, SamplingParams{.min_p = 1.0f},
+        SamplingParams{.temperature = 1e-4f, .top_p = 1e-6f, .top_k = 100000, .min_p = 1.0f}}) {
     SampleArgs args;
     args.logits = row;
     args.params = &params;
-    for (args.position = 0; args.position < 20; ++args.position) EXPECT_EQ(Sample(args).token, best);
+    for (args.position = 0; args.position < 20; ++args.position)
+      EXPECT_EQ(Sample(args).token, best);
   }
   for (const SamplingParams& params :
-       {SamplingParams{.temperature = 1e30f, .top_p = 0.5f}, SamplingParams{.repetition_penalty = 1e-38f},
+       {SamplingParams{.temperature = 1e30f, .top_p = 0.5f},
+        SamplingParams{.repetition_penalty = 1e-38f},
         SamplingParams{.repetition_penalty = 1e38f, .logit_bias = {{-1, 1.0f}, {300, 1.0f}}}}) {
     SampleArgs args;
     args.logits = row;

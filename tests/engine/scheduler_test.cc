@@ -56,7 +56,8 @@ class Bench {
     }
     scheduler.CheckInvariants();
     std::map<RequestId, int> rows;
-    for (const PlannedSequence& planned : plan.sequences) rows[planned.request] = planned.num_planned;
+    for (const PlannedSequence& planned : plan.sequences)
+      rows[planned.request] = planned.num_planned;
     return rows;
   }
   void RunToEnd() {
@@ -109,7 +110,8 @@ TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
   Bench bench(SmallOptions());
   bench.Add(MakeRequest(1, 60, 2));
   bench.Add(MakeRequest(2, 5, 2, 100));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 11}, {2, 5}})) << "half for the long one, all for the short one, the rest for the oldest";
+  EXPECT_EQ(bench.Step(), (Rows{{1, 11}, {2, 5}}))
+      << "half for the long one, all for the short one, the rest for the oldest";
   EXPECT_EQ(bench.outputs[2].size(), 1u);
   EXPECT_EQ(bench.Step(), (Rows{{1, 15}, {2, 1}}));
 }
@@ -118,8 +120,10 @@ TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
   EngineOptions options = SmallOptions();
   options.num_pages = 100;
   Bench bench(options);
-  for (RequestId id = 1; id <= 3; ++id) bench.Add(MakeRequest(id, 40, 2, 100 * static_cast<int>(id)));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 8}, {2, 4}, {3, 4}})) << "half, and a page for each of the others";
+  for (RequestId id = 1; id <= 3; ++id)
+    bench.Add(MakeRequest(id, 40, 2, 100 * static_cast<int>(id)));
+  EXPECT_EQ(bench.Step(), (Rows{{1, 8}, {2, 4}, {3, 4}}))
+      << "half, and a page for each of the others";
 }
 
 TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
@@ -127,7 +131,8 @@ TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
   bench.Add(MakeRequest(1, 8, 1));
   bench.RunToEnd();
   bench.Add(MakeRequest(2, 8, 1));
-  EXPECT_EQ(bench.Step(), (Rows{{2, 4}})) << "both pages are cached, but the last token's logits are needed";
+  EXPECT_EQ(bench.Step(), (Rows{{2, 4}}))
+      << "both pages are cached, but the last token's logits are needed";
   EXPECT_EQ(bench.ends.at(2).cached_tokens, 4);
   bench.Add(MakeRequest(3, 9, 1));
   EXPECT_EQ(bench.Step(), (Rows{{3, 1}}));
@@ -145,7 +150,8 @@ TEST(SchedulerTest, PagesWithGeneratedTokensAreCachedToo) {
   next.prompt.push_back(77);
   bench.Add(next);
   bench.Step();
-  EXPECT_EQ(bench.plan.sequences[0].num_computed, 8) << "3 prompt tokens and the first 5 generated ones fill two pages";
+  EXPECT_EQ(bench.plan.sequences[0].num_computed, 8)
+      << "3 prompt tokens and the first 5 generated ones fill two pages";
 }
 
 TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
@@ -204,7 +210,9 @@ TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
 TEST(SchedulerTest, CountsWhyNothingWasCached) {
   EngineOptions options = SmallOptions();
   Bench bench(options);
-  const auto misses = [&](MissReason reason) { return bench.scheduler.counters().prefix_misses[static_cast<size_t>(reason)]; };
+  const auto misses = [&](MissReason reason) {
+    return bench.scheduler.counters().prefix_misses[static_cast<size_t>(reason)];
+  };
   const auto run = [&](Request request) {
     bench.Add(std::move(request));
     bench.RunToEnd();
@@ -231,7 +239,8 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
   options.num_pages = 8;
   options.max_model_len = 32;
   Bench bench(options);
-  for (RequestId id = 1; id <= 3; ++id) bench.Add(MakeRequest(id, 4, 20, 100 * static_cast<int>(id)));
+  for (RequestId id = 1; id <= 3; ++id)
+    bench.Add(MakeRequest(id, 4, 20, 100 * static_cast<int>(id)));
   bench.Step();
   ASSERT_EQ(bench.scheduler.running().size(), 3u);
   while (bench.scheduler.counters().preemptions == 0) bench.Step();
@@ -240,8 +249,10 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
   EXPECT_EQ(bench.scheduler.running().front()->request.id, 1u);
   bench.RunToEnd();
   for (RequestId id = 1; id <= 3; ++id) {
-    EXPECT_EQ(bench.outputs[id], FakeExecutor::Continue(MakeRequest(id, 4, 20, 100 * static_cast<int>(id))));
-    EXPECT_EQ(bench.ends.at(id).finish, FinishReason::kLength) << "preemption never fails a request";
+    EXPECT_EQ(bench.outputs[id],
+              FakeExecutor::Continue(MakeRequest(id, 4, 20, 100 * static_cast<int>(id))));
+    EXPECT_EQ(bench.ends.at(id).finish, FinishReason::kLength)
+        << "preemption never fails a request";
   }
 }
 
@@ -258,7 +269,8 @@ TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
     int most = 0;
     while (bench.scheduler.HasWork()) {
       bench.Step();
-      for (const auto& sequence : bench.scheduler.waiting()) most = std::max(most, sequence->preemptions);
+      for (const auto& sequence : bench.scheduler.waiting())
+        most = std::max(most, sequence->preemptions);
     }
     EXPECT_EQ(most, limit);
     EXPECT_EQ(bench.ends.size(), 12u);
@@ -296,7 +308,8 @@ TEST(SchedulerTest, EosAndStopIdsEndASequence) {
   auto [end, tokens] = run(request);
   EXPECT_EQ(end.finish, FinishReason::kStop);
   EXPECT_EQ(end.stop_token, -1);
-  EXPECT_EQ(tokens, std::vector<int32_t>(outputs.begin(), outputs.begin() + 4)) << "the end token itself is reported";
+  EXPECT_EQ(tokens, std::vector<int32_t>(outputs.begin(), outputs.begin() + 4))
+      << "the end token itself is reported";
 
   request.ignore_eos = true;
   EXPECT_EQ(run(request).second, outputs);
@@ -308,7 +321,8 @@ TEST(SchedulerTest, EosAndStopIdsEndASequence) {
   request.min_tokens = 8;
   std::tie(end, tokens) = run(request);
   EXPECT_GE(tokens.size(), 9u);
-  for (int i = 0; i < 8; ++i) EXPECT_NE(tokens[i], outputs[5]) << "a stop id is not drawn before min_tokens";
+  for (int i = 0; i < 8; ++i)
+    EXPECT_NE(tokens[i], outputs[5]) << "a stop id is not drawn before min_tokens";
 }
 
 TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
@@ -342,13 +356,15 @@ TEST(SchedulerTest, ARowThatIsNotFiniteEndsItsRequestAlone) {
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId id, int position) { return id == 2 && position == 14; };
   Bench bench(SmallOptions(), fake);
-  for (RequestId id = 1; id <= 3; ++id) bench.Add(MakeRequest(id, 10, 10, 30 * static_cast<int>(id)));
+  for (RequestId id = 1; id <= 3; ++id)
+    bench.Add(MakeRequest(id, 10, 10, 30 * static_cast<int>(id)));
   bench.RunToEnd();
   EXPECT_EQ(bench.ends.at(2).finish, FinishReason::kError);
   EXPECT_EQ(bench.ends.at(2).error.code(), StatusCode::kInternal);
   EXPECT_EQ(bench.ends.at(2).error.message(), "the model produced non-finite logits");
   for (RequestId id : {1, 3}) {
-    EXPECT_EQ(bench.outputs[id], FakeExecutor::Continue(MakeRequest(id, 10, 10, 30 * static_cast<int>(id))));
+    EXPECT_EQ(bench.outputs[id],
+              FakeExecutor::Continue(MakeRequest(id, 10, 10, 30 * static_cast<int>(id))));
   }
   EXPECT_EQ(bench.scheduler.counters().corrupted, 1u);
   bench.Add(MakeRequest(4, 10, 1, 60));
@@ -367,7 +383,8 @@ TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
   EXPECT_EQ(too_long.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(too_long.param(), "max_tokens");
   EXPECT_EQ(too_long.message(),
-            "the maximum context length is 100 tokens, but 101 were requested (60 in the prompt, 41 in max_tokens)");
+            "the maximum context length is 100 tokens, but 101 were requested (60 in the prompt, "
+            "41 in max_tokens)");
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 100, 1)).param(), "prompt");
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 60, 2147483647)).param(), "max_tokens");
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 0, 1)).param(), "prompt");
@@ -375,7 +392,8 @@ TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 5, -1)).param(), "max_tokens");
 
   options.max_model_len = 1000;
-  EXPECT_TRUE(CheckFits(options, MakeRequest(1, 100, 29)).ok()) << "the last token is never computed: 128 slots";
+  EXPECT_TRUE(CheckFits(options, MakeRequest(1, 100, 29)).ok())
+      << "the last token is never computed: 128 slots";
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 100, 30)).param(), "max_tokens");
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 129, 1)).param(), "prompt");
   Bench bench(options);
@@ -391,7 +409,8 @@ TEST(SchedulerTest, TheSameCallsGiveTheSamePlans) {
     options.num_pages = 14;
     options.max_model_len = 56;
     Bench bench(options);
-    for (RequestId id = 1; id <= 6; ++id) bench.Add(MakeRequest(id, 5 + 3 * static_cast<int>(id), 9, static_cast<int>(id % 2)));
+    for (RequestId id = 1; id <= 6; ++id)
+      bench.Add(MakeRequest(id, 5 + 3 * static_cast<int>(id), 9, static_cast<int>(id % 2)));
     while (bench.scheduler.HasWork()) {
       bench.Step();
       steps.push_back(bench.plan);

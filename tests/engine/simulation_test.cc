@@ -1,4 +1,5 @@
-// A failing seed replays alone: engine_test --gtest_filter='*Simulation*/N', or any other seed with DIFFSERVE_SIMULATION_SEED=N.
+// A failing seed replays alone: engine_test --gtest_filter='*Simulation*/N', or any other seed with
+// DIFFSERVE_SIMULATION_SEED=N.
 #include "tests/testing/simulation.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, 20
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
-  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0, ahead = 0, dropped = 0, kv_events = 0;
+  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0,
+           ahead = 0, dropped = 0, kv_events = 0;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
   for (uint64_t seed = 0; seed < 50; ++seed) {

@@ -5,9 +5,12 @@ import json
 from fleet import CHAT, COMPLETIONS, DEMO_MODEL
 
 PROMPT = "The magic number of Lisbon is 48213. What is the magic number of Lisbon?"
-MESSAGES = [{"role": "system", "content": "You are brief."}, {"role": "user", "content": "Who are you?"}]
-SEEDED = {"temperature": 0.7, "seed": 7, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1,
-          "presence_penalty": 0.3, "frequency_penalty": 0.1, "ignore_eos": True}
+MESSAGES = [{"role": "system", "content": "You are brief."},
+            {"role": "user", "content": "Who are you?"}]
+SEEDED = {
+    "temperature": 0.7, "seed": 7, "top_p": 0.9, "top_k": 40, "min_p": 0.05,
+    "repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.1, "ignore_eos": True
+}
 GREEDY = {"temperature": 0, "ignore_eos": True}
 
 
@@ -26,13 +29,17 @@ ANSWERED = {
     "a seed of 63 bits": completion(temperature=1, seed=2**62 + 12345, logprobs=1),
     "two prompts": completion(**GREEDY, prompt=[PROMPT, "Who are you?"], logprobs=1),
     "token ids": completion(**GREEDY, prompt=[5, 6, 7, 8], logprobs=1),
-    "stop strings": completion(**GREEDY, stop=["e", "1"], include_stop_str_in_output=True, min_tokens=2, logprobs=0),
+    "stop strings": completion(**GREEDY, stop=["e", "1"], include_stop_str_in_output=True,
+                               min_tokens=2, logprobs=0),
     "logit bias": completion(**GREEDY, logit_bias={"100": 5.5, "200": -100}, logprobs=1),
     "cache salt": completion(**GREEDY, cache_salt="a", logprobs=1),
     "chat": chat(temperature=0, logprobs=True, top_logprobs=3, max_tokens=24),
     "seeded chat": chat(**SEEDED, logprobs=True, top_logprobs=1, max_tokens=24),
-    "chat of parts": chat(temperature=0, messages=[{"role": "user", "content": [{"type": "text", "text": "Who are"},
-                                                                                {"type": "text", "text": " you?"}]}]),
+    "chat of parts": chat(
+        temperature=0, messages=[{
+            "role": "user", "content": [{"type": "text", "text": "Who are"},
+                                        {"type": "text", "text": " you?"}]
+        }]),
     "max_completion_tokens": chat(temperature=0, max_completion_tokens=5, logprobs=True),
 }
 NOT_STREAMED = {
@@ -63,7 +70,10 @@ OWN_RULES = {
 def stripped(value):
     """Without what names this one request, and without what depends on the cache."""
     if isinstance(value, dict):
-        return {k: stripped(v) for k, v in value.items() if k not in ("id", "created", "prompt_tokens_details")}
+        return {
+            k: stripped(v)
+            for k, v in value.items() if k not in ("id", "created", "prompt_tokens_details")
+        }
     return [stripped(item) for item in value] if isinstance(value, list) else value
 
 
@@ -81,7 +91,9 @@ def streamed(response):
             chunk = json.loads(line[6:])
             usage = chunk.get("usage") or usage
             for choice in chunk.get("choices", ()):
-                _add(choices.setdefault(choice["index"], {"text": "", "logprobs": [], "finish": None}), choice)
+                _add(
+                    choices.setdefault(choice["index"],
+                                       {"text": "", "logprobs": [], "finish": None}), choice)
     return response.status, choices, stripped(usage), done
 
 
@@ -91,6 +103,7 @@ def _add(to: dict, choice: dict) -> None:
     if "content" in logprobs:
         to["logprobs"] += logprobs["content"]
     elif logprobs:
-        to["logprobs"] += zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"] or logprobs["tokens"])
+        to["logprobs"] += zip(logprobs["tokens"], logprobs["token_logprobs"],
+                              logprobs["top_logprobs"] or logprobs["tokens"])
     if choice.get("finish_reason"):
         to["finish"] = choice["finish_reason"], choice.get("stop_reason")

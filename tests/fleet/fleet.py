@@ -48,7 +48,8 @@ class Replica(ServerProcess):
 
     def __init__(self, *flags, **options):
         self.ports = free_port(), free_port()
-        super().__init__("--port", self.ports[0], "--grpc-port", self.ports[1], "--threads", 1, *flags, model=DEMO_MODEL, **options)
+        super().__init__("--port", self.ports[0], "--grpc-port", self.ports[1], "--threads", 1,
+                         *flags, model=DEMO_MODEL, **options)
 
     def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
@@ -71,21 +72,27 @@ class GatedReplica(Replica, GatedServer):
 def certificate(folder: Path) -> Path:
     """A PEM file with a key and a certificate of its own for localhost."""
     key, chain, both = folder / "key.pem", folder / "chain.pem", folder / "site.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                    "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", chain],
-                   check=True, capture_output=True)
+    subprocess.run([
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+        "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", chain
+    ], check=True, capture_output=True)
     both.write_bytes(chain.read_bytes() + key.read_bytes())
     return both
 
 
 class Router:
     """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to the end."""
-
-    def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (), events: list | None = None, **environment):
-        self.kind, self.replicas, self.port, self.metrics_port = kind, replicas, free_port(), free_port()
+    def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (),
+                 events: list | None = None, **environment):
+        self.kind, self.replicas, self.port, self.metrics_port = kind, replicas, free_port(
+        ), free_port()
         self._folder = tempfile.TemporaryDirectory(prefix="diffserve-fleet-")
         self.folder, self.tls = Path(self._folder.name), None
-        environment = {**os.environ, **{name: str(value) for name, value in environment.items()}, "MODEL": DEMO_MODEL.name}
+        environment = {
+            **os.environ, **{name: str(value)
+                             for name, value in environment.items()}, "MODEL": DEMO_MODEL.name
+        }
         if policy:
             environment["POLICY"] = policy
         if kind == "haproxy":
@@ -93,15 +100,20 @@ class Router:
             self.tls = ssl.create_default_context(cafile=self.pem)
             environment.update(CERTIFICATE=str(self.pem), ADMIN_SOCKET=str(self.admin))
         else:
-            flags = ("--prometheus-port", self.metrics_port, "--prometheus-host", "127.0.0.1", *flags)
+            flags = ("--prometheus-port", self.metrics_port, "--prometheus-host", "127.0.0.1",
+                     *flags)
         addresses = [":".join(map(str, ("127.0.0.1", *replica.ports, *more))) for replica, more in
                      zip(replicas, events or [()] * len(replicas))]
-        self.command = [REPOSITORY / "deploy/fleet/router.sh", kind, str(self.port), *addresses, "--", *map(str, flags)]
+        self.command = [
+            REPOSITORY / "deploy/fleet/router.sh", kind,
+            str(self.port), *addresses, "--", *map(str, flags)
+        ]
         self.environment = environment
 
     def __enter__(self) -> "Router":
         self._log = (self.folder / "log").open("wb")
-        self.process = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=self._log,
+        self.process = subprocess.Popen(self.command, env=self.environment,
+                                        stdin=subprocess.DEVNULL, stdout=self._log,
                                         stderr=subprocess.STDOUT)
         try:
             eventually(self._answers, f"{self.kind} answers", START_TIMEOUT_S)
@@ -128,7 +140,9 @@ class Router:
         if self.process.poll() is not None:
             raise AssertionError(f"{self.kind} ended with {self.process.returncode}")
         try:
-            return self.request("POST", COMPLETIONS, {"model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 1}).status == 200
+            return self.request(
+                "POST", COMPLETIONS,
+                {"model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 1}).status == 200
         except OSError:
             return False
 
@@ -143,24 +157,29 @@ class Router:
         """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then no news to any client."""
         name = f"replica{self.replicas.index(replica) + 1}"
         self.administer(f"set server http/{name} state drain")
-        eventually(lambda: all(row.split(",")[4] == "0" for row in self.administer("show stat").splitlines()
-                               if row.split(",")[1:2] == [name]), f"{name} has no request", 60)
+        eventually(
+            lambda: all(
+                row.split(",")[4] == "0" for row in self.administer("show stat").splitlines()
+                if row.split(",")[1:2] == [name]), f"{name} has no request", 60)
 
     def put_back(self, replica: Replica) -> None:
         self.administer(f"set server http/replica{self.replicas.index(replica) + 1} state ready")
 
     def connect(self, timeout_s: float = 120) -> http.client.HTTPConnection:
         if self.tls:
-            return http.client.HTTPSConnection("localhost", self.port, timeout=timeout_s, context=self.tls)
+            return http.client.HTTPSConnection("localhost", self.port, timeout=timeout_s,
+                                               context=self.tls)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
 
     def request(self, method: str, path: str, body=None, headers: dict | None = None) -> Response:
         connection = self.connect()
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
-            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            connection.request(method, path, data,
+                               {"Content-Type": "application/json", **(headers or {})})
             response = connection.getresponse()
-            return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            return Response(response.status, {k.lower(): v
+                                              for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
 
@@ -174,18 +193,22 @@ class Stream(threading.Thread):
     def __init__(self, target, max_tokens: int, prompt: str = "load"):
         super().__init__(daemon=True)
         self.target, self.status, self.tokens, self.done, self.problem = target, 0, 0, False, None
-        self.body = {"model": DEMO_MODEL.name, "prompt": prompt, "max_tokens": max_tokens, "stream": True, "ignore_eos": True,
-                     "temperature": 0, "logprobs": 0}
+        self.body = {
+            "model": DEMO_MODEL.name, "prompt": prompt, "max_tokens": max_tokens, "stream": True,
+            "ignore_eos": True, "temperature": 0, "logprobs": 0
+        }
         self.start()
 
     @property
     def complete(self) -> bool:
-        return self.status == 200 and self.done and self.problem is None and self.tokens == self.body["max_tokens"]
+        return self.status == 200 and self.done and self.problem is None and self.tokens == self.body[
+            "max_tokens"]
 
     def run(self):
         connection = self.target.connect()
         try:
-            connection.request("POST", COMPLETIONS, json.dumps(self.body), {"Content-Type": "application/json"})
+            connection.request("POST", COMPLETIONS, json.dumps(self.body),
+                               {"Content-Type": "application/json"})
             response = connection.getresponse()
             self.status = response.status
             for line in response:
@@ -201,7 +224,8 @@ class Stream(threading.Thread):
     def _take(self, chunk) -> None:
         self.problem = chunk.get("error", self.problem)
         for choice in chunk.get("choices", ()):
-            self.tokens += len(choice["logprobs"]["token_logprobs"]) if choice.get("logprobs") else 0
+            self.tokens += len(
+                choice["logprobs"]["token_logprobs"]) if choice.get("logprobs") else 0
 
 
 class Load:
@@ -210,7 +234,9 @@ class Load:
     def __init__(self, router: Router, clients: int, max_tokens: int):
         self.router, self.max_tokens, self.failures, self.completed = router, max_tokens, [], 0
         self._stop, self._lock = threading.Event(), threading.Lock()
-        self._threads = [threading.Thread(target=self._client, args=(i,), daemon=True) for i in range(clients)]
+        self._threads = [
+            threading.Thread(target=self._client, args=(i, ), daemon=True) for i in range(clients)
+        ]
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -236,7 +262,10 @@ class Load:
         return None if stream.complete else f"stream: {stream.status} {stream.tokens} tokens {stream.problem!r}"
 
     def _whole(self) -> str | None:
-        body = {"model": DEMO_MODEL.name, "prompt": "load", "max_tokens": self.max_tokens, "ignore_eos": True, "temperature": 0}
+        body = {
+            "model": DEMO_MODEL.name, "prompt": "load", "max_tokens": self.max_tokens,
+            "ignore_eos": True, "temperature": 0
+        }
         try:
             response = self.router.post(COMPLETIONS, body)
             tokens = response.json()["usage"]["completion_tokens"] if response.status == 200 else 0
@@ -247,7 +276,8 @@ class Load:
     def wait_for(self, more: int) -> None:
         """Until `more` requests have ended since now."""
         target = self.completed + len(self.failures) + more
-        eventually(lambda: self.completed + len(self.failures) >= target, f"{more} more requests end", 120)
+        eventually(lambda: self.completed + len(self.failures) >= target,
+                   f"{more} more requests end", 120)
 
 
 def fill(replica: GatedReplica) -> list[Stream]:

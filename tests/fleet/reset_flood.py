@@ -22,16 +22,20 @@ REFUSED_ENOUGH = 20  # connections in a row
 
 
 def frame(kind: int, stream: int, payload: bytes = b"", flags: int = 0) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(
+        ">I", stream) + payload
 
 
 def literal(name: bytes, value: bytes) -> bytes:
     return bytes([0, len(name)]) + name + bytes([len(value)]) + value
 
 
-REQUEST = b"".join(literal(name, value) for name, value in (
-    (b":method", b"POST"), (b":scheme", b"https"), (b":path", b"/diffserve.v1.Inference/Generate"), (b":authority", b"localhost"),
-    (b"content-type", b"application/grpc"), (b"te", b"trailers")))
+REQUEST = b"".join(
+    literal(name, value)
+    for name, value in ((b":method", b"POST"), (b":scheme", b"https"),
+                        (b":path", b"/diffserve.v1.Inference/Generate"),
+                        (b":authority", b"localhost"), (b"content-type",
+                                                        b"application/grpc"), (b"te", b"trailers")))
 PROBE = b"flooding"
 
 
@@ -51,10 +55,13 @@ class Connection:
         if how == "once_begun":
             self.socket.sendall(b"".join(frame(HEADERS, i, REQUEST, END_HEADERS) for i in ids))
             self.wait()
-            self.socket.sendall(b"".join(frame(RST_STREAM, i, struct.pack(">I", CANCEL)) for i in ids))
+            self.socket.sendall(b"".join(
+                frame(RST_STREAM, i, struct.pack(">I", CANCEL)) for i in ids))
             return
-        end = (RST_STREAM, struct.pack(">I", CANCEL)) if how == "at_once" else (WINDOW_UPDATE, bytes(4))
-        self.socket.sendall(b"".join(frame(HEADERS, i, REQUEST, END_HEADERS) + frame(end[0], i, end[1]) for i in ids))
+        end = (RST_STREAM, struct.pack(">I", CANCEL)) if how == "at_once" else (WINDOW_UPDATE,
+                                                                                bytes(4))
+        self.socket.sendall(b"".join(
+            frame(HEADERS, i, REQUEST, END_HEADERS) + frame(end[0], i, end[1]) for i in ids))
         self.socket.setblocking(False)
         try:
             while self.socket.recv(65536):

@@ -27,15 +27,19 @@ QUIET_CALLS = 300
 
 
 def secure(router: Router) -> grpc.Channel:
-    return grpc.secure_channel(f"localhost:{router.port}", grpc.ssl_channel_credentials(router.pem.read_bytes()))
+    return grpc.secure_channel(f"localhost:{router.port}",
+                               grpc.ssl_channel_credentials(router.pem.read_bytes()))
 
 
 def requests_begun(replica: Replica) -> float:
-    return sum(v for name, v in replica.metrics().items() if name.startswith("diffserve_grpc_requests_total{") and "Generate" in name)
+    return sum(v for name, v in replica.metrics().items()
+               if name.startswith("diffserve_grpc_requests_total{") and "Generate" in name)
 
 
 def peak_bytes(process: subprocess.Popen) -> int:
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])
+    return 1024 * int(
+        re.search(r"VmHWM:\s+(\d+)",
+                  Path(f"/proc/{process.pid}/status").read_text())[1])
 
 
 class ProtocolTest(unittest.TestCase):
@@ -45,26 +49,37 @@ class ProtocolTest(unittest.TestCase):
                 health = health_pb2_grpc.HealthStub(through).Check(health_pb2.HealthCheckRequest())
                 self.assertEqual(health.status, health_pb2.HealthCheckResponse.SERVING)
                 ask = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
-                listed = list(reflection_pb2_grpc.ServerReflectionStub(through).ServerReflectionInfo(ask))
-                self.assertIn("diffserve.v1.Inference", [s.name for s in listed[0].list_services_response.service])
+                listed = list(
+                    reflection_pb2_grpc.ServerReflectionStub(through).ServerReflectionInfo(ask))
+                self.assertIn("diffserve.v1.Inference",
+                              [s.name for s in listed[0].list_services_response.service])
                 for seed in range(8):
                     request = generate_request([5, 6, 7 + seed], 20, logprobs=2)
-                    self.assertEqual(*(collect(pb_grpc.InferenceStub(c).Generate(request)).exact() for c in (through, straight)))
+                    self.assertEqual(*(collect(pb_grpc.InferenceStub(c).Generate(request)).exact()
+                                       for c in (through, straight)))
                 for connection in (through, straight):
                     with self.assertRaises(grpc.RpcError) as caught:
-                        collect(pb_grpc.InferenceStub(connection).Generate(generate_request([5], 10**9)))
+                        collect(
+                            pb_grpc.InferenceStub(connection).Generate(generate_request([5],
+                                                                                        10**9)))
                     self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-            asked = [replica.metric("diffserve_grpc_requests_total", method="Generate", code="0") for replica in (first, second)]
+            asked = [
+                replica.metric("diffserve_grpc_requests_total", method="Generate", code="0")
+                for replica in (first, second)
+            ]
             self.assertGreater(min(asked), 0, "a replica was never asked")
 
     def test_grpc_calls_survive_a_rolling_restart(self):
-        with Replica() as first, Replica() as second, Router("haproxy", [first, second]) as router, secure(router) as connection:
-            stub, ended, failures, counted = pb_grpc.InferenceStub(connection), threading.Event(), [], []
+        with Replica() as first, Replica() as second, Router(
+                "haproxy", [first, second]) as router, secure(router) as connection:
+            stub, ended, failures, counted = pb_grpc.InferenceStub(
+                connection), threading.Event(), [], []
 
             def client():
                 while not ended.is_set():
                     try:
-                        counted.append(len(collect(stub.Generate(generate_request([5, 6], 16))).ids[0]))
+                        counted.append(
+                            len(collect(stub.Generate(generate_request([5, 6], 16))).ids[0]))
                     except grpc.RpcError as error:
                         failures.append(error)
 
@@ -83,7 +98,8 @@ class ProtocolTest(unittest.TestCase):
                 thread.join(60)
             self.assertEqual(failures, [])
             self.assertEqual(set(counted), {16})
-        figure("haproxy: rolling restart (taken out, then SIGTERM) under 4 gRPC clients", f"0 of {len(counted)} calls failed")
+        figure("haproxy: rolling restart (taken out, then SIGTERM) under 4 gRPC clients",
+               f"0 of {len(counted)} calls failed")
 
     def test_http_2_and_1_are_offered_over_tls_alone(self):
         with Replica() as replica, Router("haproxy", [replica]) as router:
@@ -100,14 +116,20 @@ class ProtocolTest(unittest.TestCase):
 
     def test_a_stream_over_http_2(self):
         with Replica() as replica, Router("haproxy", [replica]) as router:
-            body = {"model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 5, "ignore_eos": True, "stream": True}
-            curl = subprocess.run(["curl", "--silent", "--no-buffer", "--http2", "--cacert", router.pem, "--data", json.dumps(body),
-                                   "--header", "Content-Type: application/json", "--write-out", "HTTP/%{http_version} %{http_code}",
-                                   f"https://localhost:{router.port}{COMPLETIONS}"], capture_output=True, text=True, timeout=60)
+            body = {
+                "model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 5, "ignore_eos": True,
+                "stream": True
+            }
+            curl = subprocess.run([
+                "curl", "--silent", "--no-buffer", "--http2", "--cacert", router.pem, "--data",
+                json.dumps(body), "--header", "Content-Type: application/json", "--write-out",
+                "HTTP/%{http_version} %{http_code}", f"https://localhost:{router.port}{COMPLETIONS}"
+            ], capture_output=True, text=True, timeout=60)
             self.assertTrue(curl.stdout.endswith("data: [DONE]\n\nHTTP/2 200"), curl)
 
     def test_tokens_pass_through_as_they_come(self):
-        with GatedReplica() as replica, Router("haproxy", [replica]) as router, secure(router) as connection:
+        with GatedReplica() as replica, Router("haproxy",
+                                               [replica]) as router, secure(router) as connection:
             replica.allow(4)
             stream = Stream(router, 64)
             eventually(lambda: stream.tokens, "the first tokens of an SSE stream")
@@ -116,15 +138,20 @@ class ProtocolTest(unittest.TestCase):
             self.assertTrue(stream.complete, stream.problem)
             replica.allow(4)
             call = pb_grpc.InferenceStub(connection).Generate(generate_request([5], 64))
-            self.assertTrue(any(event.WhichOneof("event") == "delta" for event in call), "no token of a gRPC stream")
+            self.assertTrue(any(event.WhichOneof("event") == "delta" for event in call),
+                            "no token of a gRPC stream")
             replica.open_gate()
             collect(call)
 
     def test_a_client_that_leaves_stops_its_work(self):
-        with GatedReplica() as replica, Router("haproxy", [replica]) as router, secure(router) as connection:
+        with GatedReplica() as replica, Router("haproxy",
+                                               [replica]) as router, secure(router) as connection:
             replica.allow(4)
             sse = router.connect()
-            body = {"model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 1000, "stream": True, "ignore_eos": True}
+            body = {
+                "model": DEMO_MODEL.name, "prompt": "x", "max_tokens": 1000, "stream": True,
+                "ignore_eos": True
+            }
             sse.request("POST", COMPLETIONS, json.dumps(body), {"Content-Type": "application/json"})
             sse.getresponse().readline()
             call = pb_grpc.InferenceStub(connection).Generate(generate_request([5], 1000))
@@ -134,7 +161,9 @@ class ProtocolTest(unittest.TestCase):
             self.assertGreater(replica.pages_used(), 0)
             sse.close()
             call.cancel()
-            for _ in range(200):  # the engine hears of it between two steps; in 400 neither request could have ended
+            for _ in range(
+                    200
+            ):  # the engine hears of it between two steps; in 400 neither request could have ended
                 if replica.pages_used() == 0:
                     break
                 replica.allow(2)
@@ -143,10 +172,12 @@ class ProtocolTest(unittest.TestCase):
 
     def test_headers_have_limits(self):
         with Replica() as replica, Router("haproxy", [replica]) as router:
-            self.assertEqual(router.request("GET", "/v1/models", headers={"X-Big": "a" * 12_000}).status, 200)
+            self.assertEqual(
+                router.request("GET", "/v1/models", headers={"X-Big": "a" * 12_000}).status, 200)
             before = requests_taken(replica)
             for headers in ({"X-Big": "a" * 20_000}, {f"X-{i}": "a" for i in range(120)}):
-                self.assertIn(router.request("POST", COMPLETIONS, b"{}", headers).status, (400, 431))
+                self.assertIn(
+                    router.request("POST", COMPLETIONS, b"{}", headers).status, (400, 431))
             self.assertEqual(requests_taken(replica), before)
 
     def test_more_than_the_replicas_take_waits_in_the_proxy(self):
@@ -169,7 +200,8 @@ class ProtocolTest(unittest.TestCase):
 class FloodTest(unittest.TestCase):
     def flood(self, how: str) -> tuple[dict, dict]:
         """A normal client's calls, quiet and while streams are opened and reset; what the flood saw and what was measured."""
-        with Replica() as first, Replica() as second, Router("haproxy", [first, second]) as router, secure(router) as connection:
+        with Replica() as first, Replica() as second, Router(
+                "haproxy", [first, second]) as router, secure(router) as connection:
             stub = pb_grpc.InferenceStub(connection)
             for _ in range(50):
                 self.call(stub)
@@ -177,8 +209,12 @@ class FloodTest(unittest.TestCase):
             processes = [router.process, first.process, second.process]
             peaks = [peak_bytes(process) for process in processes]
             # The attacker has a machine of its own: what it computes itself gives way to the others here.
-            flood = subprocess.Popen(["nice", "-n", "19", sys.executable, Path(__file__).with_name("reset_flood.py"),
-                                      str(router.port), router.pem, str(FLOOD), how], stdout=subprocess.PIPE)
+            flood = subprocess.Popen([
+                "nice", "-n", "19", sys.executable,
+                Path(__file__).with_name("reset_flood.py"),
+                str(router.port), router.pem,
+                str(FLOOD), how
+            ], stdout=subprocess.PIPE)
             reader = threading.Thread(target=lambda: seen.append(json.loads(flood.stdout.read())))
             seen, start = [], time.monotonic()
             reader.start()
@@ -192,9 +228,11 @@ class FloodTest(unittest.TestCase):
                 self.assertLess(peak_bytes(process) - peak, GROWTH)
             self.assertTrue(all(self.call(stub) for _ in range(20)))
         ratio = statistics.median(loaded) / statistics.median(quiet)
-        figure(f"haproxy: {seen[0]['streams']} streams reset {how.replace('_', ' ')}",
-               f"in {took:.1f} s; a normal client's median call {statistics.median(quiet) * 1000:.1f} ms quiet, "
-               f"{statistics.median(loaded) * 1000:.1f} ms meanwhile ({ratio:.1f}x, {len(loaded)} calls)")
+        figure(
+            f"haproxy: {seen[0]['streams']} streams reset {how.replace('_', ' ')}",
+            f"in {took:.1f} s; a normal client's median call {statistics.median(quiet) * 1000:.1f} ms quiet, "
+            f"{statistics.median(loaded) * 1000:.1f} ms meanwhile ({ratio:.1f}x, {len(loaded)} calls)"
+        )
         return seen[0]
 
     def call(self, stub) -> float:

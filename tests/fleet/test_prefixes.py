@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import zmq
 
-from fleet import (CHAT, COMPLETIONS, DEMO_MODEL, SOON_FULL, GatedReplica, Replica, Router, event_ports, events_flags, eventually, figure,
-                   fill, generated_tokens, refused_when_full, seconds)
+from fleet import (CHAT, COMPLETIONS, DEMO_MODEL, SOON_FULL, GatedReplica, Replica, Router,
+                   event_ports, events_flags, eventually, figure, fill, generated_tokens,
+                   refused_when_full, seconds)
 
 GROUPS, PREFIX_TOKENS, PAGE = 40, 512, 16
 ENOUGH = 0.9
-WORDS = "magic number Lisbon Oslo river green stone window seven market quiet train letter winter garden silver".split()
+WORDS = "magic number Lisbon Oslo river green stone window seven market quiet train letter winter garden silver".split(
+)
 
 
 class Events(threading.Thread):
@@ -33,7 +35,9 @@ class Events(threading.Thread):
         while not self._ends.is_set():
             if self._socket.poll(50):
                 _, sequence, payload = self._socket.recv_multipart()
-                self.stored += sum(len(e["block_hashes"]) for e in msgspec.msgpack.decode(payload)[1] if e["type"] == "BlockStored")
+                self.stored += sum(
+                    len(e["block_hashes"]) for e in msgspec.msgpack.decode(payload)[1]
+                    if e["type"] == "BlockStored")
                 self.sequence = int.from_bytes(sequence, "big")
         self._socket.close(0)
 
@@ -47,7 +51,8 @@ def prefixes(replica: Replica) -> list[str]:
     draw, texts = random.Random(1), []
     for group in range(GROUPS):
         text = f"Group {group}:"
-        while (missing := PREFIX_TOKENS - replica.post("/tokenize", {"prompt": text}).json()["count"]) > 0:
+        while (missing :=
+               PREFIX_TOKENS - replica.post("/tokenize", {"prompt": text}).json()["count"]) > 0:
             text += "".join(" " + draw.choice(WORDS) for _ in range(max(1, missing // 4)))
         texts.append(text)
     return texts
@@ -56,8 +61,10 @@ def prefixes(replica: Replica) -> list[str]:
 def ask(target, group: int, text: str, tail: str) -> int:
     """Tokens that were in the cache. Half of the groups are completions, half are chats."""
     content = f"{text} {tail}"
-    path, prompt = (CHAT, {"messages": [{"role": "user", "content": content}]}) if group % 4 > 1 else (COMPLETIONS, {"prompt": content})
-    response = target.post(path, {"model": DEMO_MODEL.name, "max_tokens": 1, "temperature": 0, **prompt})
+    path, prompt = (CHAT, {"messages": [{"role": "user", "content": content}]
+                           }) if group % 4 > 1 else (COMPLETIONS, {"prompt": content})
+    response = target.post(path,
+                           {"model": DEMO_MODEL.name, "max_tokens": 1, "temperature": 0, **prompt})
     if response.status != 200:
         raise AssertionError(response.body)
     return response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -73,10 +80,12 @@ class PrefixTest(unittest.TestCase):
     def fleet(self, kind: str, policy: str | None, run, of=Replica, flags=()) -> None:
         """`run(replicas, router, events)` on two fresh replicas that publish events; the first is an `of` with `flags`."""
         ports = [event_ports(), event_ports()]
-        with of(*events_flags(ports[0]), *flags) as first, Replica(*events_flags(ports[1])) as second:
+        with of(*events_flags(ports[0]),
+                *flags) as first, Replica(*events_flags(ports[1])) as second:
             events = [Events(pub) for pub, _ in ports]
             told = ("--log-level", "debug") if policy == "kv_aware" else ()
-            with Router(kind, [first, second], policy, told, ports if policy == "kv_aware" else None) as router:
+            with Router(kind, [first, second], policy, told,
+                        ports if policy == "kv_aware" else None) as router:
                 run((first, second), router, events)
             for subscriber in events:
                 subscriber.stop()
@@ -84,12 +93,14 @@ class PrefixTest(unittest.TestCase):
     def wait_for_events(self, replicas, router, events, groups: int = GROUPS) -> None:
         """Until the router has taken in the prefixes of so many groups and everything else that the replicas have announced."""
         pages = groups * (PREFIX_TOKENS // PAGE)
-        eventually(lambda: sum(e.stored for e in events) >= pages, "every page of the prefixes is announced")
+        eventually(lambda: sum(e.stored for e in events) >= pages,
+                   "every page of the prefixes is announced")
         for replica, subscriber in zip(replicas, events):
             if subscriber.sequence < 0:
                 continue
             wanted = rf"live sequence advanced source=\S*:{replica.port}\b.* seq={subscriber.sequence}\b"
-            eventually(lambda: re.search(wanted, re.sub(r"\x1b\[[0-9;]*m", "", router.log())), "the router has read them")
+            eventually(lambda: re.search(wanted, re.sub(r"\x1b\[[0-9;]*m", "", router.log())),
+                       "the router has read them")
 
     def placed(self, kind: str, policy: str | None) -> float:
         """Each prefix is on one replica, and no request with it has ever passed the router. The share of repeats that land there."""
@@ -104,7 +115,8 @@ class PrefixTest(unittest.TestCase):
             shares.append(found(router, texts, "again") / GROUPS)
 
         self.fleet(kind, policy, run)
-        figure(f"{kind} {policy or 'leastconn'}: prefix put on one replica by others", f"{shares[0]:.0%} of {GROUPS} repeats land there")
+        figure(f"{kind} {policy or 'leastconn'}: prefix put on one replica by others",
+               f"{shares[0]:.0%} of {GROUPS} repeats land there")
         return shares[0]
 
     def routed(self, kind: str, policy: str | None) -> float:
@@ -119,8 +131,10 @@ class PrefixTest(unittest.TestCase):
                 self.wait_for_events(replicas, router, events)
             parts = [replica.metric("diffserve_prompt_tokens_total") for replica in replicas]
             shares.append(found(router, texts, "again") / GROUPS)
-            figure(f"{kind} {policy or 'leastconn'}: prefix routed before",
-                   f"{shares[0]:.0%} of {GROUPS} repeats find it; {min(parts) / sum(parts):.0%} of the prompts' work on the lesser replica")
+            figure(
+                f"{kind} {policy or 'leastconn'}: prefix routed before",
+                f"{shares[0]:.0%} of {GROUPS} repeats find it; {min(parts) / sum(parts):.0%} of the prompts' work on the lesser replica"
+            )
 
         self.fleet(kind, policy, run)
         return shares[0]
@@ -137,7 +151,8 @@ class PrefixTest(unittest.TestCase):
                 ask(full, group, texts[group], "first")
             self.wait_for_events(replicas, router, events, len(groups))
             held, before = fill(full), refused_when_full(full)
-            self.assertEqual([ask(router, group, texts[group], "again") < PAGE for group in groups], [True] * len(groups))
+            self.assertEqual([ask(router, group, texts[group], "again") < PAGE for group in groups],
+                             [True] * len(groups))
             self.assertGreaterEqual(refused_when_full(full) - before, len(groups))
             full.open_gate()
             for stream in held:
@@ -146,7 +161,8 @@ class PrefixTest(unittest.TestCase):
         self.fleet("vllm-router", "kv_aware", run, GatedReplica, SOON_FULL)
 
     def test_without_events_placed_prefixes_are_found_by_chance(self):
-        for kind, policy in (("vllm-router", "random"), ("vllm-router", "cache_aware"), ("smg", "cache_aware"), ("haproxy", None)):
+        for kind, policy in (("vllm-router", "random"), ("vllm-router", "cache_aware"),
+                             ("smg", "cache_aware"), ("haproxy", None)):
             with self.subTest(kind=kind, policy=policy):
                 self.assertLess(self.placed(kind, policy), ENOUGH)
 
@@ -164,9 +180,12 @@ class SpeedTest(unittest.TestCase):
     def client(self, target, index: int) -> None:
         connection = target.connect()
         for request in range(self.REQUESTS):
-            body = {"model": DEMO_MODEL.name, "prompt": f"Request {index} {request}", "max_tokens": self.TOKENS, "ignore_eos": True,
-                    "temperature": 0}
-            connection.request("POST", COMPLETIONS, json.dumps(body), {"Content-Type": "application/json"})
+            body = {
+                "model": DEMO_MODEL.name, "prompt": f"Request {index} {request}",
+                "max_tokens": self.TOKENS, "ignore_eos": True, "temperature": 0
+            }
+            connection.request("POST", COMPLETIONS, json.dumps(body),
+                               {"Content-Type": "application/json"})
             response = connection.getresponse()
             response.read()
             self.assertEqual(response.status, 200)
@@ -188,9 +207,12 @@ class SpeedTest(unittest.TestCase):
         with Replica("--threads", 2) as one:
             alone = self.speed(one, [one])
         figures = [f"one replica, 2 threads: {alone:.0f} tokens/s"]
-        for kind, policy in (("vllm-router", "round_robin"), ("smg", "round_robin"), ("haproxy", None)):
-            with Replica() as first, Replica() as second, Router(kind, [first, second], policy) as router:
-                figures.append(f"two of 1 thread behind {kind}: {self.speed(router, [first, second]):.0f}")
+        for kind, policy in (("vllm-router", "round_robin"), ("smg", "round_robin"), ("haproxy",
+                                                                                      None)):
+            with Replica() as first, Replica() as second, Router(kind, [first, second],
+                                                                 policy) as router:
+                figures.append(
+                    f"two of 1 thread behind {kind}: {self.speed(router, [first, second]):.0f}")
         figure(f"speed, {self.CLIENTS} clients", "; ".join(figures))
 
 

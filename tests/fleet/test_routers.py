@@ -6,8 +6,9 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 
 from answers import ANSWERED, NOT_STREAMED, OWN_RULES, REFUSED, streamed, whole
-from fleet import (COMPLETIONS, DEMO_MODEL, FIRST_STEPS, SOON_FULL, STREAM_TOKENS, GatedReplica, Load, Replica, Router, Stream,
-                   event_ports, events_flags, eventually, figure, fill, refused_when_full, requests_taken)
+from fleet import (COMPLETIONS, DEMO_MODEL, FIRST_STEPS, SOON_FULL, STREAM_TOKENS, GatedReplica,
+                   Load, Replica, Router, Stream, event_ports, events_flags, eventually, figure,
+                   fill, refused_when_full, requests_taken)
 
 STREAMS, CLIENTS = 16, 8
 
@@ -29,8 +30,12 @@ class RouterCases:
         with ExitStack() as stack:
             ports = [event_ports(), event_ports()] if self.policy == "kv_aware" else None
             flags = [events_flags(pair) for pair in ports] if ports else [(), ()]
-            replicas = [stack.enter_context(kind(*more)) for kind, more in ((first, (*flags[0], *first_flags)), (second, flags[1]))]
-            yield *replicas, stack.enter_context(Router(self.kind, replicas, self.policy, events=ports))
+            replicas = [
+                stack.enter_context(kind(*more))
+                for kind, more in ((first, (*flags[0], *first_flags)), (second, flags[1]))
+            ]
+            yield *replicas, stack.enter_context(
+                Router(self.kind, replicas, self.policy, events=ports))
 
     def test_answers_are_the_replicas_own(self):
         with self.fleet() as (first, second, router):
@@ -47,8 +52,11 @@ class RouterCases:
                         expected = streamed(first.post(path, body))
                         self.assertTrue(expected[1] and expected[3], "no stream to compare with")
                         self.assertEqual(streamed(router.post(path, body)), expected)
-            asked = [requests_taken(replica) - taken for replica, taken in zip((first, second), before)]
-            self.assertGreater(min(asked) if self.in_turn else max(asked), 0, "a replica was never asked")
+            asked = [
+                requests_taken(replica) - taken for replica, taken in zip((first, second), before)
+            ]
+            self.assertGreater(
+                min(asked) if self.in_turn else max(asked), 0, "a replica was never asked")
 
     def test_what_a_router_refuses_by_its_own_rules_is_refused(self):
         with self.fleet() as (first, _, router):
@@ -59,33 +67,41 @@ class RouterCases:
                     self.assertIn(direct.status, (400, 404))
                     self.assertIn(routed.status, (direct.status, 422))
                     own += routed.body != direct.body
-        figure(f"{self.name}: errors worded by the router itself", f"{own} of {len(OWN_RULES)} kinds that it may check")
+        figure(f"{self.name}: errors worded by the router itself",
+               f"{own} of {len(OWN_RULES)} kinds that it may check")
 
     def test_a_killed_replica_takes_only_its_own_streams_along(self):
         with self.fleet(GatedReplica, GatedReplica) as (killed, other, router):
             for replica in (killed, other):
                 replica.close_gate()
             streams = [Stream(router, STREAM_TOKENS) for _ in range(STREAMS)]
-            eventually(lambda: sum(self.accepted(replica) for replica in (killed, other)) == STREAMS, "all streams are with a replica")
+            eventually(
+                lambda: sum(self.accepted(replica) for replica in (killed, other)) == STREAMS,
+                "all streams are with a replica")
             there = int(self.accepted(killed))
             for replica in (killed, other):
                 replica.allow(FIRST_STEPS)
-            eventually(lambda: all(stream.tokens for stream in streams), "each stream has sent tokens")
+            eventually(lambda: all(stream.tokens for stream in streams),
+                       "each stream has sent tokens")
             killed.kill()
             other.open_gate()
             fresh = [Stream(router, STREAM_TOKENS, "after the kill") for _ in range(2 * STREAMS)]
             for stream in streams + fresh:
                 stream.join(120)
-            self.assertTrue(0 < there < STREAMS, f"{there} of {STREAMS} streams were with the replica that was killed")
+            self.assertTrue(0 < there < STREAMS,
+                            f"{there} of {STREAMS} streams were with the replica that was killed")
             self.assertEqual(sum(not stream.complete for stream in streams), there)
-            self.assertFalse([s for s in streams if not s.complete and s.done and s.problem is None], "a cut stream ends without a word")
+            self.assertFalse(
+                [s for s in streams if not s.complete and s.done and s.problem is None],
+                "a cut stream ends without a word")
             self.assertEqual([(s.status, s.tokens, s.problem) for s in fresh if not s.complete], [])
         figure(f"{self.name}: kill -9 under {STREAMS} streams",
                f"{there} were there and broke off, 0 others; {len(fresh)} new ones, 0 failed")
 
     @staticmethod
     def accepted(replica) -> float:
-        return replica.metric("diffserve_requests_waiting") + replica.metric("diffserve_requests_running")
+        return replica.metric("diffserve_requests_waiting") + replica.metric(
+            "diffserve_requests_running")
 
     def rolling_restart(self, take_out: bool) -> Load:
         """Each replica in turn gets SIGTERM under load and starts anew; how the load fared."""
@@ -109,7 +125,8 @@ class RouterCases:
         load = self.rolling_restart(self.takes_out)
         self.assertEqual(load.failures, [])
         how = "taken out, then SIGTERM" if self.takes_out else "SIGTERM"
-        figure(f"{self.name}: rolling restart ({how}) under {CLIENTS} clients", f"0 of {load.completed} requests failed")
+        figure(f"{self.name}: rolling restart ({how}) under {CLIENTS} clients",
+               f"0 of {load.completed} requests failed")
 
     def test_a_full_replica_is_passed_over(self):
         with self.fleet(GatedReplica, Replica, SOON_FULL) as (full, _, router):
@@ -125,9 +142,12 @@ class RouterCases:
                 stream.join(60)
                 self.assertTrue(stream.complete, stream.problem)
             self.assertGreater(refused, 0, "the full replica was never asked")
-            self.assertEqual(statuses, {200: 20} if self.retries_full else {200: 20 - refused, 429: refused})
-        figure(f"{self.name}: one of two replicas is full", f"{refused:.0f} of 20 requests refused there, {statuses[429]} clients saw 429, "
-               f"{took / 20 * 1000:.0f} ms a request")
+            self.assertEqual(statuses,
+                             {200: 20} if self.retries_full else {200: 20 - refused, 429: refused})
+        figure(
+            f"{self.name}: one of two replicas is full",
+            f"{refused:.0f} of 20 requests refused there, {statuses[429]} clients saw 429, "
+            f"{took / 20 * 1000:.0f} ms a request")
 
 
 class VllmRouterTest(RouterCases, unittest.TestCase):
@@ -148,9 +168,12 @@ class HaproxyTest(RouterCases, unittest.TestCase):
 
     def test_a_replica_that_is_stopped_without_notice_is_passed_over(self):
         load = self.rolling_restart(take_out=False)
-        self.assertLessEqual(len(load.failures), 2 * CLIENTS, "more than what was under way when a replica closed its sockets")
-        figure(f"{self.name}: rolling restart (SIGTERM alone) under {CLIENTS} clients",
-               f"{len(load.failures)} of {load.completed + len(load.failures)} requests met closing sockets")
+        self.assertLessEqual(len(load.failures), 2 * CLIENTS,
+                             "more than what was under way when a replica closed its sockets")
+        figure(
+            f"{self.name}: rolling restart (SIGTERM alone) under {CLIENTS} clients",
+            f"{len(load.failures)} of {load.completed + len(load.failures)} requests met closing sockets"
+        )
 
 
 if __name__ == "__main__":

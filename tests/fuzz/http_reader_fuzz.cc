@@ -1,5 +1,5 @@
-// The bytes of a connection: what is read as a request keeps the limits, and how the bytes were cut never matters. The first byte seeds
-// the cuts, the rest is what the client sends.
+// The bytes of a connection: what is read as a request keeps the limits, and how the bytes were cut
+// never matters. The first byte seeds the cuts, the rest is what the client sends.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http_reader.h"
+#include "server/http/reader.h"
 
 namespace {
 
@@ -24,20 +24,24 @@ void Require(bool condition) {
 }
 
 bool HasControl(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return (c < 32 && c != '\t') || c == 127; });
+  return std::any_of(text.begin(), text.end(),
+                     [](unsigned char c) { return (c < 32 && c != '\t') || c == 127; });
 }
 
 void CheckPromises(const diffserve::HttpRequest& request) {
   const diffserve::HttpHead& head = request.head;
   Require(!head.method.empty() && !HasControl(head.method) && !HasControl(head.query));
-  Require(!head.path.empty() && !HasControl(head.path) && head.path.size() + head.query.size() <= kLimits.max_target_bytes);
+  Require(!head.path.empty() && !HasControl(head.path) &&
+          head.path.size() + head.query.size() <= kLimits.max_target_bytes);
   Require(head.fields.size() <= kLimits.max_fields);
   for (const auto& [name, value] : head.fields) {
-    Require(!name.empty() && std::none_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; }));
+    Require(!name.empty() &&
+            std::none_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; }));
     Require(!HasControl(name) && !HasControl(value));
     Require(value.empty() || (value.front() != ' ' && value.back() != ' '));
   }
-  Require(request.body.size() <= kLimits.max_body_bytes && (head.chunked || request.body.size() == head.content_length));
+  Require(request.body.size() <= kLimits.max_body_bytes &&
+          (head.chunked || request.body.size() == head.content_length));
   diffserve::IsLoopbackHost(head.Field("host"));
 }
 
@@ -48,18 +52,21 @@ std::vector<std::string> ReadAll(std::string_view bytes, uint32_t seed) {
   size_t begin = 0;
   do {
     seed = seed * 1664525 + 1013904223 * (seed != 0);
-    const size_t piece = seed == 0 ? bytes.size() : std::min<size_t>(bytes.size() - begin, 1 + (seed >> 16) % 64);
+    const size_t piece = seed == 0 ? bytes.size()
+                                   : std::min<size_t>(bytes.size() - begin, 1 + (seed >> 16) % 64);
     reader.Feed(bytes.substr(begin, piece));
     begin += piece;
     while (reader.state() == diffserve::HttpReader::State::kReady) {
       const diffserve::HttpRequest request = reader.Take();
       CheckPromises(request);
-      seen.push_back(request.head.method + " " + request.head.path + "?" + request.head.query + "\n" + request.body);
+      seen.push_back(request.head.method + " " + request.head.path + "?" + request.head.query +
+                     "\n" + request.body);
       reader.Next();
     }
   } while (begin < bytes.size() && reader.state() != diffserve::HttpReader::State::kRefused);
   if (reader.state() == diffserve::HttpReader::State::kRefused) {
-    Require(reader.refusal().status >= 400 && reader.refusal().status < 600 && !reader.refusal().reason.empty());
+    Require(reader.refusal().status >= 400 && reader.refusal().status < 600 &&
+            !reader.refusal().reason.empty());
     seen.push_back("refused");
   }
   return seen;

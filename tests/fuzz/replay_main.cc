@@ -1,4 +1,5 @@
-// Runs a fuzz target once over every file of the folders given as arguments: the seed corpus as an ordinary test.
+// Runs a fuzz target once over every file of the folders given as arguments: the seed corpus as an
+// ordinary test.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -13,7 +14,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
       std::ifstream file(entry.path(), std::ios::binary);
-      const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      const std::vector<char> bytes((std::istreambuf_iterator<char>(file)),
+                                    std::istreambuf_iterator<char>());
       LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
       ++inputs;
     }

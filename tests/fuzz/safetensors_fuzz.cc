@@ -31,9 +31,11 @@ void ParseAsFile(std::string_view bytes, size_t file_size) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   diffserve::ParseAsFile(bytes, size);
-  // The same header in front of more data than the input holds: an input need not carry its tensors' bytes.
+  // The same header in front of more data than the input holds: an input need not carry its
+  // tensors' bytes.
   for (size_t data_bytes : {4, 8, 12, 4096}) diffserve::ParseAsFile(bytes, size + data_bytes);
-  const diffserve::Result<diffserve::ConfigReader> config = diffserve::ConfigReader::Parse(bytes, "f");
+  const diffserve::Result<diffserve::ConfigReader> config = diffserve::ConfigReader::Parse(bytes,
+                                                                                           "f");
   if (!config.ok()) diffserve::CheckOneLine(config.status());
   return 0;
 }

@@ -1,5 +1,6 @@
-// golden_fidelity: how near the golden cases' references this machine's best kernels come, in every dtype and schedule, as JSON
-// on standard output. tests/golden/report.py makes the README's table of it.
+// golden_fidelity: how near the golden cases' references this machine's best kernels come, in every
+// dtype and schedule, as JSON on standard output. tests/golden/report.py makes the README's table
+// of it.
 #include <cstdio>
 #include <optional>
 
@@ -16,8 +17,9 @@ struct LambdaDifference {
   double relative = 0;  // to the larger of the two exps
 };
 
-// The largest differences, over the layers, of our float32 lambda to the one the originals use in bfloat16, where each exp, their
-// difference and the sum are rounded. Error: a tensor that is not there.
+// The largest differences, over the layers, of our float32 lambda to the one the originals use in
+// bfloat16, where each exp, their difference and the sum are rounded. Error: a tensor that is not
+// there.
 Result<LambdaDifference> CompareLambdas(const GoldenCase& golden, const Model& model) {
   const ModelConfig& config = model.config();
   auto checkpoint = Checkpoint::Open(golden.dir);
@@ -38,7 +40,8 @@ Result<LambdaDifference> CompareLambdas(const GoldenCase& golden, const Model& m
       exps[map] = RoundToBFloat16(std::exp(dot));
     }
     const size_t index = static_cast<size_t>(layer);
-    const float original = RoundToBFloat16(RoundToBFloat16(exps[0] - exps[1]) + config.lambda_init[index]);
+    const float original = RoundToBFloat16(RoundToBFloat16(exps[0] - exps[1]) +
+                                           config.lambda_init[index]);
     const double difference = std::abs(static_cast<double>(lambdas[index]) - original);
     worst.absolute = std::max(worst.absolute, difference);
     worst.relative = std::max(worst.relative, difference / std::max(exps[0], exps[1]));
@@ -47,10 +50,12 @@ Result<LambdaDifference> CompareLambdas(const GoldenCase& golden, const Model& m
 }
 
 Status Measure(const GoldenCase& golden, CpuIsa isa, ThreadPool& pool) {
-  std::printf("{\"case\": \"%s\", \"family\": \"%s\", \"reference\": \"%s\", \"reference_bfloat16_error\": %.6e, "
-              "\"reference_bfloat16_agreement\": %.6f, \"runs\": [",
-              golden.name.c_str(), golden.family.c_str(), golden.reference.c_str(), golden.bfloat16_error,
-              golden.bfloat16_agreement);
+  std::printf(
+      "{\"case\": \"%s\", \"family\": \"%s\", \"reference\": \"%s\", \"reference_bfloat16_error\": "
+      "%.6e, "
+      "\"reference_bfloat16_agreement\": %.6f, \"runs\": [",
+      golden.name.c_str(), golden.family.c_str(), golden.reference.c_str(), golden.bfloat16_error,
+      golden.bfloat16_agreement);
   const std::vector<int32_t> tokens = golden.AllTokens();
   const size_t vocab = static_cast<size_t>(golden.vocab);
   const char* separator = "\n";
@@ -79,16 +84,20 @@ Status Measure(const GoldenCase& golden, CpuIsa isa, ThreadPool& pool) {
       const auto same_rows = whole.begin() + static_cast<long>(run.first_row * vocab);
       const bool same_bits = std::equal(run.logits.begin(), run.logits.end(), same_rows);
       const GoldenChoices choices = CompareChoices(golden, run);
-      std::printf("%s  {\"dtype\": \"%s\", \"schedule\": \"%s\", \"error\": %.6e, \"same_bits\": %s, \"steps\": %d, "
-                  "\"equal\": %d, \"ties\": %d, \"different\": %d}",
-                  separator, std::string(NameOf(dtype)).c_str(), NameOf(schedule), GoldenError(golden, run),
-                  same_bits ? "true" : "false", choices.steps(), choices.equal, choices.ties, choices.different);
+      std::printf(
+          "%s  {\"dtype\": \"%s\", \"schedule\": \"%s\", \"error\": %.6e, \"same_bits\": %s, "
+          "\"steps\": %d, "
+          "\"equal\": %d, \"ties\": %d, \"different\": %d}",
+          separator, std::string(NameOf(dtype)).c_str(), NameOf(schedule), GoldenError(golden, run),
+          same_bits ? "true" : "false", choices.steps(), choices.equal, choices.ties,
+          choices.different);
       separator = ",\n";
     }
   }
   std::printf("]");
   if (lambda) {
-    std::printf(", \"lambda_difference\": %.6e, \"lambda_relative_difference\": %.6e", lambda->absolute, lambda->relative);
+    std::printf(", \"lambda_difference\": %.6e, \"lambda_relative_difference\": %.6e",
+                lambda->absolute, lambda->relative);
   }
   std::printf("}");
   return status;

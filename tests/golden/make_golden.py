@@ -38,7 +38,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def family(name):
-    return next(prefix for prefix in ("motif_gda", "motif", "unilm_v1", "unilm_v2", "diff", "llama") if name.startswith(prefix))
+    return next(prefix for prefix in ("motif_gda", "motif", "unilm_v1", "unilm_v2", "diff", "llama")
+                if name.startswith(prefix))
 
 
 def random_weights(shapes, config, lambda_deviation, generator):
@@ -84,7 +85,8 @@ def write_checkpoint(folder, case, weights):
     for shard in range(case.shards):
         file_name = f"model-{shard + 1:05d}-of-{case.shards:05d}.safetensors"
         part = names[shard::case.shards]
-        save_file({name: stored[name] for name in part}, folder / file_name, metadata={"format": "pt"})
+        save_file({name: stored[name]
+                   for name in part}, folder / file_name, metadata={"format": "pt"})
         weight_map.update({name: file_name for name in part})
     total = sum(tensor.numel() * tensor.element_size() for tensor in stored.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
@@ -109,12 +111,17 @@ def expectations(reference, folder, tokens, allowed_ties):
     logits = model(sequence)
     greedy = sequence[PROMPT_TOKENS:]
     bfloat16_logits = reference.load(folder, torch.bfloat16)(sequence)
-    compared = torch.cat([torch.arange(PROMPT_TOKENS), torch.arange(len(sequence) - TAIL_TOKENS, len(sequence))])
+    compared = torch.cat(
+        [torch.arange(PROMPT_TOKENS),
+         torch.arange(len(sequence) - TAIL_TOKENS, len(sequence))])
     error = (bfloat16_logits - logits)[compared].abs().max() / logits[compared].abs().max()
     agreement = (bfloat16_logits[PROMPT_TOKENS - 1:-1].argmax(dim=-1) == greedy).float().mean()
-    return {"tokens": tokens.float(), "logits": logits[:PROMPT_TOKENS].contiguous(), "greedy_tokens": greedy.float(),
-            "greedy_margins": torch.tensor(margins), "tail_logits": logits[-TAIL_TOKENS:].contiguous(),
-            "bfloat16_error": error.reshape(1), "bfloat16_agreement": agreement.reshape(1)}
+    return {
+        "tokens": tokens.float(), "logits": logits[:PROMPT_TOKENS].contiguous(),
+        "greedy_tokens": greedy.float(), "greedy_margins": torch.tensor(margins),
+        "tail_logits": logits[-TAIL_TOKENS:].contiguous(), "bfloat16_error": error.reshape(1),
+        "bfloat16_agreement": agreement.reshape(1)
+    }
 
 
 def order_metadata(path):
@@ -134,9 +141,12 @@ def make_case(name, reference):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(case.config, indent=2) + "\n")
-        write_checkpoint(folder, case, random_weights(reference.shapes(folder), case.config, case.lambda_deviation, generator))
+        write_checkpoint(
+            folder, case,
+            random_weights(reference.shapes(folder), case.config, case.lambda_deviation, generator))
         tokens = torch.randint(0, case.config["vocab_size"], (PROMPT_TOKENS,), generator=generator)
-        expected = expectations(reference, folder, tokens, allowed_ties=seed // 10)  # rather a tie than no case
+        expected = expectations(reference, folder, tokens,
+                                allowed_ties=seed // 10)  # rather a tie than no case
         if expected:
             break
     else:
@@ -147,15 +157,18 @@ def make_case(name, reference):
     for path in folder.iterdir():
         path.chmod(0o644)
     kib = sum(path.stat().st_size for path in folder.iterdir()) / 1024
-    print(f"{name}: seed {seed}, least margin {float(expected['greedy_margins'].min() / expected['logits'].abs().max()):.1e}, "
-          f"bfloat16 error {float(expected['bfloat16_error']):.2e}, agreement {float(expected['bfloat16_agreement']):.3f}, "
-          f"{kib:.0f} KiB", flush=True)
+    print(
+        f"{name}: seed {seed}, least margin {float(expected['greedy_margins'].min() / expected['logits'].abs().max()):.1e}, "
+        f"bfloat16 error {float(expected['bfloat16_error']):.2e}, agreement {float(expected['bfloat16_agreement']):.3f}, "
+        f"{kib:.0f} KiB", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--unilm", type=pathlib.Path, help="checkout of microsoft/unilm")
-    parser.add_argument("--motif", type=pathlib.Path, help="checkout of MotifTechnologies/vllm, branch motif")
+    parser.add_argument("--motif", type=pathlib.Path,
+                        help="checkout of MotifTechnologies/vllm, branch motif")
     parser.add_argument("cases", nargs="*")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -167,7 +180,9 @@ def main():
     if arguments.motif:
         from references.motif import Motif
         references["motif"] = references["motif_gda"] = Motif(arguments.motif)
-    names = arguments.cases or [name for name in CASES if family(name) in references or family(name) in ("diff", "llama")]
+    names = arguments.cases or [
+        name for name in CASES if family(name) in references or family(name) in ("diff", "llama")
+    ]
     if any(family(name) in ("diff", "llama") for name in names):
         from references.hugging_face import HuggingFace
         references["diff"] = references["llama"] = HuggingFace()

@@ -18,8 +18,11 @@ PROGRAM = ROOT / "build" / "release" / "tests" / "golden_fidelity"
 README = ROOT / "README.md"
 CASES_DIR = ROOT / "tests" / "golden" / "cases"
 BEGIN, END = "<!-- fidelity -->", "<!-- /fidelity -->"
-FAMILIES = {"diff": "DiffLlama", "unilm_v1": "Diff Transformer (unilm V1)", "unilm_v2": "Diff Transformer V2 (unilm)",
-            "motif": "Motif (2.6B's form)", "motif_gda": "Motif-2 (grouped)", "llama": "Llama"}
+FAMILIES = {
+    "diff": "DiffLlama", "unilm_v1": "Diff Transformer (unilm V1)",
+    "unilm_v2": "Diff Transformer V2 (unilm)", "motif": "Motif (2.6B's form)",
+    "motif_gda": "Motif-2 (grouped)", "llama": "Llama"
+}
 SCHEDULES = ("one chunk", "chunks of 7", "one by one", "after a preemption", "after a prefix hit")
 DTYPES = ("float32", "bfloat16")
 
@@ -31,7 +34,8 @@ class Trouble(Exception):
 def measure():
     """golden_fidelity's JSON."""
     if not PROGRAM.exists():
-        raise Trouble(f"{PROGRAM} is not there: build the target golden_fidelity of the preset release first")
+        raise Trouble(
+            f"{PROGRAM} is not there: build the target golden_fidelity of the preset release first")
     done = subprocess.run([PROGRAM], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise Trouble(f"{PROGRAM} ended with code {done.returncode}")
@@ -97,26 +101,32 @@ def table(measured):
     runs = [run for case in measured["cases"] for run in case["runs"]]
     ties = sum(run["ties"] for run in runs if run["dtype"] == "float32")
     same = all(run["same_bits"] for run in runs)
-    references = "; ".join(f"{FAMILIES[family]}: {reference_code(by_family[family])}" for family in families)
-    lines += ["", "Each cell: worst logit error of the family's cases, max\\|a - b\\| / max\\|b\\| against the reference in "
-                  "float32, and the least share of 256 tokens that are chosen as the reference chooses, given its tokens before"
-                  + (f" ({ties} ties among all float32 runs are counted as equal)." if ties else "."),
-              f"Kernels: {measured['isa']}. All schedules of a case and dtype give "
-              + ("the same bits." if same else "**different bits**."),
-              f"References: {references}."]
+    references = "; ".join(f"{FAMILIES[family]}: {reference_code(by_family[family])}"
+                           for family in families)
+    lines += [
+        "",
+        "Each cell: worst logit error of the family's cases, max\\|a - b\\| / max\\|b\\| against the reference in "
+        "float32, and the least share of 256 tokens that are chosen as the reference chooses, given its tokens before"
+        + (f" ({ties} ties among all float32 runs are counted as equal)." if ties else "."),
+        f"Kernels: {measured['isa']}. All schedules of a case and dtype give " +
+        ("the same bits." if same else "**different bits**."), f"References: {references}."
+    ]
     return lines
 
 
 def marker(families):
     """The invisible line by which --check knows what the table is about."""
-    return "<!-- cases: " + " ".join(name for family in sorted(families) for name in families[family]) + " -->"
+    return "<!-- cases: " + " ".join(name for family in sorted(families)
+                                     for name in families[family]) + " -->"
 
 
 def split_readme():
     """README.md before the table, the table, and after it."""
     text = README.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise Trouble(f"{README} needs {BEGIN} and {END}, once each and in this order, around the place of the table")
+        raise Trouble(
+            f"{README} needs {BEGIN} and {END}, once each and in this order, around the place of the table"
+        )
     head, rest = text.split(BEGIN)
     old, tail = rest.split(END)
     return head, old, tail
@@ -130,11 +140,14 @@ def check():
     there = {name for names in families.values() for name in names}
     if claimed != there:
         differing = sorted(claimed ^ there)
-        raise Trouble(f"README.md's fidelity table is about other cases than tests/golden/cases ({len(differing)} differ, "
-                      f"the first is {differing[0]}): run tests/golden/report.py")
+        raise Trouble(
+            f"README.md's fidelity table is about other cases than tests/golden/cases ({len(differing)} differ, "
+            f"the first is {differing[0]}): run tests/golden/report.py")
     for family, names in families.items():
         if f"| {FAMILIES[family]}, {len(names)} cases |" not in old:
-            raise Trouble(f"README.md's fidelity table has no row for the {len(names)} cases of {FAMILIES[family]}")
+            raise Trouble(
+                f"README.md's fidelity table has no row for the {len(names)} cases of {FAMILIES[family]}"
+            )
 
 
 def lambda_lines(measured):
@@ -144,13 +157,17 @@ def lambda_lines(measured):
         if "lambda_difference" in case:
             family = FAMILIES[case["family"]]
             absolute, relative = worst.get(family, (0, 0))
-            worst[family] = (max(absolute, case["lambda_difference"]), max(relative, case["lambda_relative_difference"]))
-    return [f"lambda, {family}: at most {absolute:.1e} from the originals' rounding to bfloat16, {relative:.1e} of the larger exp"
-            for family, (absolute, relative) in worst.items()]
+            worst[family] = (max(absolute, case["lambda_difference"]),
+                             max(relative, case["lambda_relative_difference"]))
+    return [
+        f"lambda, {family}: at most {absolute:.1e} from the originals' rounding to bfloat16, {relative:.1e} of the larger exp"
+        for family, (absolute, relative) in worst.items()
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--print", action="store_true", dest="show")
     arguments = parser.parse_args()

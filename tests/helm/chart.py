@@ -14,12 +14,14 @@ VALUES = {path.stem: path for path in sorted((Path(__file__).parent / "values").
 
 
 def helm(*arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([os.environ.get("HELM", "helm"), *map(str, arguments)], capture_output=True, text=True)
+    return subprocess.run([os.environ.get("HELM", "helm"), *map(str, arguments)],
+                          capture_output=True, text=True)
 
 
 def render(values: Path, kubernetes: str, *options) -> list[dict]:
     """The manifests of a release named like the chart."""
-    done = helm("template", "diffserve", CHART, "--namespace", "serving", "--kube-version", kubernetes, "-f", values, *options)
+    done = helm("template", "diffserve", CHART, "--namespace", "serving", "--kube-version",
+                kubernetes, "-f", values, *options)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
@@ -35,7 +37,8 @@ def of_kind(manifests: list[dict], kind: str) -> dict:
 class Workload:
     """One server container of a pod: of the chart's Deployment or KServe's runtime."""
 
-    def __init__(self, name: str, container: dict, grace_s: int, pod_security: dict, volumes: list[dict]):
+    def __init__(self, name: str, container: dict, grace_s: int, pod_security: dict,
+                 volumes: list[dict]):
         self.name, self.container, self.grace_s, self.pod_security = name, container, grace_s, pod_security
         self.volumes = {volume["name"]: volume for volume in volumes}
         self.args = container["args"]
@@ -44,12 +47,14 @@ class Workload:
     @classmethod
     def of_deployment(cls, name: str, deployment: dict):
         pod = deployment["spec"]["template"]["spec"]
-        return cls(name, pod["containers"][0], pod["terminationGracePeriodSeconds"], pod["securityContext"], pod.get("volumes", []))
+        return cls(name, pod["containers"][0], pod["terminationGracePeriodSeconds"],
+                   pod["securityContext"], pod.get("volumes", []))
 
     @classmethod
     def of_kserve(cls, runtime: dict, service: dict):
         predictor = service["spec"]["predictor"]
-        return cls("kserve", runtime["spec"]["containers"][0], predictor["terminationGracePeriodSeconds"], {}, [])
+        return cls("kserve", runtime["spec"]["containers"][0],
+                   predictor["terminationGracePeriodSeconds"], {}, [])
 
     def flag(self, name: str) -> str | None:
         return self.args[self.args.index(name) + 1] if name in self.args else None
@@ -58,17 +63,22 @@ class Workload:
         return [arg.partition("=")[0] for arg in self.args if arg.startswith("--")]
 
     def probes(self) -> dict[str, dict]:
-        return {name: self.container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+        return {
+            name: self.container[name]["httpGet"]
+            for name in ("startupProbe", "livenessProbe", "readinessProbe")
+        }
 
     def port_number(self, port) -> int:
         return port if isinstance(port, int) else self.ports[port]
 
     def pre_stop_s(self) -> int:
-        return self.container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        return self.container.get("lifecycle", {}).get("preStop", {}).get("sleep",
+                                                                          {}).get("seconds", 0)
 
     def mount(self, path: str) -> dict | None:
         """The mount that holds `path`."""
-        return next((m for m in self.container.get("volumeMounts", []) if (path + "/").startswith(m["mountPath"] + "/")), None)
+        return next((m for m in self.container.get("volumeMounts", [])
+                     if (path + "/").startswith(m["mountPath"] + "/")), None)
 
     def expanded_args(self, pod_ip: str) -> list[str]:
         """The arguments as the kubelet hands them over: $(NAME) replaced by the container's environment."""
@@ -77,4 +87,7 @@ class Workload:
         for variable in self.container.get("env", []):
             field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             known[variable["name"]] = variable.get("value") or of_the_pod.get(field, "")
-        return [re.sub(r"\$\((\w+)\)", lambda match: known.get(match[1], match[0]), arg) for arg in self.args]
+        return [
+            re.sub(r"\$\((\w+)\)", lambda match: known.get(match[1], match[0]), arg)
+            for arg in self.args
+        ]

@@ -18,7 +18,9 @@ from server import version
 # Kinds beside Deployment and Service, of each value set.
 KINDS = {
     "default": {"PodDisruptionBudget"},
-    "pvc-keys-metrics": {"PodDisruptionBudget", "Secret", "ServiceMonitor", "PrometheusRule", "NetworkPolicy"},
+    "pvc-keys-metrics": {
+        "PodDisruptionBudget", "Secret", "ServiceMonitor", "PrometheusRule", "NetworkPolicy"
+    },
     "gpu": {"PodDisruptionBudget"},
     "autoscaling": {"PodDisruptionBudget", "ServiceMonitor", "HorizontalPodAutoscaler"},
     "image-volume": {"PodDisruptionBudget", "ServiceMonitor"},
@@ -43,7 +45,8 @@ REFUSED = [
     (["--set", "podDisruptionBudget.maxUnavailable=0"], "/podDisruptionBudget/maxUnavailable"),
     (["--set", "extraArgs={--port=80}"], "the chart sets --port"),
     (["--set", "apiKeys.keys={a},serviceMonitor.enabled=true"], "apiKeys.scrapeKey"),
-    (["--set", "model.source=image,model.image.reference=a/b:1", "--kube-version", "1.30"], "Kubernetes 1.31"),
+    (["--set", "model.source=image,model.image.reference=a/b:1", "--kube-version",
+      "1.30"], "Kubernetes 1.31"),
     (["--kube-version", "1.29"], ">=1.30"),
 ]
 
@@ -51,12 +54,21 @@ REFUSED = [
 def check_deployment(name: str, deployment: dict) -> None:
     """What a pod has to be besides its server container."""
     spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
-    problems = differs((pod["automountServiceAccountToken"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]), (False, 0))
-    first, *others = [c["securityContext"] for c in pod["containers"] + pod.get("initContainers", [])]
+    problems = differs(
+        (pod["automountServiceAccountToken"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]),
+        (False, 0))
+    first, *others = [
+        c["securityContext"] for c in pod["containers"] + pod.get("initContainers", [])
+    ]
     problems += [f"another container runs with {other}" for other in others if other != first]
     secrets = [volume["secret"] for volume in pod.get("volumes", []) if "secret" in volume]
-    problems += [p for secret in secrets for p in differs((secret["defaultMode"], pod["securityContext"]["fsGroup"]), (0o440, 10001))]
-    report(f"{name}: no token, no replica missing during an update, equal rights, secrets readable by the group alone", problems)
+    problems += [
+        p for secret in secrets
+        for p in differs((secret["defaultMode"], pod["securityContext"]["fsGroup"]), (0o440, 10001))
+    ]
+    report(
+        f"{name}: no token, no replica missing during an update, equal rights, secrets readable by the group alone",
+        problems)
 
 
 def check_gpu(manifests: list[dict]) -> None:
@@ -64,17 +76,22 @@ def check_gpu(manifests: list[dict]) -> None:
     pod = deployment["spec"]["template"]["spec"]
     container = pod["containers"][0]
     workload = Workload.of_deployment("gpu", deployment)
-    found = (container["resources"]["limits"], container["image"].rpartition(":")[2], workload.flag("--device"), pod["runtimeClassName"])
-    report("gpu: one GPU beside the other limits, the cuda image, the device and the runtime class",
-           differs(found, ({"nvidia.com/gpu": 1, "cpu": "4", "memory": "24Gi"}, f"{version()}-cuda", "cuda", "nvidia")))
+    found = (container["resources"]["limits"], container["image"].rpartition(":")[2],
+             workload.flag("--device"), pod["runtimeClassName"])
+    report(
+        "gpu: one GPU beside the other limits, the cuda image, the device and the runtime class",
+        differs(found, ({"nvidia.com/gpu": 1, "cpu": "4", "memory": "24Gi"
+                         }, f"{version()}-cuda", "cuda", "nvidia")))
 
 
 def check_kv_events(manifests: list[dict]) -> None:
     workload = Workload.of_deployment("kv-events", of_kind(manifests, "Deployment"))
     args = workload.expanded_args(POD_IP)
     found = args[args.index("--kv-events-topic") + 1]
-    report("kv-events: the topic names the pod's address, HTTP port and model",
-           differs(found, f"kv@{POD_IP}:{workload.ports['http']}@{workload.flag('--served-model-name')}"))
+    report(
+        "kv-events: the topic names the pod's address, HTTP port and model",
+        differs(found,
+                f"kv@{POD_IP}:{workload.ports['http']}@{workload.flag('--served-model-name')}"))
 
 
 def check_rules(manifests: list[dict]) -> None:
@@ -83,17 +100,25 @@ def check_rules(manifests: list[dict]) -> None:
     report("the rules are those of deploy/prometheus", differs(groups, file["groups"]))
     monitor, service = of_kind(manifests, "ServiceMonitor"), of_kind(manifests, "Service")
     job = service["metadata"]["labels"][monitor["spec"]["jobLabel"]]
-    patterns = set(re.findall(r'job=~"([^"]+)"', str([rule["expr"] for group in groups for rule in group["rules"]])))
-    report(f"the rules look at job {job}", [p for p in patterns if not re.fullmatch(p, job)] if patterns else ["no job in the rules"])
+    patterns = set(
+        re.findall(r'job=~"([^"]+)"',
+                   str([rule["expr"] for group in groups for rule in group["rules"]])))
+    report(f"the rules look at job {job}",
+           [p for p in patterns
+            if not re.fullmatch(p, job)] if patterns else ["no job in the rules"])
 
 
 def check_image(default: list[dict]) -> None:
     """The image starts what the container's arguments continue, and has the model that they name."""
-    said = dict(re.findall(r"^(USER|ENTRYPOINT|CMD) (.*)$", (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.M))
+    said = dict(
+        re.findall(r"^(USER|ENTRYPOINT|CMD) (.*)$",
+                   (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.M))
     workload = Workload.of_deployment("default", of_kind(default, "Deployment"))
-    report("the image's user, program and model are the chart's", differs(
-        (said["USER"], json.loads(said["ENTRYPOINT"]), json.loads(said["CMD"])[:2]),
-        (":".join([str(workload.pod_security["runAsUser"])] * 2), ["diffserve"], workload.args[:2])))
+    report(
+        "the image's user, program and model are the chart's",
+        differs((said["USER"], json.loads(said["ENTRYPOINT"]), json.loads(said["CMD"])[:2]),
+                (":".join([str(workload.pod_security["runAsUser"])] * 2), ["diffserve"
+                                                                           ], workload.args[:2])))
 
 
 def check_versions(default: list[dict]) -> None:
@@ -106,16 +131,26 @@ def check_versions(default: list[dict]) -> None:
 
 
 def check_manifests(name: str, values: Path) -> list[dict]:
-    done = helm("lint", "--strict", "--kube-version", schemas.kubernetes_versions()[-1], "-f", values, CHART)
-    report(f"{name}: helm lint --strict", [] if done.returncode == 0 else [done.stdout + done.stderr])
-    versions = [v for v in schemas.kubernetes_versions() if schemas.numbers(v) >= schemas.numbers(OLDEST.get(name, "1.30"))]
+    done = helm("lint", "--strict", "--kube-version",
+                schemas.kubernetes_versions()[-1], "-f", values, CHART)
+    report(f"{name}: helm lint --strict",
+           [] if done.returncode == 0 else [done.stdout + done.stderr])
+    versions = [
+        v for v in schemas.kubernetes_versions()
+        if schemas.numbers(v) >= schemas.numbers(OLDEST.get(name, "1.30"))
+    ]
     problems, manifests = [], []
     for version in versions:
         manifests = render(values, version)
-        problems += [f"{version}: {p}" for manifest in manifests if (p := schemas.problem(manifest, version))]
-    report(f"{name}: {len(manifests)} manifests valid on Kubernetes {versions[0]} to {versions[-1]}", problems)
+        problems += [
+            f"{version}: {p}" for manifest in manifests if (p := schemas.problem(manifest, version))
+        ]
+    report(
+        f"{name}: {len(manifests)} manifests valid on Kubernetes {versions[0]} to {versions[-1]}",
+        problems)
     kinds = sorted(manifest["kind"] for manifest in manifests)
-    report(f"{name}: kinds {', '.join(kinds)}", differs(kinds, sorted({"Deployment", "Service"} | KINDS[name])))
+    report(f"{name}: kinds {', '.join(kinds)}",
+           differs(kinds, sorted({"Deployment", "Service"} | KINDS[name])))
     return manifests
 
 
@@ -125,30 +160,44 @@ def check_selectors(name: str, manifests: list[dict]) -> None:
     problems = []
     for manifest in manifests:
         spec = manifest.get("spec", {})
-        selector = {"Service": lambda: spec["selector"], "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
-                    "Deployment": lambda: spec["selector"]["matchLabels"],
-                    "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"]}.get(manifest["kind"], dict)()
-        problems += [f"{manifest['kind']} selects {selector}"] if not selector.items() <= pod_labels else []
+        selector = {
+            "Service": lambda: spec["selector"],
+            "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
+            "Deployment": lambda: spec["selector"]["matchLabels"],
+            "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"]
+        }.get(manifest["kind"], dict)()
+        problems += [f"{manifest['kind']} selects {selector}"
+                     ] if not selector.items() <= pod_labels else []
         if manifest["kind"] == "HorizontalPodAutoscaler":
             problems += differs(spec["scaleTargetRef"]["name"], deployment["metadata"]["name"])
-            problems += ["replicas beside an autoscaler"] if "replicas" in deployment["spec"] else []
+            problems += ["replicas beside an autoscaler"
+                         ] if "replicas" in deployment["spec"] else []
         if manifest["kind"] == "ServiceMonitor":
             labels, port = service["metadata"]["labels"].items(), spec["endpoints"][0]["port"]
-            problems += ["ServiceMonitor misses the Service"] if not spec["selector"]["matchLabels"].items() <= labels else []
-            problems += [f"no port {port}"] if port not in [p["name"] for p in service["spec"]["ports"]] else []
+            problems += ["ServiceMonitor misses the Service"
+                         ] if not spec["selector"]["matchLabels"].items() <= labels else []
+            problems += [f"no port {port}"
+                         ] if port not in [p["name"] for p in service["spec"]["ports"]] else []
         if manifest["kind"] == "NetworkPolicy":
-            problems += ["an ingress rule for everybody"] if not all(rule.get("from") for rule in spec["ingress"]) else []
+            problems += ["an ingress rule for everybody"
+                         ] if not all(rule.get("from") for rule in spec["ingress"]) else []
             problems += differs(sorted(spec["policyTypes"]), ["Egress", "Ingress"])
-            problems += ["egress that nobody asked for"] if bool(spec["egress"]) != (name == "init-container") else []
+            problems += ["egress that nobody asked for"] if bool(
+                spec["egress"]) != (name == "init-container") else []
             allowed = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
-            problems += differs(allowed, set(Workload.of_deployment(name, deployment).ports.values()))
+            problems += differs(allowed,
+                                set(Workload.of_deployment(name, deployment).ports.values()))
     report(f"{name}: selectors and references meet", problems)
 
 
 def check_refusal(options: list[str], named: str) -> None:
-    version = [] if "--kube-version" in options else ["--kube-version", schemas.kubernetes_versions()[-1]]
+    version = [] if "--kube-version" in options else [
+        "--kube-version", schemas.kubernetes_versions()[-1]
+    ]
     done = helm("template", "diffserve", CHART, *version, *options)
-    problems = [] if done.returncode and named in done.stderr else [f"exit code {done.returncode}, {done.stderr[:300]!r}"]
+    problems = [] if done.returncode and named in done.stderr else [
+        f"exit code {done.returncode}, {done.stderr[:300]!r}"
+    ]
     report(f"refused, naming {named}: {' '.join(options)}", problems)
 
 
@@ -161,8 +210,11 @@ def check_value_set(name: str, values: Path) -> None:
     check_pod(workload)
     if workload.flag("--device") == "cpu":
         check_server(workload, manifests)
-    for extra in {"default": [check_versions, check_image, check_examples], "pvc-keys-metrics": [check_strictness, check_rules],
-                  "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events]}.get(name, []):
+    for extra in {
+            "default": [check_versions, check_image,
+                        check_examples], "pvc-keys-metrics": [check_strictness, check_rules],
+            "autoscaling": [check_strictness], "gpu": [check_gpu], "kv-events": [check_kv_events]
+    }.get(name, []):
         attempt(extra, manifests)
 
 

@@ -8,7 +8,9 @@ from pod_checks import check_pod, check_server
 from report import differs, report
 from server import Server
 
-PICKER_METRICS = {"vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc"}
+PICKER_METRICS = {
+    "vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc"
+}
 
 
 def check_strictness(manifests: list[dict]) -> None:
@@ -17,7 +19,8 @@ def check_strictness(manifests: list[dict]) -> None:
         wrong = yaml.safe_load(yaml.safe_dump(manifest))
         wrong.get("spec", wrong)["unknownField"] = 1
         found = schemas.problem(wrong, schemas.kubernetes_versions()[-1])
-        report(f"a wrong field in {manifest['kind']} is seen", [] if found and "unknownField" in found else [found])
+        report(f"a wrong field in {manifest['kind']} is seen",
+               [] if found and "unknownField" in found else [found])
 
 
 def check_examples(default: list[dict]) -> None:
@@ -27,28 +30,39 @@ def check_examples(default: list[dict]) -> None:
     latest = schemas.kubernetes_versions()[-1]
     for manifest in manifests:
         found = schemas.problem(manifest, latest)
-        report(f"{manifest['kind']} {manifest['apiVersion']} is valid by its CRD", [found] if found else [])
+        report(f"{manifest['kind']} {manifest['apiVersion']} is valid by its CRD",
+               [found] if found else [])
     check_strictness(manifests)
     pool, route = of_kind(manifests, "InferencePool"), of_kind(manifests, "HTTPRoute")
     deployment = Workload.of_deployment("default", of_kind(default, "Deployment"))
     labels = of_kind(default, "Deployment")["spec"]["template"]["metadata"]["labels"]
     backend = route["spec"]["rules"][0]["backendRefs"][0]
-    report("InferencePool: selects the chart's pods and their HTTP port, and the route leads to it",
-           differs(pool["spec"]["selector"]["matchLabels"].items() <= labels.items(), True)
-           + differs([port["number"] for port in pool["spec"]["targetPorts"]], [deployment.ports["http"]])
-           + differs((backend["group"], backend["name"]), (pool["apiVersion"].partition("/")[0], pool["metadata"]["name"])))
+    report(
+        "InferencePool: selects the chart's pods and their HTTP port, and the route leads to it",
+        differs(pool["spec"]["selector"]["matchLabels"].items() <= labels.items(), True) +
+        differs([port["number"]
+                 for port in pool["spec"]["targetPorts"]], [deployment.ports["http"]]) + differs(
+                     (backend["group"], backend["name"]),
+                     (pool["apiVersion"].partition("/")[0], pool["metadata"]["name"])))
     with Server(deployment) as server:
-        report("InferencePool: the picker's metrics exist", sorted(PICKER_METRICS - server.metric_names()))
+        report("InferencePool: the picker's metrics exist",
+               sorted(PICKER_METRICS - server.metric_names()))
         prefix = route["spec"]["rules"][0]["matches"][0]["path"]["value"]
-        report(f"HTTPRoute: {prefix} is a prefix of our API", differs(server.get(f"{prefix}/models")[0], 200))
+        report(f"HTTPRoute: {prefix} is a prefix of our API",
+               differs(server.get(f"{prefix}/models")[0], 200))
 
     runtime, service = of_kind(manifests, "ServingRuntime"), of_kind(manifests, "InferenceService")
     workload = Workload.of_kserve(runtime, service)
-    workload.args = [service["metadata"]["name"] if arg == "{{.Name}}" else arg for arg in workload.args]
+    workload.args = [
+        service["metadata"]["name"] if arg == "{{.Name}}" else arg for arg in workload.args
+    ]
     model = service["spec"]["predictor"]["model"]
     formats = [supported["name"] for supported in runtime["spec"]["supportedModelFormats"]]
-    report("kserve: service, runtime and container names meet",
-           differs((workload.container["name"], workload.args[1]), ("kserve-container", "/mnt/models"))
-           + differs((model["runtime"], model["modelFormat"]["name"]), (runtime["metadata"]["name"], formats[0])))
+    report(
+        "kserve: service, runtime and container names meet",
+        differs((workload.container["name"], workload.args[1]),
+                ("kserve-container", "/mnt/models")) + differs(
+                    (model["runtime"], model["modelFormat"]["name"]),
+                    (runtime["metadata"]["name"], formats[0])))
     check_pod(workload)
     check_server(workload, manifests)

@@ -16,22 +16,32 @@ POD_IP = "10.1.2.3"
 
 def check_pod(workload: Workload) -> None:
     context = workload.pod_security | workload.container["securityContext"]
-    wanted = {"runAsNonRoot": True, "runAsUser": 10001, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
-              "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
-    report(f"{workload.name}: restricted security context", differs({key: context.get(key) for key in wanted}, wanted))
+    wanted = {
+        "runAsNonRoot": True, "runAsUser": 10001, "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"}
+    }
+    report(f"{workload.name}: restricted security context",
+           differs({key: context.get(key)
+                    for key in wanted}, wanted))
     drain, pre_stop = int(workload.flag("--drain-timeout")), workload.pre_stop_s()
     enough = workload.grace_s >= pre_stop + drain + AFTER_DRAIN_S
-    report(f"{workload.name}: grace {workload.grace_s} s covers preStop {pre_stop} s and drain {drain} s",
-           [] if enough else [f"less than {AFTER_DRAIN_S} s more"])
+    report(
+        f"{workload.name}: grace {workload.grace_s} s covers preStop {pre_stop} s and drain {drain} s",
+        [] if enough else [f"less than {AFTER_DRAIN_S} s more"])
     ports = {"http": int(workload.flag("--port")), "grpc": int(workload.flag("--grpc-port"))}
-    for port, flag in (("kv-events", "--kv-events-endpoint"), ("kv-replay", "--kv-events-replay-endpoint")):
+    for port, flag in (("kv-events", "--kv-events-endpoint"), ("kv-replay",
+                                                               "--kv-events-replay-endpoint")):
         if workload.flag(flag):
             ports[port] = int(workload.flag(flag).rpartition(":")[2])
-    report(f"{workload.name}: container ports are those of the flags", differs(workload.ports, ports))
+    report(f"{workload.name}: container ports are those of the flags",
+           differs(workload.ports, ports))
     unknown = sorted(set(workload.flags()) - serve_flags())
-    report(f"{workload.name}: {len(workload.flags())} flags known to the binary", [f"unknown {flag}" for flag in unknown])
+    report(f"{workload.name}: {len(workload.flags())} flags known to the binary",
+           [f"unknown {flag}" for flag in unknown])
     model = workload.args[1]
-    problems = differs(workload.args[0], "serve") + [a for a in workload.expanded_args(POD_IP) if "$(" in a]
+    problems = differs(workload.args[0],
+                       "serve") + [a for a in workload.expanded_args(POD_IP) if "$(" in a]
     if workload.volumes.keys() & {"model"}:
         problems += [] if workload.mount(model) else [f"{model} is not mounted"]
     report(f"{workload.name}: command and model path", problems)
@@ -43,7 +53,8 @@ def scrape_key(manifests: list[dict], keys: list[str]) -> str | None:
     if "authorization" not in endpoint:
         return None
     secrets = [manifest for manifest in manifests if manifest["kind"] == "Secret"]
-    return secrets[0]["stringData"][endpoint["authorization"]["credentials"]["key"]] if secrets else keys[-1]
+    return secrets[0]["stringData"][endpoint["authorization"]["credentials"]
+                                    ["key"]] if secrets else keys[-1]
 
 
 def key_text(workload: Workload, manifests: list[dict]) -> str:
@@ -68,7 +79,8 @@ def check_server(workload: Workload, manifests: list[dict]) -> None:
         try:
             with Server(workload, key_file.name) as server:
                 ask_server(server, workload, manifests, text.split())
-            problems = differs((server.host.strip("[]"), server.model), (workload.flag("--host"), workload.flag("--served-model-name")))
+            problems = differs((server.host.strip("[]"), server.model),
+                               (workload.flag("--host"), workload.flag("--served-model-name")))
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             problems = [error]
     report(f"{workload.name}: starts with the rendered arguments and ends by SIGTERM", problems)
@@ -77,21 +89,29 @@ def check_server(workload: Workload, manifests: list[dict]) -> None:
 def ask_server(server: Server, workload: Workload, manifests: list[dict], keys: list[str]) -> None:
     statuses = {name: server.get(probe["path"])[0] for name, probe in workload.probes().items()}
     ports = {workload.port_number(probe["port"]) for probe in workload.probes().values()}
-    report(f"{workload.name}: probes answer without a key on the HTTP port",
-           differs(statuses, dict.fromkeys(statuses, 200)) + differs(ports, {workload.ports["http"]}))
-    report(f"{workload.name}: the gRPC port speaks HTTP/2 in clear text", differs(server.speaks_http2(), True))
+    report(
+        f"{workload.name}: probes answer without a key on the HTTP port",
+        differs(statuses, dict.fromkeys(statuses, 200)) + differs(ports, {workload.ports["http"]}))
+    report(f"{workload.name}: the gRPC port speaks HTTP/2 in clear text",
+           differs(server.speaks_http2(), True))
     if workload.flag("--kv-events-endpoint"):
         for port in server.event_ports:
             socket.create_connection(("localhost", port), timeout=30).close()
-        report(f"{workload.name}: both event ports are listened on", differs(len(server.event_ports), 2))
+        report(f"{workload.name}: both event ports are listened on",
+               differs(len(server.event_ports), 2))
     if keys:
-        report(f"{workload.name}: keys are asked for", differs(
-            [server.get("/v1/models", key)[0] for key in (None, "wrong", *keys)], [401, 401] + [200] * len(keys)))
+        report(
+            f"{workload.name}: keys are asked for",
+            differs([server.get("/v1/models", key)[0] for key in (None, "wrong", *keys)],
+                    [401, 401] + [200] * len(keys)))
     kinds = [manifest["kind"] for manifest in manifests]
     if "ServiceMonitor" in kinds:
-        key, path = scrape_key(manifests, keys), of_kind(manifests, "ServiceMonitor")["spec"]["endpoints"][0]["path"]
+        key, path = scrape_key(manifests,
+                               keys), of_kind(manifests,
+                                              "ServiceMonitor")["spec"]["endpoints"][0]["path"]
         status, body = server.get(path, key)
-        report(f"{workload.name}: Prometheus may scrape {path}", differs((status, "# TYPE" in body), (200, True)))
+        report(f"{workload.name}: Prometheus may scrape {path}",
+               differs((status, "# TYPE" in body), (200, True)))
     if "HorizontalPodAutoscaler" in kinds:
         check_autoscaler(of_kind(manifests, "HorizontalPodAutoscaler"), server.metric_names())
 
@@ -101,5 +121,9 @@ def check_autoscaler(autoscaler: dict, metric_names: set[str]) -> None:
     offered = {rule["name"]["as"]: rule["seriesQuery"].partition("{")[0] for rule in rules}
     asked = [metric["pods"]["metric"]["name"] for metric in autoscaler["spec"]["metrics"]]
     problems = [f"no adapter rule for {name}" for name in asked if name not in offered]
-    problems += [f"{offered[name]} is not in /metrics" for name in asked if name in offered and offered[name] not in metric_names]
-    report(f"autoscaling: {asked[0]} is offered by the adapter's rule from a series of /metrics", problems)
+    problems += [
+        f"{offered[name]} is not in /metrics" for name in asked
+        if name in offered and offered[name] not in metric_names
+    ]
+    report(f"autoscaling: {asked[0]} is offered by the adapter's rule from a series of /metrics",
+           problems)

@@ -18,4 +18,5 @@ def attempt(check, *arguments) -> None:
     try:
         check(*arguments)
     except Exception as error:  # whatever it is, it is reported
-        report(f"{check.__name__} {arguments[0] if isinstance(arguments[0], str) else ''}", [repr(error)])
+        report(f"{check.__name__} {arguments[0] if isinstance(arguments[0], str) else ''}",
+               [repr(error)])

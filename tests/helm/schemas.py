@@ -17,9 +17,11 @@ from kubernetes_validate import utils as kubernetes
 OLDEST_KUBERNETES = (1, 30)  # Chart.yaml's kubeVersion
 # API group -> Go module, path of the CRD in it
 CRDS = {
-    "monitoring.coreos.com": ("github.com/prometheus-operator/prometheus-operator@v0.92.0", "example/prometheus-operator-crd"),
+    "monitoring.coreos.com": ("github.com/prometheus-operator/prometheus-operator@v0.92.0",
+                              "example/prometheus-operator-crd"),
     "gateway.networking.k8s.io": ("sigs.k8s.io/gateway-api@v1.6.3", "config/crd/standard"),
-    "inference.networking.k8s.io": ("sigs.k8s.io/gateway-api-inference-extension@v1.6.0", "config/crd/bases"),
+    "inference.networking.k8s.io": ("sigs.k8s.io/gateway-api-inference-extension@v1.6.0",
+                                    "config/crd/bases"),
     "serving.kserve.io": ("github.com/kserve/kserve@v0.20.0", "config/crd/full"),
 }
 
@@ -42,7 +44,8 @@ def problem(manifest: dict, version: str) -> str | None:
     group = manifest["apiVersion"].rpartition("/")[0]
     try:
         if group in CRDS:
-            crd_validator(group, manifest["apiVersion"].rpartition("/")[2], manifest["kind"]).validate(manifest)
+            crd_validator(group, manifest["apiVersion"].rpartition("/")[2],
+                          manifest["kind"]).validate(manifest)
         else:
             kubernetes.validate(manifest, version, strict=True)
     except jsonschema.ValidationError as error:
@@ -58,7 +61,10 @@ def crd_validator(group: str, version: str, kind: str):
     for path in sorted((module_directory(module) / folder).glob(f"{group}_*.yaml")):
         if path.stem.rpartition("_")[2] == plural(kind):
             crd = yaml.load(path.read_text(), yaml.CSafeLoader)
-            found = [v["schema"]["openAPIV3Schema"] for v in crd["spec"]["versions"] if v["name"] == version and v["served"]]
+            found = [
+                v["schema"]["openAPIV3Schema"] for v in crd["spec"]["versions"]
+                if v["name"] == version and v["served"]
+            ]
             return jsonschema.Draft4Validator(closed(found[0]))
     raise LookupError(f"{module} has no CRD of {kind} in {folder}")
 
@@ -69,7 +75,8 @@ def plural(kind: str) -> str:
 
 @functools.cache
 def module_directory(module: str) -> Path:
-    answer = subprocess.run([os.environ.get("GO", "go"), "mod", "download", "-json", module], capture_output=True, text=True)
+    answer = subprocess.run([os.environ.get("GO", "go"), "mod", "download", "-json", module],
+                            capture_output=True, text=True)
     found = json.loads(answer.stdout or "{}")
     if "Dir" not in found:
         raise LookupError(f"{module}: {found.get('Error') or answer.stderr}")
@@ -82,8 +89,11 @@ def closed(schema):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {key: {name: closed(s) for name, s in value.items()} if key == "properties" else closed(value)
-              for key, value in schema.items()}
+    result = {
+        key: {name: closed(s)
+              for name, s in value.items()} if key == "properties" else closed(value)
+        for key, value in schema.items()
+    }
     if "properties" in result and not schema.get("x-kubernetes-preserve-unknown-fields"):
         result.setdefault("additionalProperties", False)
     return result

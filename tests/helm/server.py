@@ -15,14 +15,19 @@ BINARY = os.environ.get("DIFFSERVE_BINARY", REPOSITORY / "build" / "diffserve")
 MODEL = REPOSITORY / "models" / "demo" / "diff"
 START_TIMEOUT_S = 120
 KUBELETS_HOST = "10.1.2.3:8000"  # a probe's Host header is the pod's address
-HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # and empty SETTINGS
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(
+    5)  # and empty SETTINGS
 
 
 def serve_flags() -> set[str]:
     """The flags that `diffserve serve --help` lists for serve."""
-    text = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True,
+                          check=True).stdout
     rows = re.findall(r"^  (--[\w-]+)(?:.*|.*\n {9,}.*)\[([\w ,]+)\]$", text, re.M)
-    return {flag for flag, commands in rows if commands.startswith("all") or "serve" in commands.split(", ")}
+    return {
+        flag
+        for flag, commands in rows if commands.startswith("all") or "serve" in commands.split(", ")
+    }
 
 
 def version() -> str:
@@ -34,9 +39,12 @@ def version() -> str:
 def local_args(workload: Workload, key_file) -> list[str]:
     args = workload.expanded_args("127.0.0.1")
     args[1] = str(MODEL)
-    replaced = {"--port": lambda old: "0", "--grpc-port": lambda old: "0", "--api-key-file": lambda old: str(key_file),
-                "--kv-events-endpoint": lambda old: "tcp://127.0.0.1:*",
-                "--kv-events-replay-endpoint": lambda old: "tcp://127.0.0.1:*"}
+    replaced = {
+        "--port": lambda old: "0", "--grpc-port": lambda old: "0",
+        "--api-key-file": lambda old: str(key_file),
+        "--kv-events-endpoint": lambda old: "tcp://127.0.0.1:*",
+        "--kv-events-replay-endpoint": lambda old: "tcp://127.0.0.1:*"
+    }
     for i, name in enumerate(args[:-1]):
         if name in replaced:
             args[i + 1] = replaced[name](args[i + 1])
@@ -51,8 +59,10 @@ class Server:
 
     def __enter__(self):
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_TIMEOUT_S)[0] else ""
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log,
+                                        text=True)
+        line = self.process.stdout.readline() if select.select([self.process.stdout], [], [],
+                                                               START_TIMEOUT_S)[0] else ""
         ready = re.fullmatch(r"ready http=(\S+):(\d+) grpc=(\S+):(\d+) model=(\S+)\n", line)
         if not ready:
             self.process.kill()
@@ -60,7 +70,10 @@ class Server:
             raise RuntimeError(f"no ready line but {line!r}: {self.last_words()}")
         self.host, self.port, _, self.grpc_port, self.model = ready.groups()
         self.log.seek(0)
-        self.event_ports = [int(port) for port in re.findall(r"endpoint=\"?tcp://127\.0\.0\.1:(\d+)", self.log.read())]
+        self.event_ports = [
+            int(port)
+            for port in re.findall(r"endpoint=\"?tcp://127\.0\.0\.1:(\d+)", self.log.read())
+        ]
         return self
 
     def __exit__(self, kind, *_):
@@ -95,6 +108,7 @@ class Server:
             connection.sendall(HTTP2_PREFACE)
             frame = b""
             end = time.monotonic() + 30
-            while len(frame) < 9 and time.monotonic() < end and (more := connection.recv(9 - len(frame))):
+            while len(frame) < 9 and time.monotonic() < end and (more :=
+                                                                 connection.recv(9 - len(frame))):
                 frame += more
             return len(frame) == 9 and frame[3] == 4

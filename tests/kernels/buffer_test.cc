@@ -19,17 +19,22 @@ size_t ResidentBytes(Buffer& buffer) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> present((buffer.size_bytes() + page - 1) / page);
   EXPECT_EQ(mincore(buffer.data(), buffer.size_bytes(), present.data()), 0);
-  return page * static_cast<size_t>(std::count_if(present.begin(), present.end(), [](unsigned char p) { return (p & 1) != 0; }));
+  return page * static_cast<size_t>(std::count_if(present.begin(), present.end(),
+                                                  [](unsigned char p) { return (p & 1) != 0; }));
 }
 
 TEST(BufferTest, IsAlignedZeroAndWritableToItsLastByteAtEverySize) {
-  for (const size_t size : {size_t{1}, size_t{63}, size_t{64}, size_t{4097}, kHugePage - 1, kHugePage, kHugePage + 1, 5 * kHugePage - 3}) {
+  for (const size_t size : {size_t{1}, size_t{63}, size_t{64}, size_t{4097}, kHugePage - 1,
+                            kHugePage, kHugePage + 1, 5 * kHugePage - 3}) {
     for (int round = 0; round < 3; ++round) {  // what an earlier one has written does not come back
       Buffer buffer(size);
       ASSERT_EQ(buffer.size_bytes(), size);
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % (size >= kHugePage ? kHugePage : 64), 0u) << size;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % (size >= kHugePage ? kHugePage : 64),
+                0u)
+          << size;
       const auto* bytes = buffer.as<unsigned char>();
-      EXPECT_TRUE(std::all_of(bytes, bytes + size, [](unsigned char byte) { return byte == 0; })) << size;
+      EXPECT_TRUE(std::all_of(bytes, bytes + size, [](unsigned char byte) { return byte == 0; }))
+          << size;
       std::fill_n(buffer.as<unsigned char>(), size, 0xab);
       EXPECT_EQ(bytes[size - 1], 0xab);
     }

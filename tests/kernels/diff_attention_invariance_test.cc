@@ -1,4 +1,5 @@
-// A row's bits are its own: whoever shares the batch, however the prompt was cut, whatever the number of threads.
+// A row's bits are its own: whoever shares the batch, however the prompt was cut, whatever the
+// number of threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,9 +44,10 @@ std::vector<DiffSpec> Specs() {
 
 constexpr int kLength = 150;
 
-// All rows of one sequence, computed in chunks that end at `ends`; slots beyond a chunk's end are still poisoned when it runs.
-std::vector<float> InChunks(const DiffSpec& spec, int page_size, DType dtype, const std::vector<int>& ends, CpuIsa isa,
-                            ThreadPool& pool) {
+// All rows of one sequence, computed in chunks that end at `ends`; slots beyond a chunk's end are
+// still poisoned when it runs.
+std::vector<float> InChunks(const DiffSpec& spec, int page_size, DType dtype,
+                            const std::vector<int>& ends, CpuIsa isa, ThreadPool& pool) {
   std::vector<float> out;
   int begin = 0;
   for (int end : ends) {
@@ -56,7 +58,9 @@ std::vector<float> InChunks(const DiffSpec& spec, int page_size, DType dtype, co
     // Lambda rows are drawn for the whole batch, so they too are the prefix of the longer batch's.
     const std::vector<float> all = batch.Cpu(isa, pool);
     const size_t width = static_cast<size_t>(spec.out_width());
-    out.insert(out.end(), all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(begin) * width), all.end());
+    out.insert(out.end(),
+               all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(begin) * width),
+               all.end());
     begin = end;
   }
   return out;
@@ -74,7 +78,8 @@ TEST(DiffAttentionInvarianceTest, ChunksAndSingleTokensGiveTheBitsOfTheWholeProm
         EXPECT_TRUE(SameBits(InChunks(spec, 16, dtype, singles, isa, pool), whole)) << NameOf(isa);
         for (int cut = 0; cut < 6; ++cut) {
           std::vector<int> ends;
-          for (int end = 0; end < kLength;) ends.push_back(end = std::min(kLength, end + 1 + static_cast<int>(generator() % 60)));
+          for (int end = 0; end < kLength;)
+            ends.push_back(end = std::min(kLength, end + 1 + static_cast<int>(generator() % 60)));
           EXPECT_TRUE(SameBits(InChunks(spec, 16, dtype, ends, isa, pool), whole)) << NameOf(isa);
         }
       }
@@ -86,9 +91,12 @@ TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBit) {
   ThreadPool pool({.num_threads = 1});
   for (const DiffSpec& spec : Specs()) {
     for (CpuIsa isa : KernelLevels()) {
-      const std::vector<float> small_pages = InChunks(spec, 16, DType::kBFloat16, {kLength}, isa, pool);
+      const std::vector<float> small_pages = InChunks(spec, 16, DType::kBFloat16, {kLength}, isa,
+                                                      pool);
       for (int page_size : {32, 48, 64, 128}) {
-        EXPECT_TRUE(SameBits(InChunks(spec, page_size, DType::kBFloat16, {kLength}, isa, pool), small_pages)) << page_size;
+        EXPECT_TRUE(SameBits(InChunks(spec, page_size, DType::kBFloat16, {kLength}, isa, pool),
+                             small_pages))
+            << page_size;
       }
     }
   }
@@ -108,7 +116,9 @@ TEST(DiffAttentionInvarianceTest, SharingABatchChangesNoBit) {
         const size_t width = static_cast<size_t>(spec.out_width());
         const size_t begin = static_cast<size_t>(alone.first_row) * width;
         const size_t count = static_cast<size_t>(alone.num_rows) * width;
-        EXPECT_TRUE(SameBits(std::span(out).subspan(begin, count), std::span(together).subspan(begin, count))) << NameOf(isa);
+        EXPECT_TRUE(SameBits(std::span(out).subspan(begin, count),
+                             std::span(together).subspan(begin, count)))
+            << NameOf(isa);
       }
     }
   }
@@ -128,7 +138,8 @@ TEST(DiffAttentionInvarianceTest, TheNumberOfThreadsChangesNoBit) {
 
 TEST(DiffAttentionInvarianceTest, SixteenLanesGiveTheSameBitsInOneRegisterAndInTwo) {
   const std::vector<CpuIsa> levels = SupportedCpuIsas();
-  if (std::find(levels.begin(), levels.end(), CpuIsa::kAvx512) == levels.end()) GTEST_SKIP() << "no AVX-512 here";
+  if (std::find(levels.begin(), levels.end(), CpuIsa::kAvx512) == levels.end())
+    GTEST_SKIP() << "no AVX-512 here";
   ThreadPool pool({.num_threads = 1});
   for (const DiffSpec& spec : Specs()) {
     AttentionBatch batch(spec, 16, DType::kBFloat16, {{30, 1}, {0, 70}});
@@ -146,7 +157,8 @@ TEST(DiffAttentionInvarianceTest, ANonFiniteRowYieldsNanInItselfAlone) {
         const std::vector<float> clean = batch.Cpu(isa, pool);
         constexpr size_t kRow = 9;
         const size_t head_width = static_cast<size_t>(spec.head_dim);
-        for (size_t head = 0; head < static_cast<size_t>(spec.num_q1_heads + spec.num_q2_heads); ++head) {
+        for (size_t head = 0; head < static_cast<size_t>(spec.num_q1_heads + spec.num_q2_heads);
+             ++head) {
           batch.q()[kRow * static_cast<size_t>(spec.q_width()) + head * head_width + 3] = poison;
         }
         const std::vector<float> out = batch.Cpu(isa, pool);

@@ -1,4 +1,5 @@
-// Linear layers at every level: against the double-precision reference, exact on integers, and the same bits for every row count.
+// Linear layers at every level: against the double-precision reference, exact on integers, and the
+// same bits for every row count.
 #include "kernels/ops/linear.h"
 
 #include <cmath>
@@ -20,10 +21,12 @@ using testing::ToleranceOf;
 // A checkpoint tensor that owns its memory.
 class Tensor {
  public:
-  Tensor(std::vector<float> values, std::vector<int64_t> shape, DType dtype = DType::kFloat32) : floats_(std::move(values)) {
+  Tensor(std::vector<float> values, std::vector<int64_t> shape, DType dtype = DType::kFloat32)
+      : floats_(std::move(values)) {
     view_ = {.data = floats_.data(), .dtype = dtype, .shape = std::move(shape)};
     if (dtype == DType::kFloat32) return;
-    for (float value : floats_) halves_.push_back(dtype == DType::kBFloat16 ? FloatToBFloat16(value) : ToFloat16(value));
+    for (float value : floats_)
+      halves_.push_back(dtype == DType::kBFloat16 ? FloatToBFloat16(value) : ToFloat16(value));
     view_.data = halves_.data();
   }
   const TensorView& view() const { return view_; }
@@ -32,7 +35,8 @@ class Tensor {
   // Truncating; for normal numbers.
   static uint16_t ToFloat16(float value) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
-    return static_cast<uint16_t>((bits >> 16 & 0x8000u) | ((bits >> 23 & 0xffu) - 112u) << 10 | (bits >> 13 & 0x3ffu));
+    return static_cast<uint16_t>((bits >> 16 & 0x8000u) | ((bits >> 23 & 0xffu) - 112u) << 10 |
+                                 (bits >> 13 & 0x3ffu));
   }
   std::vector<float> floats_;
   std::vector<uint16_t> halves_;
@@ -46,8 +50,10 @@ Tensor RandomTensor(int64_t rows, int64_t columns, uint32_t seed, DType dtype = 
   return Tensor(std::move(values), {rows, columns}, dtype);
 }
 
-std::vector<float> Apply(const PackedLinear& packed, const std::vector<float>& x, int rows, ThreadPool& pool) {
-  std::vector<float> y(static_cast<size_t>(rows) * static_cast<size_t>(packed.out_features()), -77.0f);
+std::vector<float> Apply(const PackedLinear& packed, const std::vector<float>& x, int rows,
+                         ThreadPool& pool) {
+  std::vector<float> y(static_cast<size_t>(rows) * static_cast<size_t>(packed.out_features()),
+                       -77.0f);
   cpu::Linear(packed, {.x = x.data(), .rows = rows, .y = y.data()}, pool);
   return y;
 }
@@ -66,8 +72,10 @@ TEST(LinearTest, OddShapesMatchTheReference) {
           const std::vector<float> x = RandomFloats(static_cast<size_t>(rows * in_features), 4);
           std::vector<float> expected(static_cast<size_t>(rows * out_features));
           LinearRef({&part, 1}, {.x = x.data(), .rows = rows, .y = expected.data()});
-          ASSERT_TRUE(AllClose(Apply(packed, x, rows, pool), expected, ToleranceOf(KernelOp::kLinear, dtype, isa)))
-              << rows << " x " << in_features << " x " << out_features << ", " << NameOf(dtype) << ", " << NameOf(isa);
+          ASSERT_TRUE(AllClose(Apply(packed, x, rows, pool), expected,
+                               ToleranceOf(KernelOp::kLinear, dtype, isa)))
+              << rows << " x " << in_features << " x " << out_features << ", " << NameOf(dtype)
+              << ", " << NameOf(isa);
         }
       }
     }
@@ -82,8 +90,9 @@ TEST(LinearTest, StackedPartsKeepTheirOrderBiasAndResidual) {
   const Tensor bias = RandomTensor(9, 1, 7);
   std::vector<int32_t> order(20);
   for (int i = 0; i < 20; ++i) order[static_cast<size_t>(i)] = (i * 7) % 20;
-  const LinearPart parts[] = {{.weight = first.view(), .row_order = order, .bias = {}},
-                              {.weight = second.view(), .row_order = {8, 0, 3}, .bias = bias.view()}};
+  const LinearPart parts[] = {
+      {.weight = first.view(), .row_order = order, .bias = {}},
+      {.weight = second.view(), .row_order = {8, 0, 3}, .bias = bias.view()}};
   for (CpuIsa isa : KernelLevels()) {
     const PackedLinear packed(parts, DType::kFloat32, isa, pool);
     ASSERT_EQ(packed.out_features(), 23);
@@ -93,9 +102,20 @@ TEST(LinearTest, StackedPartsKeepTheirOrderBiasAndResidual) {
         const std::vector<float> x = RandomFloats(static_cast<size_t>(rows) * kIn, 8);
         std::vector<float> y = RandomFloats(static_cast<size_t>(rows) * kStride, 9);
         std::vector<float> expected = y;
-        LinearRef(parts, {.x = x.data(), .rows = rows, .y = expected.data(), .y_stride = kStride, .accumulate = accumulate});
-        cpu::Linear(packed, {.x = x.data(), .rows = rows, .y = y.data(), .y_stride = kStride, .accumulate = accumulate}, pool);
-        EXPECT_TRUE(AllClose(y, expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32, isa))) << rows << " " << NameOf(isa);
+        LinearRef(parts, {.x = x.data(),
+                          .rows = rows,
+                          .y = expected.data(),
+                          .y_stride = kStride,
+                          .accumulate = accumulate});
+        cpu::Linear(packed,
+                    {.x = x.data(),
+                     .rows = rows,
+                     .y = y.data(),
+                     .y_stride = kStride,
+                     .accumulate = accumulate},
+                    pool);
+        EXPECT_TRUE(AllClose(y, expected, ToleranceOf(KernelOp::kLinear, DType::kFloat32, isa)))
+            << rows << " " << NameOf(isa);
         for (size_t i = 0; i < y.size(); ++i) {
           const bool is_gap = i % kStride >= 23;
           ASSERT_TRUE(!is_gap || y[i] == expected[i]) << "written beyond a row's end";
@@ -113,7 +133,8 @@ TEST(LinearTest, FloatSourcesAreRoundedToNearestEvenBFloat16) {
   const LinearPart part{.weight = weight.view(), .row_order = {}, .bias = {}};
   for (CpuIsa isa : KernelLevels()) {
     const PackedLinear packed({&part, 1}, DType::kBFloat16, isa, pool);
-    EXPECT_EQ(Apply(packed, {1.0f}, 1, pool), (std::vector<float>{1.0f, 1.0f + 0x1p-6f, -1.0f - 0x1p-6f}));
+    EXPECT_EQ(Apply(packed, {1.0f}, 1, pool),
+              (std::vector<float>{1.0f, 1.0f + 0x1p-6f, -1.0f - 0x1p-6f}));
   }
 }
 
@@ -122,7 +143,8 @@ TEST(LinearTest, SmallIntegersAreExact) {
   constexpr int kIn = 600;
   constexpr int kOut = 50;
   std::vector<float> values(static_cast<size_t>(kIn) * kOut);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(static_cast<int>(i * 31 % 17) - 8);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(static_cast<int>(i * 31 % 17) - 8);
   const Tensor weight(values, {kOut, kIn});
   const LinearPart part{.weight = weight.view(), .row_order = {}, .bias = {}};
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -130,7 +152,8 @@ TEST(LinearTest, SmallIntegersAreExact) {
       const PackedLinear packed({&part, 1}, dtype, isa, pool);
       for (int rows : {1, 6, 20, 200}) {
         std::vector<float> x(static_cast<size_t>(rows) * kIn);
-        for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 13 % 11) - 5);
+        for (size_t i = 0; i < x.size(); ++i)
+          x[i] = static_cast<float>(static_cast<int>(i * 13 % 11) - 5);
         std::vector<float> expected(static_cast<size_t>(rows) * kOut);
         LinearRef({&part, 1}, {.x = x.data(), .rows = rows, .y = expected.data()});
         EXPECT_EQ(Apply(packed, x, rows, pool), expected) << NameOf(isa);
@@ -158,11 +181,13 @@ TEST(LinearTest, ARowHasTheSameBitsAloneAndInAnyBatchOnAnyNumberOfThreads) {
         const Tensor bias = RandomTensor(shape.out_features, 1, 12);
         const LinearPart part{.weight = weight.view(), .row_order = {}, .bias = bias.view()};
         const PackedLinear packed({&part, 1}, dtype, isa, one);
-        const std::vector<float> x = RandomFloats(static_cast<size_t>(kMaxRows) * static_cast<size_t>(shape.in_features), 13);
+        const std::vector<float> x = RandomFloats(
+            static_cast<size_t>(kMaxRows) * static_cast<size_t>(shape.in_features), 13);
         std::vector<float> alone;
         for (int row = 0; row < kMaxRows; ++row) {
           const auto begin = x.begin() + static_cast<std::ptrdiff_t>(row) * shape.in_features;
-          const std::vector<float> y = Apply(packed, std::vector<float>(begin, begin + shape.in_features), 1, one);
+          const std::vector<float> y = Apply(
+              packed, std::vector<float>(begin, begin + shape.in_features), 1, one);
           alone.insert(alone.end(), y.begin(), y.end());
         }
         for (int rows : shape.row_counts) {
@@ -206,7 +231,8 @@ TEST(LinearTest, OutputsBeyondTwoBillionElementsApartAreReached) {
   ThreadPool pool({.num_threads = 1});
   const Tensor weight({2, 3}, {1, 2});
   const LinearPart part{.weight = weight.view(), .row_order = {}, .bias = {}};
-  std::unique_ptr<float, decltype(&std::free)> y(static_cast<float*>(std::malloc(bytes)), &std::free);
+  std::unique_ptr<float, decltype(&std::free)> y(static_cast<float*>(std::malloc(bytes)),
+                                                 &std::free);
   if (y == nullptr) GTEST_SKIP() << "this machine does not give 8 GiB of address space";
   for (CpuIsa isa : KernelLevels()) {
     const PackedLinear packed({&part, 1}, DType::kFloat32, isa, pool);

@@ -32,8 +32,8 @@ struct Shape {
 // A batch of rows on its way into a cache whose every byte is 0xff before.
 class Append {
  public:
-  Append(const DiffSpec& spec, int page_size, DType dtype, RopeStyle style, const std::vector<Shape>& shapes,
-         double attention_factor = 1)
+  Append(const DiffSpec& spec, int page_size, DType dtype, RopeStyle style,
+         const std::vector<Shape>& shapes, double attention_factor = 1)
       : spec_(spec),
         layout_(PagedKvLayout::Of(spec, page_size, dtype)),
         style_(style),
@@ -44,10 +44,12 @@ class Append {
     for (size_t i = 0; i < shapes.size(); ++i) {
       const int pages = (shapes[i].position + shapes[i].num_rows + page_size - 1) / page_size;
       for (int page = 0; page < pages; ++page) page_lists_[i].push_back(next_page--);
-      sequences_.push_back({num_rows_, shapes[i].num_rows, shapes[i].position, page_lists_[i].data()});
+      sequences_.push_back(
+          {num_rows_, shapes[i].num_rows, shapes[i].position, page_lists_[i].data()});
       num_rows_ += shapes[i].num_rows;
     }
-    kv_.assign(41 * static_cast<size_t>(spec.num_kv_groups) * layout_.page_bytes(), std::byte{0xff});
+    kv_.assign(41 * static_cast<size_t>(spec.num_kv_groups) * layout_.page_bytes(),
+               std::byte{0xff});
     width_ = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
     qkv_ = RandomFloats(static_cast<size_t>(num_rows_) * width_, 1);
     q_.assign(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.q_width()), -77.0f);
@@ -67,16 +69,19 @@ class Append {
   const std::vector<float>& q() const { return q_; }
   const std::vector<std::byte>& kv() const { return kv_; }
 
-  // Compares q and every element of every page with the formula; slots outside the batch must be untouched.
+  // Compares q and every element of every page with the formula; slots outside the batch must be
+  // untouched.
   void ExpectByFormula(Tolerance q_tolerance, Tolerance kv_tolerance) {
     std::map<size_t, double> expected;  // by element of the whole cache
     for (const SequenceRows& sequence : sequences_) {
-      for (int row = 0; row < sequence.num_rows; ++row) ExpectRow(sequence, row, q_tolerance, expected);
+      for (int row = 0; row < sequence.num_rows; ++row)
+        ExpectRow(sequence, row, q_tolerance, expected);
     }
     const size_t elements = kv_.size() / SizeOf(layout_.dtype);
     for (size_t i = 0; i < elements; ++i) {
-      const float value = layout_.dtype == DType::kBFloat16 ? BFloat16ToFloat(reinterpret_cast<const uint16_t*>(kv_.data())[i])
-                                                            : reinterpret_cast<const float*>(kv_.data())[i];
+      const float value = layout_.dtype == DType::kBFloat16
+                              ? BFloat16ToFloat(reinterpret_cast<const uint16_t*>(kv_.data())[i])
+                              : reinterpret_cast<const float*>(kv_.data())[i];
       const auto found = expected.find(i);
       if (found == expected.end()) {
         ASSERT_TRUE(std::isnan(value)) << "element " << i << " was written to";
@@ -95,31 +100,36 @@ class Append {
     const bool is_second = halves ? dim >= half : dim % 2 == 1;
     const double a = head[halves ? pair : 2 * pair];
     const double b = head[halves ? pair + half : 2 * pair + 1];
-    const double angle = static_cast<float>(position * InverseFrequencies(spec_.head_dim)[static_cast<size_t>(pair)]);
-    return attention_factor_ *
-           (is_second ? b * std::cos(angle) + a * std::sin(angle) : a * std::cos(angle) - b * std::sin(angle));
+    const double angle = static_cast<float>(
+        position * InverseFrequencies(spec_.head_dim)[static_cast<size_t>(pair)]);
+    return attention_factor_ * (is_second ? b * std::cos(angle) + a * std::sin(angle)
+                                          : a * std::cos(angle) - b * std::sin(angle));
   }
 
-  void ExpectRow(const SequenceRows& sequence, int row, Tolerance q_tolerance, std::map<size_t, double>& expected) {
+  void ExpectRow(const SequenceRows& sequence, int row, Tolerance q_tolerance,
+                 std::map<size_t, double>& expected) {
     const int position = sequence.position + row;
     const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
     const float* x = qkv_.data() + batch_row * width_;
     const float* q = q_.data() + batch_row * static_cast<size_t>(spec_.q_width());
     for (int i = 0; i < spec_.q_width(); ++i) {
       const int head = i / spec_.head_dim;
-      ASSERT_TRUE(WithinTolerance(q[i], Rotated(x + head * spec_.head_dim, i % spec_.head_dim, position), q_tolerance)) << i;
+      ASSERT_TRUE(WithinTolerance(
+          q[i], Rotated(x + head * spec_.head_dim, i % spec_.head_dim, position), q_tolerance))
+          << i;
     }
     const float* k = x + spec_.q_width();
     const float* v = k + spec_.k_width();
     const int slot = position % layout_.page_size;
     for (int group = 0; group < spec_.num_kv_groups; ++group) {
-      const size_t page =
-          (static_cast<size_t>(sequence.pages[position / layout_.page_size]) * static_cast<size_t>(spec_.num_kv_groups) +
-           static_cast<size_t>(group)) *
-          layout_.page_elements();
+      const size_t page = (static_cast<size_t>(sequence.pages[position / layout_.page_size]) *
+                               static_cast<size_t>(spec_.num_kv_groups) +
+                           static_cast<size_t>(group)) *
+                          layout_.page_elements();
       for (int map = 0; map < spec_.k_maps; ++map) {
         const float* head = k + (map * spec_.num_kv_groups + group) * spec_.head_dim;
-        for (int d = 0; d < spec_.head_dim; ++d) expected[page + layout_.KOffset(map, d, slot)] = Rotated(head, d, position);
+        for (int d = 0; d < spec_.head_dim; ++d)
+          expected[page + layout_.KOffset(map, d, slot)] = Rotated(head, d, position);
       }
       for (int d = 0; d < spec_.v_dim; ++d) {
         expected[page + layout_.VOffset(d, slot)] = static_cast<double>(v[group * spec_.v_dim + d]);
@@ -164,7 +174,8 @@ TEST(RopeAppendTest, BothStylesFollowTheFormulaAndKAndVLandInTheirSlots) {
           for (CpuIsa isa : KernelLevels()) {
             Append append(spec, page_size, dtype, style, kShapes);
             cpu::RopeAppend(append.Args(), isa, pool);
-            append.ExpectByFormula(ToleranceOf(KernelOp::kRope, DType::kFloat32, isa), ToleranceOf(KernelOp::kRope, dtype, isa));
+            append.ExpectByFormula(ToleranceOf(KernelOp::kRope, DType::kFloat32, isa),
+                                   ToleranceOf(KernelOp::kRope, dtype, isa));
           }
         }
       }
@@ -185,7 +196,8 @@ TEST(RopeAppendTest, TheAttentionFactorScalesQAndKButNotV) {
 TEST(RopeAppendTest, ThreadsAndBatchmatesChangeNoBit) {
   ThreadPool one({.num_threads = 1});
   ThreadPool three({.num_threads = 3, .pin = false});
-  const std::vector<Shape> shapes = {{3, 130}, {15, 1}, {16, 40}};  // enough rows to wake the workers
+  const std::vector<Shape> shapes = {{3, 130}, {15, 1}, {16, 40}};  // enough rows to wake the
+                                                                    // workers
   for (CpuIsa isa : KernelLevels()) {
     Append together(kDiffSpec, 16, DType::kBFloat16, RopeStyle::kInterleaved, shapes);
     cpu::RopeAppend(together.Args(), isa, three);
@@ -193,7 +205,8 @@ TEST(RopeAppendTest, ThreadsAndBatchmatesChangeNoBit) {
     const RopeAppendArgs all = apart.Args();
     for (const SequenceRows& sequence : all.sequences) {
       for (int row = 0; row < sequence.num_rows; ++row) {
-        const SequenceRows single{sequence.first_row + row, 1, sequence.position + row, sequence.pages};
+        const SequenceRows single{sequence.first_row + row, 1, sequence.position + row,
+                                  sequence.pages};
         RopeAppendArgs args = all;
         args.sequences = {&single, 1};
         cpu::RopeAppend(args, isa, one);
@@ -208,7 +221,8 @@ TEST(RopeTableTest, AnglesAreRoundedToFloatAndNoMoreIsLost) {
   const std::vector<double> inv_freq = {1.0, 0.1};
   const RopeTable table(inv_freq, 131072, 1.0);
   EXPECT_EQ(table.Cos(131071)[0], static_cast<float>(std::cos(131071.0)));
-  EXPECT_EQ(table.Sin(131071)[1], static_cast<float>(std::sin(double{static_cast<float>(131071.0 * 0.1)})));
+  EXPECT_EQ(table.Sin(131071)[1],
+            static_cast<float>(std::sin(double{static_cast<float>(131071.0 * 0.1)})));
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ TEST(ThreadPoolTest, ManyJobsInARowEachFinishBeforeRunReturns) {
   std::vector<int64_t> sums(4);
   constexpr int kJobs = 1000;
   for (int job = 1; job <= kJobs; ++job) {
-    pool.Run([&](int worker) { sums[static_cast<size_t>(worker)] += job; });  // unsynchronised: Run must order the jobs
+    pool.Run([&](int worker) { sums[static_cast<size_t>(worker)] += job; });  // unsynchronised: Run
+                                                                              // must order the jobs
   }
   for (int64_t sum : sums) EXPECT_EQ(sum, int64_t{kJobs} * (kJobs + 1) / 2);
 }

@@ -45,103 +45,146 @@ void ExpectRefused(const Refusal& refusal, const std::string& family) {
 const std::vector<Refusal> kRefusals = {
     {{{"model_type", ""}}, "config.json: model_type is missing"},
     {{{"model_type", "\"gpt2\""}},
-     "config.json: model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, "
+     "config.json: model_type is \"gpt2\", expected one of those served: diffllama, "
+     "diff_transformer, diff_transformer_v2, llama, "
      "motif"},
     {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
-     "config.json: model_type is \"custom\", expected one of those served: diffllama, diff_transformer, diff_transformer_v2, llama, "
+     "config.json: model_type is \"custom\", expected one of those served: diffllama, "
+     "diff_transformer, diff_transformer_v2, llama, "
      "motif (code inside a checkpoint, auto_map, is never run)"},
     {{{"model_type", "7"}}, "config.json: model_type is 7, expected a string"},
     {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
-     "config.json: architectures is [\"DiffLlamaForTokenClassification\"], expected DiffLlamaForCausalLM"},
+     "config.json: architectures is [\"DiffLlamaForTokenClassification\"], expected "
+     "DiffLlamaForCausalLM"},
     {{{"architectures", "\"DiffLlamaForCausalLM\""}},
      "config.json: architectures is \"DiffLlamaForCausalLM\", expected a list of strings"},
-    {{{"quantization_config", "{\"bits\": 4}"}}, "config.json: quantization_config is set: quantised weights cannot be served"},
-    {{{"num_local_experts", "8"}}, "config.json: num_local_experts is set: mixture of experts cannot be served"},
-    {{{"num_experts", "8"}}, "config.json: num_experts is set: mixture of experts cannot be served"},
-    {{{"n_routed_experts", "8"}}, "config.json: n_routed_experts is set: mixture of experts cannot be served"},
-    {{{"moe_intermediate_size", "8"}}, "config.json: moe_intermediate_size is set: mixture of experts cannot be served"},
-    {{{"kv_lora_rank", "512"}}, "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served"},
+    {{{"quantization_config", "{\"bits\": 4}"}},
+     "config.json: quantization_config is set: quantised weights cannot be served"},
+    {{{"num_local_experts", "8"}},
+     "config.json: num_local_experts is set: mixture of experts cannot be served"},
+    {{{"num_experts", "8"}},
+     "config.json: num_experts is set: mixture of experts cannot be served"},
+    {{{"n_routed_experts", "8"}},
+     "config.json: n_routed_experts is set: mixture of experts cannot be served"},
+    {{{"moe_intermediate_size", "8"}},
+     "config.json: moe_intermediate_size is set: mixture of experts cannot be served"},
+    {{{"kv_lora_rank", "512"}},
+     "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served"},
     {{{"model_type", "\"phi4flash\""}},
      "config.json: model_type is \"phi4flash\": a hybrid whose Mamba layers cannot be served"},
     {{{"model_type", "\"diff_llama\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
-     "config.json: model_type is \"diff_llama\": a model of remote code, whose layout differs from that of diffllama, and cannot "
+     "config.json: model_type is \"diff_llama\": a model of remote code, whose layout differs from "
+     "that of diffllama, and cannot "
      "be served"},
-    {{{"sliding_window", "128"}}, "config.json: sliding_window is switched on: windowed attention cannot be served"},
+    {{{"sliding_window", "128"}},
+     "config.json: sliding_window is switched on: windowed attention cannot be served"},
     {{{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
-     "config.json: layer_types is [\"full_attention\",\"sliding_attention\"], expected full_attention in every layer"},
+     "config.json: layer_types is [\"full_attention\",\"sliding_attention\"], expected "
+     "full_attention in every layer"},
     {{{"hidden_act", "\"gelu\""}}, "config.json: hidden_act is \"gelu\", expected silu"},
     {{{"partial_rotary_factor", "0.5"}}, "config.json: partial_rotary_factor is 0.5, expected 1"},
-    {{{"torch_dtype", "\"int8\""}}, "config.json: torch_dtype is \"int8\", expected float32, bfloat16 or float16"},
-    {{{"dtype", "\"float64\""}}, "config.json: dtype is \"float64\", expected float32, bfloat16 or float16"},
+    {{{"torch_dtype", "\"int8\""}},
+     "config.json: torch_dtype is \"int8\", expected float32, bfloat16 or float16"},
+    {{{"dtype", "\"float64\""}},
+     "config.json: dtype is \"float64\", expected float32, bfloat16 or float16"},
     {{{"vocab_size", ""}}, "config.json: vocab_size is missing"},
-    {{{"vocab_size", "1000000000000"}}, "config.json: vocab_size is 1000000000000, expected an integer in 1..4194304"},
+    {{{"vocab_size", "1000000000000"}},
+     "config.json: vocab_size is 1000000000000, expected an integer in 1..4194304"},
     {{{"vocab_size", "18446744073709551615"}},
      "config.json: vocab_size is 18446744073709551615, expected an integer in 1..4194304"},
-    {{{"vocab_size", "1e30"}}, "config.json: vocab_size is 1e+30, expected an integer in 1..4194304"},
+    {{{"vocab_size", "1e30"}},
+     "config.json: vocab_size is 1e+30, expected an integer in 1..4194304"},
     {{{"hidden_size", "-4"}}, "config.json: hidden_size is -4, expected an integer in 1..1048576"},
-    {{{"hidden_size", "32.5"}}, "config.json: hidden_size is 32.5, expected an integer in 1..1048576"},
-    {{{"hidden_size", "\"32\""}}, "config.json: hidden_size is \"32\", expected an integer in 1..1048576"},
+    {{{"hidden_size", "32.5"}},
+     "config.json: hidden_size is 32.5, expected an integer in 1..1048576"},
+    {{{"hidden_size", "\"32\""}},
+     "config.json: hidden_size is \"32\", expected an integer in 1..1048576"},
     {{{"hidden_size", "null"}}, "config.json: hidden_size is missing"},
-    {{{"hidden_size", "{\"a\": 1}"}}, "config.json: hidden_size is an object, expected an integer in 1..1048576"},
-    {{{"intermediate_size", "0"}}, "config.json: intermediate_size is 0, expected an integer in 1..1048576"},
-    {{{"num_hidden_layers", "100000"}}, "config.json: num_hidden_layers is 100000, expected an integer in 1..1024"},
-    {{{"num_attention_heads", "0"}}, "config.json: num_attention_heads is 0, expected an integer in 1..4096"},
+    {{{"hidden_size", "{\"a\": 1}"}},
+     "config.json: hidden_size is an object, expected an integer in 1..1048576"},
+    {{{"intermediate_size", "0"}},
+     "config.json: intermediate_size is 0, expected an integer in 1..1048576"},
+    {{{"num_hidden_layers", "100000"}},
+     "config.json: num_hidden_layers is 100000, expected an integer in 1..1024"},
+    {{{"num_attention_heads", "0"}},
+     "config.json: num_attention_heads is 0, expected an integer in 1..4096"},
     {{{"num_attention_heads", "6"}},
-     "config.json: num_attention_heads is 6, expected a divisor of hidden_size = 32, or head_dim to be given"},
+     "config.json: num_attention_heads is 6, expected a divisor of hidden_size = 32, or head_dim "
+     "to be given"},
     {{{"num_attention_heads", "4096"}, {"head_dim", "1024"}},
      "config.json: num_attention_heads is 4096, expected heads of 1048576 values at most in all"},
-    {{{"num_key_value_heads", "3"}}, "config.json: num_key_value_heads is 3, expected a divisor of num_attention_heads = 4"},
+    {{{"num_key_value_heads", "3"}},
+     "config.json: num_key_value_heads is 3, expected a divisor of num_attention_heads = 4"},
     {{{"num_key_value_heads", "1"}},
-     "config.json: num_key_value_heads is 1, expected an even number: key and value heads form pairs"},
+     "config.json: num_key_value_heads is 1, expected an even number: key and value heads form "
+     "pairs"},
     {{{"head_dim", "7"}}, "config.json: head_dim is 7, expected an even number in 2..1024"},
     {{{"head_dim", "0"}}, "config.json: head_dim is 0, expected an even number in 2..1024"},
     {{{"head_dim", "2048"}}, "config.json: head_dim is 2048, expected an integer in 0..1024"},
-    {{{"max_position_embeddings", "0"}}, "config.json: max_position_embeddings is 0, expected an integer in 1..16777216"},
-    {{{"tie_word_embeddings", "1"}}, "config.json: tie_word_embeddings is 1, expected true or false"},
-    {{{"attention_bias", "\"yes\""}}, "config.json: attention_bias is \"yes\", expected true or false"},
-    {{{"rms_norm_eps", "-1e-05"}}, "config.json: rms_norm_eps is -1e-05, expected a number in 0.0..1.0"},
-    {{{"rope_theta", "0"}}, "config.json: rope_theta is 0, expected a number in 1.0..1000000000000.0"},
+    {{{"max_position_embeddings", "0"}},
+     "config.json: max_position_embeddings is 0, expected an integer in 1..16777216"},
+    {{{"tie_word_embeddings", "1"}},
+     "config.json: tie_word_embeddings is 1, expected true or false"},
+    {{{"attention_bias", "\"yes\""}},
+     "config.json: attention_bias is \"yes\", expected true or false"},
+    {{{"rms_norm_eps", "-1e-05"}},
+     "config.json: rms_norm_eps is -1e-05, expected a number in 0.0..1.0"},
+    {{{"rope_theta", "0"}},
+     "config.json: rope_theta is 0, expected a number in 1.0..1000000000000.0"},
     {{{"rope_scaling", "4"}}, "config.json: rope_scaling is 4, expected an object"},
     {{{"rope_scaling", "{\"type\": \"dynamic\"}"}}, "config.json: rope_scaling.factor is missing"},
     {{{"rope_theta", "1"}, {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
      "config.json: rope_scaling.rope_type is yarn: rope_theta must be more than 1"},
-    {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"beta_fast\": 1, \"beta_slow\": 2}"}},
+    {{{"rope_scaling",
+       "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"beta_fast\": 1, \"beta_slow\": 2}"}},
      "config.json: rope_scaling.beta_fast is 1, expected beta_slow or more"},
     {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"attention_factor\": -1}"}},
      "config.json: rope_scaling.attention_factor is -1, expected a number in 1e-06..1000000.0"},
     {{{"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0, \"truncate\": 1}"}},
      "config.json: rope_scaling.truncate is 1, expected true or false"},
-    {{{"original_max_position_embeddings", "0"}, {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
+    {{{"original_max_position_embeddings", "0"},
+      {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
      "config.json: original_max_position_embeddings is 0, expected an integer in 1..16777216"},
     {{{"rope_parameters", "{\"rope_type\": \"longrope\"}"}},
-     "config.json: rope_parameters.rope_type is \"longrope\", expected default, linear, llama3, yarn or dynamic"},
+     "config.json: rope_parameters.rope_type is \"longrope\", expected default, linear, llama3, "
+     "yarn or dynamic"},
     {{{"rope_parameters", "{\"partial_rotary_factor\": 0.25}"}},
      "config.json: rope_parameters.partial_rotary_factor is 0.25, expected 1"},
     {{{"rope_scaling", "{\"type\": \"linear\"}"}}, "config.json: rope_scaling.factor is missing"},
     {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0}"}},
      "config.json: rope_scaling.low_freq_factor is missing"},
-    {{{"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 4.0, \"high_freq_factor\": 4.0}"}},
+    {{{"rope_scaling",
+       "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 4.0, "
+       "\"high_freq_factor\": 4.0}"}},
      "config.json: rope_scaling.high_freq_factor is 4.0, expected more than low_freq_factor"},
-    {{{"eos_token_id", "128"}}, "config.json: eos_token_id is 128, expected an integer in 0..127, or a list of those"},
-    {{{"eos_token_id", "[1, -1]"}}, "config.json: eos_token_id is [1,-1], expected an integer in 0..127, or a list of those"},
+    {{{"eos_token_id", "128"}},
+     "config.json: eos_token_id is 128, expected an integer in 0..127, or a list of those"},
+    {{{"eos_token_id", "[1, -1]"}},
+     "config.json: eos_token_id is [1,-1], expected an integer in 0..127, or a list of those"},
     {{{"rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\"}}"}},
-     "config.json: rope_parameters.full_attention is set: rope parameters that differ between layers cannot be served"},
+     "config.json: rope_parameters.full_attention is set: rope parameters that differ between "
+     "layers cannot be served"},
     {{{"bos_token_id", "500"}}, "config.json: bos_token_id is 500, expected an integer in 0..127"},
 };
 
 TEST(ModelConfigTest, WhatCannotBeServedIsRefusedByOneLine) {
   for (const Refusal& refusal : kRefusals) ExpectRefused(refusal, "diffllama");
-  ExpectRefused({{{"mlp_bias", "2"}}, "config.json: mlp_bias is 2, expected true or false"}, "llama");
+  ExpectRefused({{{"mlp_bias", "2"}}, "config.json: mlp_bias is 2, expected true or false"},
+                "llama");
 }
 
 TEST(ModelConfigTest, GenerationConfigIsCheckedToo) {
   const std::vector<std::pair<std::string, std::string>> refusals = {
       {"{\"eos_token_id\": [1, 999]}",
-       "generation_config.json: eos_token_id is [1,999], expected an integer in 0..127, or a list of those"},
-      {"{\"temperature\": -1}", "generation_config.json: temperature is -1, expected a number in 0.0..100.0"},
+       "generation_config.json: eos_token_id is [1,999], expected an integer in 0..127, or a list "
+       "of those"},
+      {"{\"temperature\": -1}",
+       "generation_config.json: temperature is -1, expected a number in 0.0..100.0"},
       {"{\"top_p\": 0}", "generation_config.json: top_p is 0, expected more than 0"},
-      {"{\"top_k\": 1.5}", "generation_config.json: top_k is 1.5, expected an integer in 0..2147483647"},
-      {"{\"repetition_penalty\": 0}", "generation_config.json: repetition_penalty is 0, expected a number in 0.01..100.0"},
+      {"{\"top_k\": 1.5}",
+       "generation_config.json: top_k is 1.5, expected an integer in 0..2147483647"},
+      {"{\"repetition_penalty\": 0}",
+       "generation_config.json: repetition_penalty is 0, expected a number in 0.01..100.0"},
       {"{", "generation_config.json: not valid JSON at byte 2"},
   };
   for (const auto& [generation, line] : refusals) {
@@ -159,9 +202,10 @@ TEST(ModelConfigTest, AGenerationConfigThatIsALinkToNothingIsRefused) {
 }
 
 TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {
-  const Result<ModelConfig> config = LoadWith({{"bos_token_id", "1"}}, "diffllama",
-                                              "{\"eos_token_id\": [5, 7], \"temperature\": 0.7, \"top_p\": 0.9, \"top_k\": 20, "
-                                              "\"repetition_penalty\": 1.1, \"do_sample\": true}");
+  const Result<ModelConfig> config = LoadWith(
+      {{"bos_token_id", "1"}}, "diffllama",
+      "{\"eos_token_id\": [5, 7], \"temperature\": 0.7, \"top_p\": 0.9, \"top_k\": 20, "
+      "\"repetition_penalty\": 1.1, \"do_sample\": true}");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{5, 7}));
   EXPECT_EQ(config->bos_token_id, 1);
@@ -170,7 +214,8 @@ TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {
   EXPECT_EQ(config->default_top_k, 20);
   EXPECT_EQ(config->default_repetition_penalty, 1.1f);
 
-  const Result<ModelConfig> without = LoadWith({{"eos_token_id", "[3, 4]"}}, "diffllama", "{\"max_length\": 9}");
+  const Result<ModelConfig> without = LoadWith({{"eos_token_id", "[3, 4]"}}, "diffllama",
+                                               "{\"max_length\": 9}");
   ASSERT_TRUE(without.ok()) << without.status().message();
   EXPECT_EQ(without->eos_token_ids, (std::vector<int32_t>{3, 4}));
   EXPECT_FALSE(without->default_temperature || without->default_top_p || without->default_top_k);
@@ -181,8 +226,11 @@ TEST(ModelConfigTest, BothRopeSpellingsMeanTheSame) {
   const std::vector<Changes> spellings = {
       {{"rope_theta", "5e5"}, {"rope_scaling", "{\"rope_type\": \"llama3\", " + llama3 + "}"}},
       {{"rope_theta", "5e5"}, {"rope_scaling", "{\"type\": \"llama3\", " + llama3 + "}"}},
-      {{"rope_theta", ""}, {"rope_parameters", "{\"rope_type\": \"llama3\", \"rope_theta\": 5e5, " + llama3 + "}"}},
-      {{"rope_theta", "5e5"}, {"rope_parameters", "{\"rope_type\": \"llama3\", " + llama3 + "}"}, {"rope_scaling", "null"}},
+      {{"rope_theta", ""},
+       {"rope_parameters", "{\"rope_type\": \"llama3\", \"rope_theta\": 5e5, " + llama3 + "}"}},
+      {{"rope_theta", "5e5"},
+       {"rope_parameters", "{\"rope_type\": \"llama3\", " + llama3 + "}"},
+       {"rope_scaling", "null"}},
   };
   for (const Changes& changes : spellings) {
     const Result<ModelConfig> config = LoadWith(changes);
@@ -192,7 +240,8 @@ TEST(ModelConfigTest, BothRopeSpellingsMeanTheSame) {
     EXPECT_EQ(config->rope.factor, 8.0);
     EXPECT_EQ(config->rope.low_freq_factor, 1.0);
     EXPECT_EQ(config->rope.high_freq_factor, 4.0);
-    EXPECT_EQ(config->rope.original_max_positions, 256) << "max_position_embeddings, where the scaling does not say";
+    EXPECT_EQ(config->rope.original_max_positions, 256)
+        << "max_position_embeddings, where the scaling does not say";
   }
 }
 
@@ -218,24 +267,38 @@ TEST(InverseFrequenciesTest, EqualTransformers) {
 
 TEST(InverseFrequenciesTest, YarnEqualsTransformers) {
   const auto rope_of = [](const std::string& scaling) {
-    const Result<ModelConfig> config = LoadWith({{"rope_scaling", scaling}, {"max_position_embeddings", "512"}});
+    const Result<ModelConfig> config = LoadWith(
+        {{"rope_scaling", scaling}, {"max_position_embeddings", "512"}});
     EXPECT_TRUE(config.ok()) << config.status().message();
     return config->rope;
   };
-  struct Expected { std::string scaling; double attention_factor; std::vector<double> frequencies; };
-  for (const Expected& expected :
-       {Expected{R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128})", 1.138629436111989,
-                 {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
-        Expected{R"({"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 128})", 1.138629436111989,
-                 {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
-        Expected{R"({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "truncate": false,
-                     "beta_fast": 4.0, "beta_slow": 0.5})", 1.2079441541679836,
-                 {1, 0.28740859, 0.0424417965, 0.00395284733, 0.00124999997, 0.000395284733, 0.000125000006, 3.95284733e-05}}}) {
+  struct Expected {
+    std::string scaling;
+    double attention_factor;
+    std::vector<double> frequencies;
+  };
+  for (
+      const Expected& expected :
+      {Expected{R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128})",
+                1.138629436111989,
+                {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466,
+                 0.000250000012, 7.90569466e-05}},
+       Expected{R"({"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 128})",
+                1.138629436111989,
+                {1, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466,
+                 0.000250000012, 7.90569466e-05}},
+       Expected{
+           R"({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "truncate": false,
+                     "beta_fast": 4.0, "beta_slow": 0.5})",
+           1.2079441541679836,
+           {1, 0.28740859, 0.0424417965, 0.00395284733, 0.00124999997, 0.000395284733,
+            0.000125000006, 3.95284733e-05}}}) {
     const RopeConfig rope = rope_of(expected.scaling);
     EXPECT_NEAR(rope.attention_factor, expected.attention_factor, 1e-15);
     const std::vector<double> found = InverseFrequencies(rope, 16);
     ASSERT_EQ(found.size(), expected.frequencies.size());
-    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / expected.frequencies[i], 1, 2e-7) << i;
+    for (size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i] / expected.frequencies[i], 1, 2e-7) << i;
   }
   const RopeConfig given = rope_of(
       R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attention_factor": 0.5})");
@@ -246,22 +309,25 @@ TEST(InverseFrequenciesTest, YarnEqualsTransformers) {
 }
 
 TEST(InverseFrequenciesTest, DynamicIsTheDefaultWithinTheContextThatIsServed) {
-  const Result<ModelConfig> config = LoadWith({{"rope_scaling", R"({"type": "dynamic", "factor": 4.0})"}});
+  const Result<ModelConfig> config = LoadWith(
+      {{"rope_scaling", R"({"type": "dynamic", "factor": 4.0})"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->rope.type, RopeConfig::Type::kDynamic);
   EXPECT_EQ(InverseFrequencies(config->rope, 16), InverseFrequencies(RopeConfig{}, 16));
 }
 
 TEST(ModelConfigTest, TheOriginalLengthBesideTheScalingWins) {
-  const Result<ModelConfig> config = LoadWith({{"original_max_position_embeddings", "33"},
-                                               {"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0,
+  const Result<ModelConfig> config = LoadWith(
+      {{"original_max_position_embeddings", "33"},
+       {"rope_scaling", R"({"rope_type": "yarn", "factor": 4.0,
                                                  "original_max_position_embeddings": 128})"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->rope.original_max_positions, 33);
 }
 
 TEST(DiffLlamaFamilyTest, HeadsArePairedByHalves) {
-  const Result<ModelConfig> config = LoadWith({{"num_attention_heads", "8"}, {"num_key_value_heads", "4"}, {"head_dim", "6"}});
+  const Result<ModelConfig> config = LoadWith(
+      {{"num_attention_heads", "8"}, {"num_key_value_heads", "4"}, {"head_dim", "6"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   const DiffSpec& spec = config->attention;
   EXPECT_EQ(spec.num_q1_heads, 4);
@@ -280,8 +346,9 @@ TEST(DiffLlamaFamilyTest, HeadsArePairedByHalves) {
 }
 
 TEST(DiffTransformerFamilyTest, HeadsArePairedSideBySideAndCountedInPairs) {
-  const Result<ModelConfig> config =
-      LoadWith({{"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"rms_norm_eps", "1e-6"}}, "diff_transformer");
+  const Result<ModelConfig> config = LoadWith(
+      {{"num_attention_heads", "4"}, {"num_key_value_heads", "2"}, {"rms_norm_eps", "1e-6"}},
+      "diff_transformer");
   ASSERT_TRUE(config.ok()) << config.status().message();
   const DiffSpec& spec = config->attention;
   EXPECT_EQ(spec.num_q1_heads, 4);
@@ -309,9 +376,11 @@ TEST(DiffTransformerFamilyTest, TheAblationsAreKeys) {
   EXPECT_EQ(with({{"lambda_init", "\"exp\""}})->lambda_init, with({})->lambda_init);
   EXPECT_EQ(with({{"lambda_init", "\"const\""}}).status().message(),
             "config.json: lambda_init is \"const\", expected \"exp\" or a number");
-  EXPECT_EQ(with({{"max_position_embeddings", ""}}).status().message(), "config.json: max_position_embeddings is missing");
+  EXPECT_EQ(with({{"max_position_embeddings", ""}}).status().message(),
+            "config.json: max_position_embeddings is missing");
   EXPECT_EQ(with({{"num_attention_heads", "3"}, {"num_key_value_heads", "3"}}).status().message(),
-            "config.json: num_attention_heads is 3, expected a divisor of hidden_size / 2 = 16, or head_dim to be given");
+            "config.json: num_attention_heads is 3, expected a divisor of hidden_size / 2 = 16, or "
+            "head_dim to be given");
 }
 
 TEST(DiffTransformerV2FamilyTest, BothMapsReadOneKeyHead) {
@@ -328,11 +397,16 @@ TEST(DiffTransformerV2FamilyTest, BothMapsReadOneKeyHead) {
   EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 2, 4, 6, 1, 3, 5, 7}));
   EXPECT_EQ(config->head_order.k, (std::vector<int32_t>{0, 1}));
   EXPECT_TRUE(config->lambda_init.empty());
-  EXPECT_EQ(LoadWith({}, "diff_transformer_v2").status().message(), "config.json: head_dim is missing");
+  EXPECT_EQ(LoadWith({}, "diff_transformer_v2").status().message(),
+            "config.json: head_dim is missing");
 }
 
-const Changes kGroupedMotif = {{"hidden_act", "\"poly_norm\""}, {"num_attention_heads", "10"}, {"num_noise_heads", "2"},
-                               {"num_key_value_heads", "4"},    {"head_dim", "6"},             {"attn_rms_norm_eps", "1e-3"}};
+const Changes kGroupedMotif = {{"hidden_act", "\"poly_norm\""},
+                               {"num_attention_heads", "10"},
+                               {"num_noise_heads", "2"},
+                               {"num_key_value_heads", "4"},
+                               {"head_dim", "6"},
+                               {"attn_rms_norm_eps", "1e-3"}};
 
 TEST(MotifFamilyTest, TheLastHeadOfAGroupIsTheNoiseHeadOfTheOthers) {
   const Result<ModelConfig> config = LoadWith(kGroupedMotif, "motif");
@@ -353,8 +427,9 @@ TEST(MotifFamilyTest, TheLastHeadOfAGroupIsTheNoiseHeadOfTheOthers) {
 }
 
 TEST(MotifFamilyTest, WithoutNoiseHeadsHeadsArePairedSideBySide) {
-  const Result<ModelConfig> config =
-      LoadWith({{"hidden_act", "\"poly_norm\""}, {"num_key_value_heads", ""}, {"model_type", "\"Motif\""}}, "motif");
+  const Result<ModelConfig> config = LoadWith(
+      {{"hidden_act", "\"poly_norm\""}, {"num_key_value_heads", ""}, {"model_type", "\"Motif\""}},
+      "motif");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->attention.num_q1_heads, 2);
   EXPECT_EQ(config->attention.num_q2_heads, 2);
@@ -371,7 +446,8 @@ TEST(MotifFamilyTest, BiasesHaveTheirOwnKeys) {
   };
   EXPECT_EQ(biases({}), (std::vector<bool>{false, false, false}));
   EXPECT_EQ(biases({{"use_bias", "true"}}), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(biases({{"use_bias", "true"}, {"qkv_bias", "false"}}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(biases({{"use_bias", "true"}, {"qkv_bias", "false"}}),
+            (std::vector<bool>{false, true, true}));
   EXPECT_EQ(biases({{"qkv_bias", "true"}}), (std::vector<bool>{true, false, false}));
   EXPECT_EQ(biases({{"attention_bias", "true"}}), (std::vector<bool>{true, true, false}));
 }
@@ -383,29 +459,37 @@ TEST(MotifFamilyTest, WhatCannotBeServedIsRefusedByOneLine) {
     const Result<ModelConfig> config = LoadWith(changes, "motif");
     return config.ok() ? "accepted" : config.status().message();
   };
-  EXPECT_EQ(refusal({{"num_experts", "384"}}), "config.json: num_experts is set: mixture of experts cannot be served");
-  EXPECT_EQ(refusal({{"kv_lora_rank", "512"}}), "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served");
-  EXPECT_EQ(refusal({{"hidden_act", "\"silu\""}}), "config.json: hidden_act is \"silu\", expected poly_norm");
+  EXPECT_EQ(refusal({{"num_experts", "384"}}),
+            "config.json: num_experts is set: mixture of experts cannot be served");
+  EXPECT_EQ(refusal({{"kv_lora_rank", "512"}}),
+            "config.json: kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served");
+  EXPECT_EQ(refusal({{"hidden_act", "\"silu\""}}),
+            "config.json: hidden_act is \"silu\", expected poly_norm");
   EXPECT_EQ(refusal({{"k_ratio", "2"}}), "config.json: k_ratio is 2, expected 1");
   EXPECT_EQ(refusal({{"head_dim", ""}, {"hidden_size", "60"}}),
             "config.json: head_dim is missing, and num_noise_heads needs it");
-  EXPECT_EQ(refusal({{"num_noise_heads", "3"}}),
-            "config.json: num_noise_heads is 3, expected a proper divisor of num_attention_heads = 10");
-  EXPECT_EQ(refusal({{"num_noise_heads", "10"}}),
-            "config.json: num_noise_heads is 10, expected a proper divisor of num_attention_heads = 10");
+  EXPECT_EQ(
+      refusal({{"num_noise_heads", "3"}}),
+      "config.json: num_noise_heads is 3, expected a proper divisor of num_attention_heads = 10");
+  EXPECT_EQ(
+      refusal({{"num_noise_heads", "10"}}),
+      "config.json: num_noise_heads is 10, expected a proper divisor of num_attention_heads = 10");
   EXPECT_EQ(refusal({{"num_key_value_heads", "8"}}),
             "config.json: num_key_value_heads is 8, expected twice a divisor of the 2 noise heads");
   EXPECT_EQ(refusal({{"num_key_value_heads", "3"}}),
-            "config.json: num_key_value_heads is 3, expected an even number: key and value heads form pairs");
+            "config.json: num_key_value_heads is 3, expected an even number: key and value heads "
+            "form pairs");
   EXPECT_EQ(refusal({{"sliding_window", "512"}, {"use_sliding_window", "true"}}),
             "config.json: sliding_window is switched on: windowed attention cannot be served");
 }
 
 TEST(LlamaFamilyTest, HasOneMapAndItsOwnDefaults) {
-  const Result<ModelConfig> config = LoadWith({{"rms_norm_eps", ""}, {"num_key_value_heads", ""}, {"mlp_bias", "true"}}, "llama");
+  const Result<ModelConfig> config = LoadWith(
+      {{"rms_norm_eps", ""}, {"num_key_value_heads", ""}, {"mlp_bias", "true"}}, "llama");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_FALSE(config->attention.has_second_map());
-  EXPECT_EQ(config->attention.num_kv_groups, 4) << "num_attention_heads, where num_key_value_heads is absent";
+  EXPECT_EQ(config->attention.num_kv_groups, 4)
+      << "num_attention_heads, where num_key_value_heads is absent";
   EXPECT_EQ(config->attention.v_dim, 8);
   EXPECT_EQ(config->rms_norm_eps, 1e-6f);
   EXPECT_TRUE(config->mlp_bias);
@@ -414,10 +498,14 @@ TEST(LlamaFamilyTest, HasOneMapAndItsOwnDefaults) {
 }
 
 TEST(ModelConfigTest, KeysThatChangeNothingAreAccepted) {
-  const Result<ModelConfig> config =
-      LoadWith({{"sliding_window", "null"}, {"use_cache", "true"}, {"pretraining_tp", "2"}, {"mlp_bias", "true"},
-                {"auto_map", "{\"AutoModelForCausalLM\": \"modeling.X\"}"}, {"layer_types", "[\"full_attention\"]"},
-                {"id2label", "{\"0\": \"a\"}"}});
+  const Result<ModelConfig> config = LoadWith(
+      {{"sliding_window", "null"},
+       {"use_cache", "true"},
+       {"pretraining_tp", "2"},
+       {"mlp_bias", "true"},
+       {"auto_map", "{\"AutoModelForCausalLM\": \"modeling.X\"}"},
+       {"layer_types", "[\"full_attention\"]"},
+       {"id2label", "{\"0\": \"a\"}"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_FALSE(config->mlp_bias) << "transformers' DiffLlama has no MLP biases";
   EXPECT_TRUE(LoadWith({{"sliding_window", "4096"}, {"use_sliding_window", "false"}}).ok());
@@ -436,9 +524,11 @@ TEST(ConfigReaderTest, BadJsonIsRefusedByOneLine) {
   EXPECT_EQ(ParseError("{\"a\": 1e999}"), "f.json: not valid JSON");
   EXPECT_EQ(ParseError("{\"a\": \"\xff\"}"), "f.json: not valid JSON at byte 8");
   EXPECT_EQ(ParseError("[1]"), "f.json: is [1], expected one JSON object");
-  EXPECT_EQ(ParseError("{\"a\": {\"b\": 1, \"b\": 2}}"), "f.json: the key \"b\" occurs twice in one object");
+  EXPECT_EQ(ParseError("{\"a\": {\"b\": 1, \"b\": 2}}"),
+            "f.json: the key \"b\" occurs twice in one object");
   EXPECT_EQ(ParseError("{\"a\": {\"b\": 1}, \"c\": {\"b\": 2}}"), "accepted");
-  EXPECT_EQ(ParseError("{\"\\u0061\": 1, \"a\": 2}"), "f.json: the key \"a\" occurs twice in one object");
+  EXPECT_EQ(ParseError("{\"\\u0061\": 1, \"a\": 2}"),
+            "f.json: the key \"a\" occurs twice in one object");
 }
 
 TEST(ConfigReaderTest, DepthIsLimitedWhileParsing) {
@@ -446,29 +536,34 @@ TEST(ConfigReaderTest, DepthIsLimitedWhileParsing) {
     return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
   };
   EXPECT_EQ(ParseError(nested(ConfigReader::kMaxDepth)), "accepted");
-  EXPECT_EQ(ParseError(nested(ConfigReader::kMaxDepth + 1)), "f.json: nested deeper than 32 levels");
+  EXPECT_EQ(ParseError(nested(ConfigReader::kMaxDepth + 1)),
+            "f.json: nested deeper than 32 levels");
   EXPECT_EQ(ParseError(nested(1'000'000)), "f.json: nested deeper than 32 levels");
 }
 
 TEST(ConfigReaderTest, FilesThatAreMissingEmptyOrTooLargeAreRefused) {
   TemporaryDirectory directory;
   const std::string path = (directory.path() / "config.json").string();
-  EXPECT_EQ(ConfigReader::Open(path).status().message(), path + ": is missing, or not a regular file");
+  EXPECT_EQ(ConfigReader::Open(path).status().message(),
+            path + ": is missing, or not a regular file");
   WriteFile(path, "");
   EXPECT_EQ(ConfigReader::Open(path).status().message(), path + ": not valid JSON at byte 1");
   WriteFile(path, "{" + std::string(100, ' ') + "}");
-  EXPECT_EQ(ConfigReader::Open(path, 101).status().message(), path + ": has 102 bytes, allowed 101");
+  EXPECT_EQ(ConfigReader::Open(path, 101).status().message(),
+            path + ": has 102 bytes, allowed 101");
   EXPECT_TRUE(ConfigReader::Open(path, 102).ok());
 }
 
 TEST(ConfigReaderTest, TheFirstProblemIsKeptAndNestedOnesCount) {
-  Result<ConfigReader> reader = ConfigReader::Parse("{\"a\": {\"b\": \"line\\nbreak\"}, \"c\": 1}", "f.json");
+  Result<ConfigReader> reader = ConfigReader::Parse("{\"a\": {\"b\": \"line\\nbreak\"}, \"c\": 1}",
+                                                    "f.json");
   ASSERT_TRUE(reader.ok());
   std::optional<ConfigReader> nested = reader->Object("a");
   ASSERT_TRUE(nested);
   nested->Int("b", std::nullopt, 0, 1);
   reader->Bool("c", std::nullopt);
-  EXPECT_EQ(reader->status().message(), "f.json: a.b is \"line\\nbreak\", expected an integer in 0..1");
+  EXPECT_EQ(reader->status().message(),
+            "f.json: a.b is \"line\\nbreak\", expected an integer in 0..1");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// `diffserve convert` without its command line: what comes out has the bits of what went in, and what is refused leaves nothing.
+// `diffserve convert` without its command line: what comes out has the bits of what went in, and
+// what is refused leaves nothing.
 #include "models/convert/convert.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +32,8 @@ std::string FileText(const fs::path& path) {
 
 std::vector<std::string> FileNames(const fs::path& dir) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(dir)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(dir))
+    names.push_back(entry.path().filename().string());
   std::ranges::sort(names);
   return names;
 }
@@ -42,8 +44,8 @@ class ConvertTest : public testing::Test {
   fs::path source() const { return root() / "source"; }
   fs::path result() const { return root() / "result"; }
 
-  // Every file is brought to the disk, which is waiting for nothing here: the tests' folders are in memory where there is such a
-  // file system.
+  // Every file is brought to the disk, which is waiting for nothing here: the tests' folders are in
+  // memory where there is such a file system.
   static void SetUpTestSuite() {
     in_memory_ = fs::is_directory("/dev/shm") && std::getenv("TMPDIR") == nullptr;
     if (in_memory_) setenv("TMPDIR", "/dev/shm", 1);
@@ -52,7 +54,9 @@ class ConvertTest : public testing::Test {
     if (in_memory_) unsetenv("TMPDIR");
   }
   void SetUp() override { fs::create_directory(source()); }
-  void Write(const std::string& name, std::string_view bytes) const { WriteFile(source() / name, bytes); }
+  void Write(const std::string& name, std::string_view bytes) const {
+    WriteFile(source() / name, bytes);
+  }
   void WriteModel(const TinyCheckpointOptions& options = {}) const {
     Write("config.json", TinyConfigJson(options));
     Write("model.safetensors", SafetensorsBytes(TinyTensors(options)));
@@ -121,18 +125,23 @@ UnilmModel Unilm(bool second_version) {
   constexpr int64_t kHidden = 32, kInner = 40, kVocab = 96, kLayers = 2;
   constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 4;  // 2 * 4 query heads of 4
   UnilmModel model;
-  model.config = std::string("{\"model_type\": \"diff_transformer") + (second_version ? "_v2" : "") + "\"" +
-                 ", \"hidden_size\": 32, \"intermediate_size\": 40, \"vocab_size\": 96, \"num_hidden_layers\": 2"
-                 ", \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 4, \"max_position_embeddings\": 64"
+  model.config = std::string("{\"model_type\": \"diff_transformer") +
+                 (second_version ? "_v2" : "") + "\"" +
+                 ", \"hidden_size\": 32, \"intermediate_size\": 40, \"vocab_size\": 96, "
+                 "\"num_hidden_layers\": 2"
+                 ", \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 4, "
+                 "\"max_position_embeddings\": 64"
                  ", \"torch_dtype\": \"float32\"}";
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;
     for (int64_t extent : shape) count *= extent;
     FileTensor tensor{name, "F32", shape, std::string(static_cast<size_t>(count) * 4, '\0')};
-    FillDummyTensor(name, 3, DType::kFloat32, count, reinterpret_cast<std::byte*>(tensor.bytes.data()));
+    FillDummyTensor(name, 3, DType::kFloat32, count,
+                    reinterpret_cast<std::byte*>(tensor.bytes.data()));
     model.tensors.push_back(std::move(tensor));
   };
-  const int64_t k_width = (second_version ? 1 : 2) * kKvHeads * kHeadDim, v_dim = (second_version ? 1 : 2) * kHeadDim;
+  const int64_t k_width = (second_version ? 1 : 2) * kKvHeads * kHeadDim,
+                v_dim = (second_version ? 1 : 2) * kHeadDim;
   add("model.embed_tokens.weight", {kVocab, kHidden});
   for (int layer = 0; layer < kLayers; ++layer) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
@@ -140,7 +149,8 @@ UnilmModel Unilm(bool second_version) {
     add(at + "self_attn.q_proj.weight", {2 * kHeads * kHeadDim, kHidden});
     add(at + "self_attn.k_proj.weight", {k_width, kHidden});
     add(at + "self_attn.v_proj.weight", {kKvHeads * v_dim, kHidden});
-    add(at + (second_version ? "self_attn.o_proj.weight" : "self_attn.out_proj.weight"), {kHidden, kHeads * v_dim});
+    add(at + (second_version ? "self_attn.o_proj.weight" : "self_attn.out_proj.weight"),
+        {kHidden, kHeads * v_dim});
     for (const char* name : {"q1", "k1", "q2", "k2"}) {
       if (!second_version) add(at + "self_attn.lambda_" + name, {kHeadDim});
     }
@@ -169,7 +179,8 @@ std::vector<FileTensor> Renamed(std::vector<FileTensor> tensors, const Replaceme
 }
 
 // Neighbours whose names end in `parts` become one tensor.
-std::vector<FileTensor> Fused(const std::vector<FileTensor>& tensors, const std::vector<std::string>& parts, const std::string& name) {
+std::vector<FileTensor> Fused(const std::vector<FileTensor>& tensors,
+                              const std::vector<std::string>& parts, const std::string& name) {
   std::vector<FileTensor> fused;
   for (const FileTensor& tensor : tensors) {
     size_t part = 0;
@@ -188,7 +199,8 @@ std::vector<FileTensor> Fused(const std::vector<FileTensor>& tensors, const std:
 }
 
 TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
-  for (const auto& golden : fs::directory_iterator(std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases")) {
+  for (const auto& golden :
+       fs::directory_iterator(std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases")) {
     const std::string name = golden.path().filename();
     const ConvertReport as_stored = Converted(golden, std::nullopt, 20'000);
     EXPECT_GT(as_stored.num_files, 1u) << name;
@@ -201,7 +213,8 @@ TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
       const ConvertReport report = Converted(golden, dtype);
       EXPECT_EQ(report.num_files, 1u);
       EXPECT_TRUE(Logits(result()) == Logits(golden, dtype)) << name << " " << NameOf(dtype);
-      EXPECT_THAT(FileText(result() / "config.json"), HasSubstr("dtype\": \"" + std::string(NameOf(dtype)) + "\""));
+      EXPECT_THAT(FileText(result() / "config.json"),
+                  HasSubstr("dtype\": \"" + std::string(NameOf(dtype)) + "\""));
     }
   }
 }
@@ -212,35 +225,58 @@ TEST_F(ConvertTest, AConvertedDirectoryConvertsToItself) {
   fs::rename(result(), root() / "first");
   Converted(root() / "first", std::nullopt, 9'000);
   EXPECT_EQ(FileNames(result()), FileNames(root() / "first"));
-  for (const std::string& name : FileNames(result())) EXPECT_EQ(FileText(result() / name), FileText(root() / "first" / name));
+  for (const std::string& name : FileNames(result()))
+    EXPECT_EQ(FileText(result() / name), FileText(root() / "first" / name));
 }
 
 TEST_F(ConvertTest, StateDictsOfUnilmGiveTheSameBitsHoweverTheyAreNamed) {
   const Replacements bare = {{"model.layers.", ""}, {"self_attn.", ""}, {"model.", ""}};
-  const Replacements like_llama = {{"model.", ""}, {"self_attn", "attention"}, {"q_proj", "wq"}, {"k_proj", "wk"}, {"v_proj", "wv"},
-                                   {"out_proj", "wo"}, {"o_proj", "wo"}, {"input_layernorm", "attention_norm"},
-                                   {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate_proj", "feed_forward.w1"},
-                                   {"mlp.up_proj", "feed_forward.w3"}, {"mlp.down_proj", "feed_forward.w2"},
-                                   {"embed_tokens", "tok_embeddings"}, {"lm_head", "output"}};
-  const Replacements like_yoco = {{"model.", "decoder."}, {"self_attn", "mixer"}, {"input_layernorm", "mixer_layer_norm"},
-                                  {"post_attention_layernorm", "final_layer_norm"}, {"mlp.gate_proj", "ffn.fc1"},
-                                  {"mlp.up_proj", "ffn.gate"}, {"mlp.down_proj", "ffn.fc2"}, {"decoder.norm", "decoder.layer_norm"},
+  const Replacements like_llama = {{"model.", ""},
+                                   {"self_attn", "attention"},
+                                   {"q_proj", "wq"},
+                                   {"k_proj", "wk"},
+                                   {"v_proj", "wv"},
+                                   {"out_proj", "wo"},
+                                   {"o_proj", "wo"},
+                                   {"input_layernorm", "attention_norm"},
+                                   {"post_attention_layernorm", "ffn_norm"},
+                                   {"mlp.gate_proj", "feed_forward.w1"},
+                                   {"mlp.up_proj", "feed_forward.w3"},
+                                   {"mlp.down_proj", "feed_forward.w2"},
+                                   {"embed_tokens", "tok_embeddings"},
+                                   {"lm_head", "output"}};
+  const Replacements like_yoco = {{"model.", "decoder."},
+                                  {"self_attn", "mixer"},
+                                  {"input_layernorm", "mixer_layer_norm"},
+                                  {"post_attention_layernorm", "final_layer_norm"},
+                                  {"mlp.gate_proj", "ffn.fc1"},
+                                  {"mlp.up_proj", "ffn.gate"},
+                                  {"mlp.down_proj", "ffn.fc2"},
+                                  {"decoder.norm", "decoder.layer_norm"},
                                   {"lm_head", "decoder.output_projection"}};
   for (bool second_version : {false, true}) {
     const UnilmModel model = Unilm(second_version);
     Write("config.json", model.config);
     Write("model.safetensors", SafetensorsBytes(model.tensors));
     EXPECT_EQ(Converted(source()).num_renamed, 0);
-    const std::vector<float> expected = Logits(source()), expected_bfloat16 = Logits(source(), DType::kBFloat16);
+    const std::vector<float> expected = Logits(source()),
+                             expected_bfloat16 = Logits(source(), DType::kBFloat16);
     ASSERT_FALSE(expected.empty());
     EXPECT_TRUE(std::ranges::all_of(expected, [](float logit) { return std::isfinite(logit); }));
     for (const Replacements& names : {bare, like_llama, like_yoco}) {
       for (bool fused : {false, true}) {
         std::vector<FileTensor> tensors = Renamed(model.tensors, names);
-        if (fused) tensors = Fused(tensors, {names == like_llama ? "wq" : "q_proj", names == like_llama ? "wk" : "k_proj",
-                                             names == like_llama ? "wv" : "v_proj"}, "qkv_proj");
-        if (fused && names != like_yoco) tensors = Fused(tensors, {names == like_llama ? "w1" : "gate_proj",
-                                                                   names == like_llama ? "w3" : "up_proj"}, "gate_up_proj");
+        if (fused)
+          tensors = Fused(
+              tensors,
+              {names == like_llama ? "wq" : "q_proj", names == like_llama ? "wk" : "k_proj",
+               names == like_llama ? "wv" : "v_proj"},
+              "qkv_proj");
+        if (fused && names != like_yoco)
+          tensors = Fused(
+              tensors,
+              {names == like_llama ? "w1" : "gate_proj", names == like_llama ? "w3" : "up_proj"},
+              "gate_up_proj");
         Write("model.safetensors", SafetensorsBytes(tensors));
         const ConvertReport report = Converted(source());
         EXPECT_EQ(report.num_tensors, model.tensors.size());
@@ -259,9 +295,11 @@ TEST_F(ConvertTest, BFloat16RoundsMatricesToNearestEvenAndKeepsVectors) {
   TinyCheckpointOptions options;
   WriteModel(options);
   std::vector<FileTensor> tensors = TinyTensors(options);
-  const float values[] = {1.00390625f, 1.01171875f, -1.004f, std::numeric_limits<float>::quiet_NaN(), 3.4e38f, 1e-41f};
+  const float values[] = {
+      1.00390625f, 1.01171875f, -1.004f, std::numeric_limits<float>::quiet_NaN(), 3.4e38f, 1e-41f};
   const uint16_t rounded[] = {0x3f80, 0x3f82, 0xbf81, 0x7fc0, 0x7f80, 0x0000};
-  const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight", &FileTensor::name);
+  const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight",
+                                        &FileTensor::name);
   std::memcpy(matrix->bytes.data(), values, sizeof(values));
   Write("model.safetensors", SafetensorsBytes(tensors));
   Converted(source(), DType::kBFloat16);
@@ -289,19 +327,23 @@ TEST_F(ConvertTest, TensorsLargerThanAPieceAreCopiedWhole) {
 
 TEST_F(ConvertTest, WhatIsCopiedIsListedAndCodeIsNotAmongIt) {
   TinyCheckpointOptions options;
-  options.config_changes = {{"auto_map", "{\"AutoModel\": \"modeling_x.X\"}"}, {"rms_norm_eps", "1E-05"}};
+  options.config_changes = {{"auto_map", "{\"AutoModel\": \"modeling_x.X\"}"},
+                            {"rms_norm_eps", "1E-05"}};
   WriteModel(options);
   Write("tokenizer.json", "{\"any\": \"thing\"}");
-  Write("tokenizer_config.json", "{\n  \"auto_map\": {\"AutoTokenizer\": [\"t.T\", null]},\n  \"bos_token\": \"<s>\"\n}\n");
+  Write("tokenizer_config.json",
+        "{\n  \"auto_map\": {\"AutoTokenizer\": [\"t.T\", null]},\n  \"bos_token\": \"<s>\"\n}\n");
   Write("chat_template.jinja", "{{ messages }}");
   Write("generation_config.json", "{\"eos_token_id\": 2}");
   Write("modeling_x.py", "import os");
   Write("pytorch_model.bin", "pickle");
   Write("other.safetensors", "not looked at");
   const ConvertReport report = Converted(source());
-  EXPECT_THAT(FileNames(result()), ElementsAre("chat_template.jinja", "config.json", "generation_config.json", "model.safetensors",
-                                               "tokenizer.json", "tokenizer_config.json"));
-  EXPECT_THAT(report.left_behind, ElementsAre("modeling_x.py", "other.safetensors", "pytorch_model.bin"));
+  EXPECT_THAT(FileNames(result()),
+              ElementsAre("chat_template.jinja", "config.json", "generation_config.json",
+                          "model.safetensors", "tokenizer.json", "tokenizer_config.json"));
+  EXPECT_THAT(report.left_behind,
+              ElementsAre("modeling_x.py", "other.safetensors", "pytorch_model.bin"));
   std::string config = TinyConfigJson(options);
   const std::string auto_map = "\n\"auto_map\": {\"AutoModel\": \"modeling_x.X\"},";
   config.erase(config.find(auto_map), auto_map.size());
@@ -320,7 +362,8 @@ TEST_F(ConvertTest, ATiedOutputMatrixGoesIfItIsTheEmbedding) {
   tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, "1234"});
   Write("model.safetensors", SafetensorsBytes(tensors));
   const std::vector<float> expected = Logits(source());
-  EXPECT_THAT(Converted(source()).dropped, ElementsAre("model.layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight"));
+  EXPECT_THAT(Converted(source()).dropped,
+              ElementsAre("model.layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight"));
   EXPECT_TRUE(Logits(result()) == expected);
 
   tensors[tensors.size() - 2].bytes.back() ^= 1;
@@ -335,8 +378,10 @@ TEST_F(ConvertTest, OneFileOfAnyNameIsASource) {
   Converted(source());
   Write("second.safetensors", "");
   fs::remove_all(result());
-  EXPECT_EQ(Refusal(source()), source().string() + ": holds 2 *.safetensors files, expected model.safetensors, shards with " +
-                                   "model.safetensors.index.json, or exactly one file");
+  EXPECT_EQ(Refusal(source()),
+            source().string() +
+                ": holds 2 *.safetensors files, expected model.safetensors, shards with " +
+                "model.safetensors.index.json, or exactly one file");
 }
 
 TEST_F(ConvertTest, AnEmptyDirectoryIsFilledAndAnyOtherIsKept) {
@@ -344,11 +389,14 @@ TEST_F(ConvertTest, AnEmptyDirectoryIsFilledAndAnyOtherIsKept) {
   fs::create_directory(result());
   EXPECT_TRUE(Convert(source()).ok());
   const std::vector<std::string> names = FileNames(result());
-  EXPECT_EQ(Refusal(source()), result().string() + ": is not empty, expected a new or empty directory; nothing is overwritten");
+  EXPECT_EQ(Refusal(source()),
+            result().string() +
+                ": is not empty, expected a new or empty directory; nothing is overwritten");
   EXPECT_EQ(FileNames(result()), names);
   fs::remove_all(result());
   WriteFile(result(), "a file");
-  EXPECT_EQ(Refusal(source()), result().string() + ": exists and is not a directory; nothing is overwritten");
+  EXPECT_EQ(Refusal(source()),
+            result().string() + ": exists and is not a directory; nothing is overwritten");
   fs::remove(result());
   fs::create_symlink(root() / "nowhere" / "deep", result());
   EXPECT_THAT(Refusal(source()), HasSubstr("nothing is overwritten"));
@@ -358,18 +406,22 @@ TEST_F(ConvertTest, NothingOutsideOfTheSourceIsRead) {
   WriteModel();
   WriteFile(root() / "secret", "key");
   fs::create_symlink(root() / "secret", source() / "chat_template.jinja");
-  EXPECT_EQ(Refusal(source()), (source() / "chat_template.jinja").string() + ": is a link to " + (root() / "secret").string() +
-                                   ", outside of the directory, and is not followed; copy the file there (cp -L) if it is meant");
+  EXPECT_EQ(Refusal(source()), (source() / "chat_template.jinja").string() + ": is a link to " +
+                                   (root() / "secret").string() +
+                                   ", outside of the directory, and is not followed; copy the file "
+                                   "there (cp -L) if it is meant");
   fs::remove(source() / "chat_template.jinja");
   fs::rename(source() / "model.safetensors", root() / "model.safetensors");
   Write("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../model.safetensors\"}}");
-  EXPECT_THAT(Refusal(source()), HasSubstr("weight_map.a is \"../model.safetensors\", expected a plain file name"));
+  EXPECT_THAT(Refusal(source()),
+              HasSubstr("weight_map.a is \"../model.safetensors\", expected a plain file name"));
   fs::remove(source() / "model.safetensors.index.json");
   fs::create_symlink(root() / "model.safetensors", source() / "model.safetensors");
   EXPECT_THAT(Refusal(source()), HasSubstr("is not followed"));
   fs::rename(source() / "config.json", root() / "config.json");
   fs::create_symlink(root() / "config.json", source() / "config.json");
-  EXPECT_THAT(Refusal(source()), StartsWith((source() / "config.json").string() + ": is a link to "));
+  EXPECT_THAT(Refusal(source()),
+              StartsWith((source() / "config.json").string() + ": is a link to "));
 }
 
 TEST_F(ConvertTest, ASnapshotInAHuggingFaceCacheIsASource) {
@@ -395,29 +447,40 @@ TEST_F(ConvertTest, WhatCannotBeConvertedIsRefusedInOneLine) {
     return Refusal(source());
   };
   EXPECT_EQ(Refusal(root() / "none"), (root() / "none").string() + ": does not exist");
-  EXPECT_EQ(Refusal(source()), in + ": holds no *.safetensors files, expected model.safetensors, shards with "
-                                    "model.safetensors.index.json, or exactly one file");
+  EXPECT_EQ(Refusal(source()),
+            in + ": holds no *.safetensors files, expected model.safetensors, shards with "
+                 "model.safetensors.index.json, or exactly one file");
   Write("model.pth", "pickle");
-  EXPECT_THAT(Refusal(source()), HasSubstr("holds no *.safetensors file; a pickle is never opened, since it can run code: save"));
-  EXPECT_THAT(Refusal(source() / "model.pth"), StartsWith((source() / "model.pth").string() + ": a pickle is never opened"));
+  EXPECT_THAT(
+      Refusal(source()),
+      HasSubstr(
+          "holds no *.safetensors file; a pickle is never opened, since it can run code: save"));
+  EXPECT_THAT(Refusal(source() / "model.pth"),
+              StartsWith((source() / "model.pth").string() + ": a pickle is never opened"));
   EXPECT_EQ(with([](auto& tensors) { tensors.pop_back(); }),
-            in + ": what it would become cannot be served: model.safetensors: tensor model.norm.weight is missing, expected shape "
+            in + ": what it would become cannot be served: model.safetensors: tensor "
+                 "model.norm.weight is missing, expected shape "
                  "[32]");
-  EXPECT_THAT(with([](auto& tensors) { tensors[2].shape = {16, 64}; }),
-              HasSubstr("self_attn.q_proj.weight has shape [16, 64], expected [32, 32] from config.json"));
-  EXPECT_THAT(with([](auto& tensors) { tensors[2].name = "model.layers.0.self_attn.wq.weight"; }),
-              HasSubstr("for tensor model.layers.0.self_attn.wq.weight; accepted: model.embed_tokens, "));
+  EXPECT_THAT(
+      with([](auto& tensors) { tensors[2].shape = {16, 64}; }),
+      HasSubstr("self_attn.q_proj.weight has shape [16, 64], expected [32, 32] from config.json"));
+  EXPECT_THAT(
+      with([](auto& tensors) { tensors[2].name = "model.layers.0.self_attn.wq.weight"; }),
+      HasSubstr("for tensor model.layers.0.self_attn.wq.weight; accepted: model.embed_tokens, "));
   EXPECT_EQ(with([](auto& tensors) { tensors[1].dtype = "I32"; }),
-            in + "/model.safetensors: tensor model.layers.0.input_layernorm.weight has dtype I32, expected F32, BF16 or F16");
+            in + "/model.safetensors: tensor model.layers.0.input_layernorm.weight has dtype I32, "
+                 "expected F32, BF16 or F16");
   WriteModel(options);
-  fs::resize_file(source() / "model.safetensors", fs::file_size(source() / "model.safetensors") - 1);
+  fs::resize_file(source() / "model.safetensors",
+                  fs::file_size(source() / "model.safetensors") - 1);
   EXPECT_THAT(Refusal(source()), HasSubstr("(truncated file?)"));
   WriteModel(options);
   Write("config.json", "{\"model_type\": \"gpt2\"}");
   EXPECT_THAT(Refusal(source()), HasSubstr("model_type is \"gpt2\", expected one of those served"));
   WriteModel(options);
   Write("tokenizer_config.json", "{\"auto\\u005fmap\": {}}");
-  EXPECT_EQ(Refusal(source()), in + "/tokenizer_config.json: has a key with escapes, expected plain keys");
+  EXPECT_EQ(Refusal(source()),
+            in + "/tokenizer_config.json: has a key with escapes, expected plain keys");
 }
 
 TEST_F(ConvertTest, AnInterruptedConversionLeavesNothing) {
@@ -434,22 +497,26 @@ TEST_F(ConvertTest, AnInterruptedConversionLeavesNothing) {
       break;
     }
     EXPECT_EQ(report.status().code(), StatusCode::kCancelled);
-    EXPECT_EQ(report.status().message(), result().string() + ": interrupted, and nothing was written");
+    EXPECT_EQ(report.status().message(),
+              result().string() + ": interrupted, and nothing was written");
     EXPECT_THAT(FileNames(root()), ElementsAre("source"));
   }
 }
 
 TEST(JsonMembersTest, EditsLeaveEveryOtherByte) {
   const auto edited = [](std::string_view text) {
-    const Result<std::string> result = EditMembers(text, "FILE", {{"gone", std::nullopt}, {"dtype", "\"x\"", true}, {"set", "1"}});
+    const Result<std::string> result = EditMembers(
+        text, "FILE", {{"gone", std::nullopt}, {"dtype", "\"x\"", true}, {"set", "1"}});
     return result.ok() ? *result : result.status().message();
   };
   EXPECT_EQ(edited("{}"), "{\"dtype\": \"x\"}");
   EXPECT_EQ(edited(" {\"gone\":{\"a\":[1,{\"gone\":2}]}} \n"), " {\"dtype\": \"x\"} \n");
-  EXPECT_EQ(edited("{\n  \"gone\": 1,\n  \"a\" : 1.50e-05\n}\n"), "{\n  \"a\" : 1.50e-05, \"dtype\": \"x\"\n}\n");
+  EXPECT_EQ(edited("{\n  \"gone\": 1,\n  \"a\" : 1.50e-05\n}\n"),
+            "{\n  \"a\" : 1.50e-05, \"dtype\": \"x\"\n}\n");
   EXPECT_EQ(edited("{\n  \"a\": \"}\\\",{\",\n  \"b\": [\"]\"],\n  \"gone\": null\n}"),
             "{\n  \"a\": \"}\\\",{\",\n  \"b\": [\"]\"],\n  \"dtype\": \"x\"\n}");
-  EXPECT_EQ(edited("{\"dtype\": \"float32\" , \"set\":{\"x\":{}}}"), "{\"dtype\": \"x\" , \"set\":1}");
+  EXPECT_EQ(edited("{\"dtype\": \"float32\" , \"set\":{\"x\":{}}}"),
+            "{\"dtype\": \"x\" , \"set\":1}");
   EXPECT_EQ(edited("{\"a\": 1,}"), "FILE: not valid JSON at byte 9");
   EXPECT_EQ(edited("{\"\\u0067one\": 1}"), "FILE: has a key with escapes, expected plain keys");
   EXPECT_EQ(edited("[1]"), "FILE: is [1], expected one JSON object");

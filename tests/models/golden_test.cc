@@ -1,4 +1,5 @@
-// Every golden case (tests/golden/make_golden.py) through Model::Forward with a paged cache, against the authors' own code.
+// Every golden case (tests/golden/make_golden.py) through Model::Forward with a paged cache,
+// against the authors' own code.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -30,10 +31,13 @@ class GoldenTest : public testing::TestWithParam<std::string> {
     return model.ok() ? std::move(model).value() : nullptr;
   }
 
-  GoldenRun OneChunk(Model& model) { return GoldenRunner(model, tokens_.size()).Run(GoldenSchedule::kOneChunk, tokens_); }
+  GoldenRun OneChunk(Model& model) {
+    return GoldenRunner(model, tokens_.size()).Run(GoldenSchedule::kOneChunk, tokens_);
+  }
 
   GoldenCase golden_ = ReadCase(GetParam());
-  std::vector<int32_t> tokens_ = golden_.AllTokens();  // the prompt and the reference's continuation
+  std::vector<int32_t> tokens_ = golden_.AllTokens();  // the prompt and the reference's
+                                                       // continuation
   ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
 };
 
@@ -59,8 +63,8 @@ TEST_P(GoldenTest, BFloat16ErrorIsWithinTwiceTheReferences) {
   }
 }
 
-// The reference's continuation is what Model::Forward would have chosen, token after token. That it does not matter whether a row
-// is computed alone or in a chunk is the next test's business.
+// The reference's continuation is what Model::Forward would have chosen, token after token. That it
+// does not matter whether a row is computed alone or in a chunk is the next test's business.
 TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
   for (CpuIsa isa : SupportedCpuIsas()) {
     const auto model = Load(DType::kFloat32, isa);
@@ -93,7 +97,8 @@ TEST_P(GoldenTest, EveryScheduleGivesTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(GoldenCaseNames()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, testing::ValuesIn(GoldenCaseNames()),
+                         [](const auto& info) { return info.param; });
 
 TEST(GoldenCasesTest, CoverEveryFamily) {
   std::map<std::string, int> found;
@@ -124,7 +129,8 @@ class MistakeTest : public testing::TestWithParam<Mistake> {
     std::string json((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
     const size_t place = json.find(GetParam().right);
     EXPECT_NE(place, std::string::npos);
-    if (place == std::string::npos) return InvalidArgument("config.json has no " + std::string(GetParam().right));
+    if (place == std::string::npos)
+      return InvalidArgument("config.json has no " + std::string(GetParam().right));
     json.replace(place, std::string_view(GetParam().right).size(), GetParam().wrong);
     WriteFile(directory_.path() / "config.json", json);
     ModelOptions options;
@@ -142,7 +148,8 @@ std::string MistakeName(const testing::TestParamInfo<Mistake>& info) {
   return std::to_string(info.index) + "_" + info.param.name;
 }
 
-// A golden test sees what it should see: a key of the config that is read wrongly is far outside the tolerance.
+// A golden test sees what it should see: a key of the config that is read wrongly is far outside
+// the tolerance.
 class AKeyReadWrongly : public MistakeTest {};
 
 TEST_P(AKeyReadWrongly, IsFarOutsideTheTolerance) {
@@ -175,12 +182,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"unilm_v1_mha", "\"hidden_size\"", "\"lambda_init\": 0.8, \"hidden_size\""},
         Mistake{"unilm_v1_lambda_constant", "\"lambda_init\": 0.8", "\"lambda_init\": 0.5"},
         Mistake{"unilm_v1_lambda_constant", "\"lambda_init\": 0.8", "\"lambda_init\": \"exp\""},
-        Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"", "\"subln_affine\": false, \"hidden_size\""},
+        Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"",
+                "\"subln_affine\": false, \"hidden_size\""},
         Mistake{"unilm_v1_gqa4_tied", "\"hidden_size\"", "\"use_subln\": false, \"hidden_size\""},
         Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"use_subln\": false"},
         Mistake{"unilm_v2_gqa2_bf16", "500000.0", "10000.0"},
-        Mistake{"motif_qkv_bias_head_dim", "\"attn_rms_norm_eps\": 0.01", "\"attn_rms_norm_eps\": 1e-05"},
-        Mistake{"motif_gda_three_noise_one_group", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-03"},
+        Mistake{"motif_qkv_bias_head_dim", "\"attn_rms_norm_eps\": 0.01",
+                "\"attn_rms_norm_eps\": 1e-05"},
+        Mistake{"motif_gda_three_noise_one_group", "\"rms_norm_eps\": 1e-06",
+                "\"rms_norm_eps\": 1e-03"},
         Mistake{"motif_gda_ratio4_bf16", "1000000.0", "10000.0"}),
     MistakeName);
 
@@ -191,12 +201,14 @@ TEST_P(AHeadCountReadWrongly, IsRefused) { EXPECT_FALSE(Load().ok()); }
 
 INSTANTIATE_TEST_SUITE_P(
     Keys, AHeadCountReadWrongly,
-    testing::Values(Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2", "\"num_noise_heads\": 5"},
-                    Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2,", ""},
-                    Mistake{"motif_gda_ratio3_bias_shards", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 4"},
-                    Mistake{"unilm_v1_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"},
-                    Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"subln_affine\": true"},
-                    Mistake{"unilm_v2_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"}),
+    testing::Values(
+        Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2", "\"num_noise_heads\": 5"},
+        Mistake{"motif_gda_ratio4_bf16", "\"num_noise_heads\": 2,", ""},
+        Mistake{"motif_gda_ratio3_bias_shards", "\"num_key_value_heads\": 2",
+                "\"num_key_value_heads\": 4"},
+        Mistake{"unilm_v1_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"},
+        Mistake{"unilm_v1_plain_subln", "\"subln_affine\": false", "\"subln_affine\": true"},
+        Mistake{"unilm_v2_gqa2_bf16", "\"num_attention_heads\": 4", "\"num_attention_heads\": 8"}),
     MistakeName);
 
 // Several sequences in one step: the rows of each are what they are alone, bit for bit.
@@ -215,10 +227,12 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     EXPECT_EQ(model.dtype(), DType::kBFloat16);
     const size_t vocab = static_cast<size_t>(model.config().vocab_size);
 
-    // Sequence s has the first lengths[s] tokens of the prompt, and all but its last `new_rows` are in the cache already.
+    // Sequence s has the first lengths[s] tokens of the prompt, and all but its last `new_rows` are
+    // in the cache already.
     const std::vector<int> lengths = {40, 1, 17, 33, 16};
     const std::vector<int> new_rows = {1, 1, 17, 5, 1};
-    KvCache kv(PagedKvLayout::Of(model.config().attention, kGoldenPageSize, model.dtype()), model.config().num_layers, 15);
+    KvCache kv(PagedKvLayout::Of(model.config().attention, kGoldenPageSize, model.dtype()),
+               model.config().num_layers, 15);
     std::vector<std::vector<int32_t>> pages;
     Batch batch;
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -228,11 +242,17 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     for (size_t s = 0; s < lengths.size(); ++s) {
       const int cached = lengths[s] - new_rows[s];
       if (cached > 0) {
-        ASSERT_TRUE(
-            model.Forward({{golden.prompt.begin(), golden.prompt.begin() + cached}, {{0, cached, 0, pages[s].data()}}, {}}, kv).ok());
+        ASSERT_TRUE(model
+                        .Forward({{golden.prompt.begin(), golden.prompt.begin() + cached},
+                                  {{0, cached, 0, pages[s].data()}},
+                                  {}},
+                                 kv)
+                        .ok());
       }
-      batch.sequences.push_back({static_cast<int>(batch.tokens.size()), new_rows[s], cached, pages[s].data()});
-      batch.tokens.insert(batch.tokens.end(), golden.prompt.begin() + cached, golden.prompt.begin() + lengths[s]);
+      batch.sequences.push_back(
+          {static_cast<int>(batch.tokens.size()), new_rows[s], cached, pages[s].data()});
+      batch.tokens.insert(batch.tokens.end(), golden.prompt.begin() + cached,
+                          golden.prompt.begin() + lengths[s]);
       batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size() - 1));
     }
     ASSERT_TRUE(model.Forward(batch, kv).ok());
@@ -242,13 +262,15 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
       const std::vector<int32_t> tokens(golden.prompt.begin(), golden.prompt.begin() + lengths[s]);
       const std::vector<float> alone = GoldenRunner(model, 48).Chunks(tokens, tokens.size()).logits;
       const auto batched = together.begin() + static_cast<long>(s * vocab);
-      EXPECT_TRUE(std::equal(alone.end() - static_cast<long>(vocab), alone.end(), batched)) << NameOf(isa) << " sequence " << s;
+      EXPECT_TRUE(std::equal(alone.end() - static_cast<long>(vocab), alone.end(), batched))
+          << NameOf(isa) << " sequence " << s;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(OneOfEachFamily, BatchInvarianceTest,
-                         testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16", "unilm_v1_gqa2_bf16", "unilm_v2_gqa2_bf16",
+                         testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16",
+                                         "unilm_v1_gqa2_bf16", "unilm_v2_gqa2_bf16",
                                          "motif_mha_tied_bf16", "motif_gda_ratio4_bf16"),
                          [](const auto& info) { return info.param; });
 

@@ -1,9 +1,9 @@
-// Damaged checkpoints of every family: refused by one line in little memory, or loaded and answered from where only weights
-// differ; never a crash. A sample: every 61st of the first 4 KiB as a cut and every edge, 80 flipped bits of a file and 80 of its
-// header. `loader_robustness` (tests/robustness) takes every place, 10,000 bits, and a process with limits for each case.
-#include <gtest/gtest.h>
-
+// Damaged checkpoints of every family: refused by one line in little memory, or loaded and answered
+// from where only weights differ; never a crash. A sample: every 61st of the first 4 KiB as a cut
+// and every edge, 80 flipped bits of a file and 80 of its header. `loader_robustness`
+// (tests/robustness) takes every place, 10,000 bits, and a process with limits for each case.
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,8 +15,8 @@
 #include "tests/testing/damaged_json.h"
 #include "tests/testing/load_outcome.h"
 
-// Memory is measured at the allocator: every operator new of this program is counted. Sanitizers have allocators of their own,
-// and there only the outcome is looked at.
+// Memory is measured at the allocator: every operator new of this program is counted. Sanitizers
+// have allocators of their own, and there only the outcome is looked at.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kCountsMemory = false;
 std::atomic<size_t> live_bytes = 0, peak_bytes = 0;
@@ -26,10 +26,12 @@ std::atomic<size_t> live_bytes = 0, peak_bytes = 0;
 
 namespace {
 
-constexpr size_t kSizeBytes = 64;  // in front of each allocation, keeping the largest alignment that is asked for
+constexpr size_t kSizeBytes = 64;  // in front of each allocation, keeping the largest alignment
+                                   // that is asked for
 
 void* Allocate(size_t size) {
-  std::byte* memory = static_cast<std::byte*>(std::aligned_alloc(kSizeBytes, (size + 2 * kSizeBytes - 1) / kSizeBytes * kSizeBytes));
+  std::byte* memory = static_cast<std::byte*>(
+      std::aligned_alloc(kSizeBytes, (size + 2 * kSizeBytes - 1) / kSizeBytes * kSizeBytes));
   if (memory == nullptr) throw std::bad_alloc();
   *reinterpret_cast<size_t*>(memory) = size;
   const size_t live = live_bytes += size;
@@ -75,8 +77,11 @@ class AsNobody {
   const bool active_;
 };
 
-// What a damaged directory holds that is read before its weights: headers, as far as they are there, and JSON.
-struct TextBytes { size_t header = 0, json = 0; };
+// What a damaged directory holds that is read before its weights: headers, as far as they are
+// there, and JSON.
+struct TextBytes {
+  size_t header = 0, json = 0;
+};
 TextBytes MeasureText(const DamagedCopy& copy) {
   TextBytes bytes;
   for (const auto& entry : std::filesystem::directory_iterator(copy.dir())) {
@@ -85,7 +90,8 @@ TextBytes MeasureText(const DamagedCopy& copy) {
     if (entry.path().extension() == ".json") bytes.json += entry.file_size();
     if (entry.path().extension() == ".json") continue;
     uint64_t length = 0;
-    std::ifstream(entry.path(), std::ios::binary).read(reinterpret_cast<char*>(&length), sizeof(length));
+    std::ifstream(entry.path(), std::ios::binary)
+        .read(reinterpret_cast<char*>(&length), sizeof(length));
     bytes.header += std::min<uint64_t>(length + 8, entry.file_size());
   }
   return bytes;
@@ -108,10 +114,12 @@ class LoaderRobustnessTest : public testing::TestWithParam<CheckpointToDamage> {
       const size_t peak = peak_bytes - before;
       const std::string problem = ProblemOf(outcome, damage, copy_.dir());
       EXPECT_EQ(problem, "") << damage.name;
-      // A JSON text is a tree for a while: 16 bytes and more a value, so that "1," takes ten times its size.
+      // A JSON text is a tree for a while: 16 bytes and more a value, so that "1," takes ten times
+      // its size.
       const size_t allowed = 2 * text.header + 20 * text.json + kFixedBytes;
       if (kCountsMemory && !outcome.loaded) {
-        EXPECT_LE(peak, allowed) << damage.name << ", header " << text.header << ", JSON " << text.json;
+        EXPECT_LE(peak, allowed) << damage.name << ", header " << text.header << ", JSON "
+                                 << text.json;
       }
       outcome.loaded ? ++loaded_ : ++refused_;
       copy_.Restore();
@@ -164,7 +172,8 @@ TEST_P(LoaderRobustnessTest, AnyValueOfTheConfigurationIsRefusedOrServed) {
 std::string ParamName(const testing::TestParamInfo<CheckpointToDamage>& info) {
   return info.param.family + (info.param.two_shards ? "_shards" : "_file");
 }
-INSTANTIATE_TEST_SUITE_P(Families, LoaderRobustnessTest, testing::ValuesIn(CheckpointsToDamage()), ParamName);
+INSTANTIATE_TEST_SUITE_P(Families, LoaderRobustnessTest, testing::ValuesIn(CheckpointsToDamage()),
+                         ParamName);
 
 // What no family has a part in: one checkpoint stands for all.
 class LoaderFilesTest : public LoaderRobustnessTest {};
@@ -173,7 +182,8 @@ TEST_P(LoaderFilesTest, AHeaderOfWrongFormOrLengthIsRefused) {
   std::vector<Damage> damages = BrokenHeaders(copy_, copy_.TensorFiles().back());
   // Some of those of 100 MB, once: they take most of the time of this program.
   std::erase_if(damages, [](const Damage& damage) {
-    const bool kept = damage.name.ends_with("100 MB of spaces") || damage.name.ends_with("spaces up to 100 MB");
+    const bool kept = damage.name.ends_with("100 MB of spaces") ||
+                      damage.name.ends_with("spaces up to 100 MB");
     return damage.name.find("100 MB") != std::string::npos && (GetParam().two_shards || !kept);
   });
   TryAll(damages);
@@ -209,7 +219,8 @@ TEST(LoaderMemoryTest, AHeaderTakesLessThanTwiceItsSize) {
     std::string json = "{";
     for (int i = 0; i < 65'536; ++i) {
       const std::string name = std::to_string(i) + std::string(long_names ? 200 : 0, 'x');
-      json += (i > 0 ? ",\"" : "\"") + name + "\":{\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[0,0]}";
+      json += (i > 0 ? ",\"" : "\"") + name +
+              "\":{\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[0,0]}";
     }
     json += "}";
     WriteFile(directory.path() / "model.safetensors", SafetensorsHeaderBytes(json));

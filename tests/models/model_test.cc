@@ -1,4 +1,5 @@
-// Model::Load: what it refuses, dummy weights, and its independence from the files once it has returned.
+// Model::Load: what it refuses, dummy weights, and its independence from the files once it has
+// returned.
 #include "models/model.h"
 
 #include <gtest/gtest.h>
@@ -14,14 +15,16 @@ namespace {
 
 class ModelTest : public testing::Test {
  protected:
-  Result<std::unique_ptr<Model>> Load(const std::string& dir, bool dummy = false, uint64_t seed = 0) {
+  Result<std::unique_ptr<Model>> Load(const std::string& dir, bool dummy = false,
+                                      uint64_t seed = 0) {
     ModelOptions options;
     options.model_dir = dir;
     options.dummy_weights = dummy;
     options.seed = seed;
     return Model::Load(options, pool_);
   }
-  // Checks that Load and InspectModel refuse the directory with the same line, and returns it without the directory's name.
+  // Checks that Load and InspectModel refuse the directory with the same line, and returns it
+  // without the directory's name.
   std::string Refusal(const TinyCheckpoint& checkpoint) {
     const auto model = Load(checkpoint.dir());
     ModelOptions options;
@@ -37,7 +40,8 @@ class ModelTest : public testing::Test {
   // Logits of the last of a few tokens.
   static std::vector<float> Logits(Model& model) {
     const std::vector<int32_t> pages = {1, 0};
-    KvCache kv(PagedKvLayout::Of(model.config().attention, 16, model.dtype()), model.config().num_layers, 2);
+    KvCache kv(PagedKvLayout::Of(model.config().attention, 16, model.dtype()),
+               model.config().num_layers, 2);
     EXPECT_TRUE(model.Forward({{3, 1, 4, 1, 5}, {{0, 5, 0, pages.data()}}, {4}}, kv).ok());
     const std::span<const float> logits = model.Logits(0, 1).value();
     return {logits.begin(), logits.end()};
@@ -57,19 +61,23 @@ TEST_F(ModelTest, TensorsThatDoNotFitTheConfigAreRefusedByOneLine) {
   ASSERT_EQ(Refusal(checkpoint), "accepted");
   for (const FileTensor& tensor : good) {
     std::string shape;
-    for (int64_t extent : tensor.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
+    for (int64_t extent : tensor.shape)
+      shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
     checkpoint.Write("model.safetensors", SafetensorsBytes(Without(good, tensor.name)));
-    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name + " is missing, expected shape [" + shape + "]");
+    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name +
+                                       " is missing, expected shape [" + shape + "]");
 
     std::vector<FileTensor> wrong = Without(good, tensor.name);
     wrong.push_back({tensor.name, "F32", {3, 5}, std::string(60, '\0')});
     checkpoint.Write("model.safetensors", SafetensorsBytes(wrong));
-    EXPECT_EQ(Refusal(checkpoint),
-              "model.safetensors: tensor " + tensor.name + " has shape [3, 5], expected [" + shape + "] from config.json");
+    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name +
+                                       " has shape [3, 5], expected [" + shape +
+                                       "] from config.json");
 
     wrong.back() = {tensor.name, "I32", tensor.shape, tensor.bytes};
     checkpoint.Write("model.safetensors", SafetensorsBytes(wrong));
-    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name + " has dtype I32, expected F32, BF16 or F16");
+    EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor " + tensor.name +
+                                       " has dtype I32, expected F32, BF16 or F16");
   }
 }
 
@@ -78,28 +86,35 @@ TEST_F(ModelTest, BiasesThatTheConfigDoesNotSpeakOfAreRefused) {
   std::vector<FileTensor> tensors = TinyTensors({});
   tensors.push_back({"model.layers.0.self_attn.q_proj.bias", "F32", {32}, std::string(128, '\0')});
   checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
-  EXPECT_EQ(Refusal(checkpoint), "model.safetensors: tensor model.layers.0.self_attn.q_proj.bias is there, but config.json says "
-                                 "that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
+  EXPECT_EQ(Refusal(checkpoint),
+            "model.safetensors: tensor model.layers.0.self_attn.q_proj.bias is there, but "
+            "config.json says "
+            "that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
 }
 
 TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {
-  EXPECT_EQ(Load("/nonexistent/model").status().message(), "/nonexistent/model: is not a directory");
+  EXPECT_EQ(Load("/nonexistent/model").status().message(),
+            "/nonexistent/model: is not a directory");
   const TinyCheckpoint checkpoint;
   checkpoint.Remove("generation_config.json");
   EXPECT_EQ(Refusal(checkpoint), "accepted");
   checkpoint.Remove("model.safetensors");
-  EXPECT_EQ(Refusal(checkpoint), checkpoint.dir() + ": holds neither model.safetensors nor model.safetensors.index.json");
+  EXPECT_EQ(
+      Refusal(checkpoint),
+      checkpoint.dir() + ": holds neither model.safetensors nor model.safetensors.index.json");
   checkpoint.Remove("config.json");
   EXPECT_EQ(Refusal(checkpoint), "config.json: is missing, or not a regular file");
 }
 
 TEST_F(ModelTest, WeightsBeyondTheMachineAreRefusedBeforeTheyAreMade) {
   TinyCheckpointOptions options;
-  options.config_changes = {{"hidden_size", "1048576"}, {"num_attention_heads", "1024"}, {"num_hidden_layers", "1024"}};
+  options.config_changes = {
+      {"hidden_size", "1048576"}, {"num_attention_heads", "1024"}, {"num_hidden_layers", "1024"}};
   const TinyCheckpoint checkpoint(options);
   const auto model = Load(checkpoint.dir(), true);
   ASSERT_FALSE(model.ok());
-  EXPECT_NE(model.status().message().find("MiB for weights and rope table, this machine has"), std::string::npos)
+  EXPECT_NE(model.status().message().find("MiB for weights and rope table, this machine has"),
+            std::string::npos)
       << model.status().message();
 }
 
@@ -140,7 +155,8 @@ TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
   auto model = Load(checkpoint.dir());
   ASSERT_TRUE(model.ok()) << model.status().message();
   int64_t parameters = 0;
-  for (const FileTensor& tensor : TinyTensors(options)) parameters += static_cast<int64_t>(tensor.bytes.size() / 4);
+  for (const FileTensor& tensor : TinyTensors(options))
+    parameters += static_cast<int64_t>(tensor.bytes.size() / 4);
   EXPECT_EQ((*model)->num_parameters(), parameters);
   EXPECT_EQ((*model)->weight_bytes(), static_cast<size_t>(4 * (parameters - 128 * 32)));
   ASSERT_EQ((*model)->Lambdas().size(), 2u);
@@ -168,7 +184,11 @@ TEST_F(ModelTest, DummyWeightsNeedOnlyTheConfigAndFollowTheSeed) {
 }
 
 TEST(DummyWeightsTest, HaveTheSpreadOfAFreshModel) {
-  struct Expected { const char* name; double mean; double deviation; };
+  struct Expected {
+    const char* name;
+    double mean;
+    double deviation;
+  };
   const auto checkpoint = Checkpoint::Dummy(DType::kFloat32, 3);
   for (const Expected& expected : {Expected{"model.layers.0.mlp.up_proj.weight", 0, 0.02},
                                    Expected{"model.layers.0.self_attn.lambda_q1", 0, 0.1},
@@ -184,7 +204,8 @@ TEST(DummyWeightsTest, HaveTheSpreadOfAFreshModel) {
     }
     const double mean = sum / 100'000;
     EXPECT_NEAR(mean, expected.mean, 0.02 * expected.deviation + 1e-9) << expected.name;
-    EXPECT_NEAR(std::sqrt(std::max(0.0, squares / 100'000 - mean * mean)), expected.deviation, 0.01 * expected.deviation + 1e-6)
+    EXPECT_NEAR(std::sqrt(std::max(0.0, squares / 100'000 - mean * mean)), expected.deviation,
+                0.01 * expected.deviation + 1e-6)
         << expected.name;
   }
 }

@@ -1,8 +1,8 @@
-// Safetensors files and checkpoints that are broken, hostile or odd: each is refused by one line, and none crashes.
+// Safetensors files and checkpoints that are broken, hostile or odd: each is refused by one line,
+// and none crashes.
 #include "models/safetensors.h"
 
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
 
 #include <chrono>
@@ -24,19 +24,22 @@ std::string HeaderError(const std::string& json, size_t data_bytes) {
   return ParseError(bytes, bytes.size() + data_bytes);
 }
 std::string Tensor(const std::string& name, const std::string& shape, size_t begin, size_t end) {
-  return "\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(begin) + "," +
-         std::to_string(end) + "]}";
+  return "\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+         std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
 TEST(SafetensorsHeaderTest, GoodHeadersAreRead) {
   EXPECT_EQ(HeaderError("{}", 0), "accepted");
   EXPECT_EQ(HeaderError("{}      ", 0), "accepted");
-  EXPECT_EQ(HeaderError("{\"__metadata__\":{\"format\":\"pt\",\"a\\\"b\":\"\\u00e9\"}}", 0), "accepted");
-  const std::string bytes = SafetensorsHeaderBytes("{ \"a\" : {\"data_offsets\": [ 8 , 20 ],\n\"shape\":[3,1],\"dtype\":\"F32\"},"
-                                                   "\"b\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[0,2]},"
-                                                   "\"c\":{\"dtype\":\"I16\",\"shape\":[3],\"data_offsets\":[2,8]},"
-                                                   "\"d\":{\"dtype\":\"F16\",\"shape\":[0,5],\"data_offsets\":[8,8]}}");
-  const Result<SafetensorsHeader> header = SafetensorsFile::ParseHeader(bytes, bytes.size() + 20, "f");
+  EXPECT_EQ(HeaderError("{\"__metadata__\":{\"format\":\"pt\",\"a\\\"b\":\"\\u00e9\"}}", 0),
+            "accepted");
+  const std::string bytes = SafetensorsHeaderBytes(
+      "{ \"a\" : {\"data_offsets\": [ 8 , 20 ],\n\"shape\":[3,1],\"dtype\":\"F32\"},"
+      "\"b\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[0,2]},"
+      "\"c\":{\"dtype\":\"I16\",\"shape\":[3],\"data_offsets\":[2,8]},"
+      "\"d\":{\"dtype\":\"F16\",\"shape\":[0,5],\"data_offsets\":[8,8]}}");
+  const Result<SafetensorsHeader> header = SafetensorsFile::ParseHeader(bytes, bytes.size() + 20,
+                                                                        "f");
   ASSERT_TRUE(header.ok()) << header.status().message();
   ASSERT_EQ(header->size(), 4u);
   EXPECT_EQ(header->at("a").shape, (std::vector<int64_t>{3, 1}));
@@ -58,31 +61,38 @@ TEST(SafetensorsHeaderTest, BadHeadersAreRefusedByOneLine) {
       {"{\"a\":[[[[", "f: expected '{' (header byte 5)"},
       {"{\"a\":{}}", "f: tensor a needs dtype, shape and two data_offsets (header byte 7)"},
       {"{\"a\":{\"x\":1}}", "f: tensor a has an unknown key x (header byte 10)"},
-      {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", "f: tensor a has dtype twice (header byte 28)"},
+      {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}",
+       "f: tensor a has dtype twice (header byte 28)"},
       {"{\"a\":{\"shape\":[-1]}}", "f: expected a number without sign (header byte 15)"},
       {"{\"a\":{\"shape\":[1.5]}}", "f: expected ']' (header byte 16)"},
       {"{\"a\":{\"shape\":[99999999999999999999]}}", "f: number too large (header byte 33)"},
       {"{\"a\":{\"shape\":[9223372036854775808]}}", "f: number too large (header byte 33)"},
-      {"{\"a\":{\"shape\":[1,1,1,1,1,1,1,1,1]}}", "f: a list of more than 8 numbers (header byte 32)"},
+      {"{\"a\":{\"shape\":[1,1,1,1,1,1,1,1,1]}}",
+       "f: a list of more than 8 numbers (header byte 32)"},
       {"{\"a\":{\"data_offsets\":[0,4,8]}}", "f: a list of more than 2 numbers (header byte 27)"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
        "f: tensor a needs dtype, shape and two data_offsets (header byte 51)"},
       {"{\"\":{}}", "f: a tensor name of 0 bytes, allowed 1..512 (header byte 4)"},
-      {"{\"a\\n\":{}}", "f: tensor a\\n has a name with other than printable ASCII characters (header byte 7)"},
+      {"{\"a\\n\":{}}",
+       "f: tensor a\\n has a name with other than printable ASCII characters (header byte 7)"},
       {"{\"a\nb\":{}}", "f: control character in a string (header byte 3)"},
       {"{\"abc", "f: a string does not end (header byte 5)"},
       {"{\"abc\\", "f: a string does not end (header byte 6)"},
       {"{\"__metadata__\":{\"a\":1}}", "f: expected '\"' (header byte 21)"},
-      {"{\"__metadata__\":{},\"__metadata__\":{}}", "f: __metadata__ occurs twice (header byte 34)"},
-      {"{" + Tensor("a", "1", 0, 4) + "," + Tensor("a", "1", 4, 8) + "}", "f: tensor a occurs twice (header byte 55)"},
+      {"{\"__metadata__\":{},\"__metadata__\":{}}",
+       "f: __metadata__ occurs twice (header byte 34)"},
+      {"{" + Tensor("a", "1", 0, 4) + "," + Tensor("a", "1", 4, 8) + "}",
+       "f: tensor a occurs twice (header byte 55)"},
       {"{" + Tensor("a", "1", 0, 4) + ",}", "f: expected '\"' (header byte 54)"},
       {"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}",
        "f: tensor a has dtype F33, which the format does not know (header byte 53)"},
-      {"{" + Tensor("a", "3", 0, 4) + "}", "f: tensor a has 4 bytes, expected 12 for F32 [3] (header byte 53)"},
+      {"{" + Tensor("a", "3", 0, 4) + "}",
+       "f: tensor a has 4 bytes, expected 12 for F32 [3] (header byte 53)"},
       {"{" + Tensor("a", "1", 4, 0) + "}", "f: tensor a ends before it begins (header byte 53)"},
       {"{" + Tensor("a", "4294967296,4294967296,2", 0, 4) + "}",
        "f: tensor a has a shape whose size overflows (header byte 75)"},
-      {"{" + Tensor("a", "2305843009213693952", 0, 0) + "}", "f: tensor a has a shape whose size overflows (header byte 71)"},
+      {"{" + Tensor("a", "2305843009213693952", 0, 0) + "}",
+       "f: tensor a has a shape whose size overflows (header byte 71)"},
       {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}",
        "f: tensor a has a size of 12 bits, expected whole bytes (header byte 52)"},
   };
@@ -92,7 +102,9 @@ TEST(SafetensorsHeaderTest, BadHeadersAreRefusedByOneLine) {
 }
 
 TEST(SafetensorsHeaderTest, TensorsMustCoverTheDataExactly) {
-  const auto error = [](const std::string& tensors) { return HeaderError("{" + tensors + "}", 12); };
+  const auto error = [](const std::string& tensors) {
+    return HeaderError("{" + tensors + "}", 12);
+  };
   EXPECT_EQ(error(Tensor("b", "2", 4, 12) + "," + Tensor("a", "1", 0, 4)), "accepted");
   EXPECT_EQ(error(Tensor("a", "1", 0, 4) + "," + Tensor("b", "1", 8, 12)),
             "f: tensor b begins at byte 8 of the data, expected 4 (hole)");
@@ -100,9 +112,11 @@ TEST(SafetensorsHeaderTest, TensorsMustCoverTheDataExactly) {
             "f: tensor b begins at byte 4 of the data, expected 8 (overlap)");
   EXPECT_EQ(error(Tensor("a", "3", 0, 12) + "," + Tensor("b", "3", 0, 12)),
             "f: tensor b begins at byte 0 of the data, expected 12 (overlap)");
-  EXPECT_EQ(error(Tensor("a", "2", 4, 12)), "f: tensor a begins at byte 4 of the data, expected 0 (hole)");
+  EXPECT_EQ(error(Tensor("a", "2", 4, 12)),
+            "f: tensor a begins at byte 4 of the data, expected 0 (hole)");
   EXPECT_EQ(error(Tensor("a", "2", 0, 8)), "f: has 12 bytes of data, expected 8 for its tensors");
-  EXPECT_EQ(error(Tensor("a", "4", 0, 16)), "f: tensor a ends at byte 16 of the data, which has 12 (truncated file?)");
+  EXPECT_EQ(error(Tensor("a", "4", 0, 16)),
+            "f: tensor a ends at byte 16 of the data, which has 12 (truncated file?)");
   EXPECT_EQ(error(""), "f: has 12 bytes of data, expected 0 for its tensors");
 }
 
@@ -114,17 +128,22 @@ TEST(SafetensorsHeaderTest, TheLengthFieldIsNotTrusted) {
     std::memcpy(bytes.data(), &length, sizeof(length));
     return bytes;
   };
-  EXPECT_EQ(ParseError(with_length(3), 10), "f: says its header has 3 bytes, and only 2 follow (truncated file?)");
+  EXPECT_EQ(ParseError(with_length(3), 10),
+            "f: says its header has 3 bytes, and only 2 follow (truncated file?)");
   EXPECT_EQ(ParseError(with_length(100'000'000), 10),
             "f: says its header has 100000000 bytes, and only 2 follow (truncated file?)");
-  EXPECT_EQ(ParseError(with_length(100'000'001), 200'000'000), "f: says its header has 100000001 bytes, allowed 100000000");
-  EXPECT_EQ(ParseError(with_length(UINT64_MAX), 10), "f: says its header has 18446744073709551615 bytes, allowed 100000000");
-  EXPECT_EQ(ParseError(with_length(UINT64_MAX - 7), 10), "f: says its header has 18446744073709551608 bytes, allowed 100000000");
+  EXPECT_EQ(ParseError(with_length(100'000'001), 200'000'000),
+            "f: says its header has 100000001 bytes, allowed 100000000");
+  EXPECT_EQ(ParseError(with_length(UINT64_MAX), 10),
+            "f: says its header has 18446744073709551615 bytes, allowed 100000000");
+  EXPECT_EQ(ParseError(with_length(UINT64_MAX - 7), 10),
+            "f: says its header has 18446744073709551608 bytes, allowed 100000000");
 }
 
 TEST(SafetensorsHeaderTest, TooManyTensorsAreRefused) {
   std::string json = "{";
-  for (int i = 0; i < 100'000; ++i) json.append(i > 0 ? "," : "").append(Tensor(std::to_string(i), "0", 0, 0));
+  for (int i = 0; i < 100'000; ++i)
+    json.append(i > 0 ? "," : "").append(Tensor(std::to_string(i), "0", 0, 0));
   const std::string error = HeaderError(json + "}", 0);
   EXPECT_TRUE(error.starts_with("f: more than 65536 tensors (header byte ")) << error;
 }
@@ -132,7 +151,8 @@ TEST(SafetensorsHeaderTest, TooManyTensorsAreRefused) {
 TEST(SafetensorsHeaderTest, EveryTruncationIsRefused) {
   const std::string bytes = SafetensorsBytes(TinyTensors({}));
   std::vector<size_t> lengths;
-  for (size_t length = 0; length < std::min<size_t>(bytes.size(), 4096); ++length) lengths.push_back(length);
+  for (size_t length = 0; length < std::min<size_t>(bytes.size(), 4096); ++length)
+    lengths.push_back(length);
   const Result<SafetensorsHeader> header = SafetensorsFile::ParseHeader(bytes, bytes.size(), "f");
   ASSERT_TRUE(header.ok()) << header.status().message();
   uint64_t header_bytes = 0;
@@ -149,7 +169,8 @@ TEST(SafetensorsHeaderTest, EveryTruncationIsRefused) {
   EXPECT_NE(ParseError(bytes, bytes.size() + 1), "accepted") << "trailing byte";
 }
 
-// A flipped bit may leave a good header (another name, say). It must never crash, and what is accepted must be consistent.
+// A flipped bit may leave a good header (another name, say). It must never crash, and what is
+// accepted must be consistent.
 TEST(SafetensorsHeaderTest, FlippedBitsAreRefusedOrConsistent) {
   const std::string good = SafetensorsBytes(TinyTensors({}));
   uint64_t header_bytes = 0;
@@ -160,7 +181,8 @@ TEST(SafetensorsHeaderTest, FlippedBitsAreRefusedOrConsistent) {
     std::string bytes = good;
     const int flips = 1 + static_cast<int>(random() % 3);
     for (int flip = 0; flip < flips; ++flip) {
-      bytes[random() % (sizeof(header_bytes) + header_bytes)] ^= static_cast<char>(1 << random() % 8);
+      bytes[random() % (sizeof(header_bytes) + header_bytes)] ^= static_cast<char>(1
+                                                                                   << random() % 8);
     }
     const Result<SafetensorsHeader> header = SafetensorsFile::ParseHeader(bytes, bytes.size(), "f");
     if (!header.ok()) {
@@ -168,7 +190,8 @@ TEST(SafetensorsHeaderTest, FlippedBitsAreRefusedOrConsistent) {
       EXPECT_EQ(header.status().message().find('\n'), std::string::npos);
       continue;
     }
-    for (const auto& [name, entry] : *header) EXPECT_LE(entry.end, bytes.size() - sizeof(header_bytes));
+    for (const auto& [name, entry] : *header)
+      EXPECT_LE(entry.end, bytes.size() - sizeof(header_bytes));
   }
   EXPECT_GT(refused, 5000);
 }
@@ -176,7 +199,9 @@ TEST(SafetensorsHeaderTest, FlippedBitsAreRefusedOrConsistent) {
 class CheckpointTest : public testing::Test {
  protected:
   std::string Path(const std::string& name) const { return (directory_.path() / name).string(); }
-  void Write(const std::string& name, std::string_view bytes) const { WriteFile(directory_.path() / name, bytes); }
+  void Write(const std::string& name, std::string_view bytes) const {
+    WriteFile(directory_.path() / name, bytes);
+  }
   void WriteShard(const std::string& name, const std::string& tensor) const {
     Write(name, SafetensorsBytes({{tensor, "F32", {2}, std::string("\0\0\x80\x3f\0\0\0\x40", 8)}}));
   }
@@ -207,20 +232,24 @@ TEST_F(CheckpointTest, ShardsAreReadThroughTheIndex) {
 
 TEST_F(CheckpointTest, TheIndexCannotLeaveTheDirectory) {
   WriteShard("a.safetensors", "x");
-  for (const std::string shard :
-       {"../a.safetensors", "/etc/passwd", "..", ".", "", "sub/a.safetensors", "a\\\\b", "./a.safetensors"}) {
+  for (const std::string shard : {"../a.safetensors", "/etc/passwd", "..", ".", "",
+                                  "sub/a.safetensors", "a\\\\b", "./a.safetensors"}) {
     WriteIndex("{\"x\": \"" + shard + "\"}");
-    EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.x is \"" + shard +
-                               "\", expected a plain file name: shards must lie in the model directory");
+    EXPECT_EQ(OpenError(),
+              Path(kIndex) + ": weight_map.x is \"" + shard +
+                  "\", expected a plain file name: shards must lie in the model directory");
   }
 }
 
 TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   WriteShard("a.safetensors", "x");
   WriteShard("b.safetensors", "y");
-  EXPECT_EQ(OpenError(), directory_.path().string() + ": holds neither model.safetensors nor model.safetensors.index.json");
+  EXPECT_EQ(OpenError(), directory_.path().string() +
+                             ": holds neither model.safetensors nor model.safetensors.index.json");
   Write(kIndex, "{}");
-  EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map is missing, expected an object of tensor names and file names");
+  EXPECT_EQ(
+      OpenError(),
+      Path(kIndex) + ": weight_map is missing, expected an object of tensor names and file names");
   Write(kIndex, "{\"weight_map\": []}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map is [], expected an object");
   WriteIndex("{}");
@@ -228,17 +257,21 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   WriteIndex("{\"x\": 1}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.x is 1, expected a string");
   WriteIndex("{\"x\": \"none.safetensors\"}");
-  EXPECT_EQ(OpenError(), Path("none.safetensors") + ": cannot be opened: No such file or directory");
+  EXPECT_EQ(OpenError(),
+            Path("none.safetensors") + ": cannot be opened: No such file or directory");
   WriteIndex("{\"x\": \"a.safetensors\", \"y\": \"a.safetensors\"}");
-  EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor y is missing, but " + Path(kIndex) + " says it is there");
+  EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor y is missing, but " + Path(kIndex) +
+                             " says it is there");
   WriteIndex("{\"x\": \"b.safetensors\"}");
-  EXPECT_EQ(OpenError(), Path("b.safetensors") + ": tensor x is missing, but " + Path(kIndex) + " says it is there");
+  EXPECT_EQ(OpenError(), Path("b.safetensors") + ": tensor x is missing, but " + Path(kIndex) +
+                             " says it is there");
   Write("c.safetensors", SafetensorsBytes({{"x", "F32", {0}, ""}, {"z", "F32", {0}, ""}}));
   WriteIndex("{\"x\": \"a.safetensors\", \"z\": \"c.safetensors\"}");
   EXPECT_EQ(OpenError(), Path("c.safetensors") + ": tensor x is also in " + Path("a.safetensors"));
   // What stands in a file must not break the line, nor colour the terminal.
   WriteIndex("{\"a\\nb\\u0085\\u001b[31m\": \"a.safetensors\"}");
-  EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor a?b???[31m is missing, but " + Path(kIndex) + " says it is there");
+  EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor a?b???[31m is missing, but " +
+                             Path(kIndex) + " says it is there");
   WriteIndex("{\"a\\nb\": \"/\"}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.a?b is \"/\", " +
                              "expected a plain file name: shards must lie in the model directory");
@@ -256,13 +289,16 @@ TEST_F(CheckpointTest, WhatIsNotAFileIsRefused) {
 
 TEST_F(CheckpointTest, ShapeAndTypeAreCheckedWhenATensorIsAskedFor) {
   const std::string zeros(8, '\0');
-  Write("model.safetensors", SafetensorsBytes({{"x", "F32", {2}, zeros}, {"i", "I32", {2}, zeros}}));
+  Write("model.safetensors",
+        SafetensorsBytes({{"x", "F32", {2}, zeros}, {"i", "I32", {2}, zeros}}));
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   Checkpoint& checkpoint = **opened;
-  EXPECT_EQ(checkpoint.Check("x", {2, 1}).message(),
-            Path("model.safetensors") + ": tensor x has shape [2], expected [2, 1] from config.json");
-  EXPECT_EQ(checkpoint.Get("z", {3}).status().message(), Path("model.safetensors") + ": tensor z is missing, expected shape [3]");
+  EXPECT_EQ(
+      checkpoint.Check("x", {2, 1}).message(),
+      Path("model.safetensors") + ": tensor x has shape [2], expected [2, 1] from config.json");
+  EXPECT_EQ(checkpoint.Get("z", {3}).status().message(),
+            Path("model.safetensors") + ": tensor z is missing, expected shape [3]");
   EXPECT_EQ(checkpoint.Get("i", {2}).status().message(),
             Path("model.safetensors") + ": tensor i has dtype I32, expected F32, BF16 or F16");
 }
@@ -272,15 +308,19 @@ TEST_F(CheckpointTest, AFileThatShrinksWhileItIsReadIsAnError) {
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok());
   std::filesystem::resize_file(Path("model.safetensors"), 20);
-  EXPECT_EQ((*opened)->Get("x", {2}).status().message(), Path("model.safetensors") + ": became shorter while it was read");
+  EXPECT_EQ((*opened)->Get("x", {2}).status().message(),
+            Path("model.safetensors") + ": became shorter while it was read");
 }
 
 TEST_F(CheckpointTest, AFileThatIsWrittenToWhileItIsReadIsAnError) {
   WriteShard("model.safetensors", "x");
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok());
-  std::filesystem::last_write_time(Path("model.safetensors"), std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
-  EXPECT_EQ((*opened)->Get("x", {2}).status().message(), Path("model.safetensors") + ": was changed while it was read");
+  std::filesystem::last_write_time(
+      Path("model.safetensors"),
+      std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ((*opened)->Get("x", {2}).status().message(),
+            Path("model.safetensors") + ": was changed while it was read");
 }
 
 TEST_F(CheckpointTest, AFileThatIsReplacedWhileItIsReadIsReadAsItWas) {
@@ -305,8 +345,9 @@ TEST_F(CheckpointTest, AListOfObjectsIsReadInTimeInProportionToIt) {
 }
 
 TEST_F(CheckpointTest, HalvesAreConverted) {
-  Write("model.safetensors", SafetensorsBytes({{"f", "F16", {3}, std::string("\x00\x3c\x01\x00\x00\xc0", 6)},
-                                               {"b", "BF16", {2}, std::string("\x80\x3f\x20\xc0", 4)}}));
+  Write("model.safetensors",
+        SafetensorsBytes({{"f", "F16", {3}, std::string("\x00\x3c\x01\x00\x00\xc0", 6)},
+                          {"b", "BF16", {2}, std::string("\x80\x3f\x20\xc0", 4)}}));
   auto opened = Checkpoint::Open(directory_.path().string());
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   const Result<TensorView> f = (*opened)->Get("f", {3});

@@ -30,12 +30,16 @@ struct Sample {
 
 // Shapes of rank 0 to 4, empty ones among them.
 Sample RandomSample(std::mt19937& random) {
-  const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
+  const auto draw = [&](int below) {
+    return static_cast<int>(random() % static_cast<unsigned>(below));
+  };
   Sample sample;
   const int count = draw(12);
   for (int i = 0; i < count; ++i) {
-    OutputTensor tensor{"model.layers." + std::to_string(i) + ".t", static_cast<DType>(draw(3)), {}};
-    for (int rank = draw(5); rank > 0; --rank) tensor.shape.push_back(draw(8) == 0 ? 0 : 1 + draw(5));
+    OutputTensor tensor{
+        "model.layers." + std::to_string(i) + ".t", static_cast<DType>(draw(3)), {}};
+    for (int rank = draw(5); rank > 0; --rank)
+      tensor.shape.push_back(draw(8) == 0 ? 0 : 1 + draw(5));
     sample.data.resize(sample.data.size() + tensor.size_bytes());
     sample.tensors.push_back(std::move(tensor));
   }
@@ -44,8 +48,10 @@ Sample RandomSample(std::mt19937& random) {
   return sample;
 }
 
-std::unique_ptr<SafetensorsWriter> WriteInPortions(const Sample& sample, const std::string& dir, std::mt19937& random) {
-  Result<std::unique_ptr<SafetensorsWriter>> created = SafetensorsWriter::Create(dir, sample.tensors, sample.max_shard_bytes);
+std::unique_ptr<SafetensorsWriter> WriteInPortions(const Sample& sample, const std::string& dir,
+                                                   std::mt19937& random) {
+  Result<std::unique_ptr<SafetensorsWriter>> created = SafetensorsWriter::Create(
+      dir, sample.tensors, sample.max_shard_bytes);
   EXPECT_TRUE(created.ok()) << created.status().message();
   std::unique_ptr<SafetensorsWriter> writer = std::move(created).value();
   for (std::span<const std::byte> rest(sample.data); !rest.empty();) {
@@ -72,7 +78,8 @@ TEST(SafetensorsWriterTest, WhatIsWrittenIsReadBack) {
       ASSERT_TRUE(view.ok()) << view.status().message();
       EXPECT_EQ(view->dtype, tensor.dtype);
       const auto* const found = static_cast<const std::byte*>(view->data);
-      EXPECT_TRUE(std::equal(found, found + tensor.size_bytes(), sample.data.begin() + static_cast<long>(begin)));
+      EXPECT_TRUE(std::equal(found, found + tensor.size_bytes(),
+                             sample.data.begin() + static_cast<long>(begin)));
       begin += tensor.size_bytes();
     }
   }
@@ -87,12 +94,14 @@ TEST(SafetensorsWriterTest, AFileIsAlignedInOrderAndNoLargerThanAllowed) {
     size_t next = 0;
     for (size_t i = 0; i < count; ++i) {
       char name[64] = "model.safetensors";
-      if (count > 1) std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", i + 1, count);
+      if (count > 1)
+        std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", i + 1, count);
       const std::string bytes = FileBytes(dir.path() / name);
       uint64_t header_bytes = 0;
       std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
       EXPECT_EQ(header_bytes % 8, 0u);
-      EXPECT_EQ(bytes.substr(8, 32), std::string("{\"__metadata__\":{\"format\":\"pt\"}") + (sample.tensors.empty() ? "}" : ","));
+      EXPECT_EQ(bytes.substr(8, 32), std::string("{\"__metadata__\":{\"format\":\"pt\"}") +
+                                         (sample.tensors.empty() ? "}" : ","));
       const uint64_t data_bytes = bytes.size() - sizeof(header_bytes) - header_bytes;
       const auto file = SafetensorsFile::Open(dir.path() / name);
       ASSERT_TRUE(file.ok());
@@ -103,7 +112,8 @@ TEST(SafetensorsWriterTest, AFileIsAlignedInOrderAndNoLargerThanAllowed) {
         begin = entry.end;
         nonempty += entry.end > entry.begin;
       }
-      EXPECT_TRUE(data_bytes <= sample.max_shard_bytes || nonempty == 1) << data_bytes << " " << sample.max_shard_bytes;
+      EXPECT_TRUE(data_bytes <= sample.max_shard_bytes || nonempty == 1)
+          << data_bytes << " " << sample.max_shard_bytes;
     }
     EXPECT_EQ(next, sample.tensors.size());
     EXPECT_EQ(std::filesystem::exists(dir.path() / "model.safetensors.index.json"), count > 1);
@@ -112,7 +122,8 @@ TEST(SafetensorsWriterTest, AFileIsAlignedInOrderAndNoLargerThanAllowed) {
 
 TEST(SafetensorsWriterTest, TheIndexTellsTheSizeOfAllTensors) {
   TemporaryDirectory dir;
-  const auto writer = SafetensorsWriter::Create(dir.path(), {{"a", DType::kFloat32, {3}}, {"b", DType::kBFloat16, {2, 2}}}, 12);
+  const auto writer = SafetensorsWriter::Create(
+      dir.path(), {{"a", DType::kFloat32, {3}}, {"b", DType::kBFloat16, {2, 2}}}, 12);
   ASSERT_TRUE(writer.ok());
   EXPECT_EQ((*writer)->num_files(), 2u);
   Result<ConfigReader> index = ConfigReader::Open(dir.path() / "model.safetensors.index.json");
@@ -120,12 +131,14 @@ TEST(SafetensorsWriterTest, TheIndexTellsTheSizeOfAllTensors) {
   EXPECT_EQ(index->Object("metadata")->Int("total_size", std::nullopt, 0, 1000), 20);
   using Places = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(index->Object("weight_map")->StringMembers(),
-            (Places{{"a", "model-00001-of-00002.safetensors"}, {"b", "model-00002-of-00002.safetensors"}}));
+            (Places{{"a", "model-00001-of-00002.safetensors"},
+                    {"b", "model-00002-of-00002.safetensors"}}));
 }
 
 TEST(SafetensorsWriterTest, HeadersAndSizesAreThereBeforeTheData) {
   TemporaryDirectory dir;
-  const std::vector<OutputTensor> tensors = {{"a", DType::kFloat32, {5, 7}}, {"b", DType::kFloat16, {9}}};
+  const std::vector<OutputTensor> tensors = {{"a", DType::kFloat32, {5, 7}},
+                                             {"b", DType::kFloat16, {9}}};
   const auto writer = SafetensorsWriter::Create(dir.path(), tensors, 100);
   ASSERT_TRUE(writer.ok());
   const auto checkpoint = Checkpoint::Open(dir.path());
@@ -139,14 +152,17 @@ TEST(SafetensorsWriterTest, RefusesWhatItCannotWrite) {
   WriteFile(dir.path() / "model.safetensors", "someone's");
   const auto exists = SafetensorsWriter::Create(dir.path(), {{"a", DType::kFloat32, {1}}}, 100);
   ASSERT_FALSE(exists.ok());
-  EXPECT_EQ(exists.status().message(), (dir.path() / "model.safetensors").string() + ": cannot be written: File exists");
+  EXPECT_EQ(exists.status().message(),
+            (dir.path() / "model.safetensors").string() + ": cannot be written: File exists");
   EXPECT_EQ(FileBytes(dir.path() / "model.safetensors"), "someone's");
 
   std::vector<OutputTensor> many;
-  for (size_t i = 0; i <= SafetensorsWriter::kMaxShards; ++i) many.push_back({"t" + std::to_string(i), DType::kFloat32, {1}});
+  for (size_t i = 0; i <= SafetensorsWriter::kMaxShards; ++i)
+    many.push_back({"t" + std::to_string(i), DType::kFloat32, {1}});
   const auto shards = SafetensorsWriter::Create(dir.path(), many, 4);
   ASSERT_FALSE(shards.ok());
-  EXPECT_EQ(shards.status().message(), "files of 4 bytes would be 4097 files, allowed: at most 4096");
+  EXPECT_EQ(shards.status().message(),
+            "files of 4 bytes would be 4097 files, allowed: at most 4096");
   EXPECT_EQ(shards.status().param(), "max_shard_bytes");
 }
 

@@ -1,4 +1,5 @@
-// Runs code in a process of its own with limits of memory and time, so that whatever a loader does is seen from outside.
+// Runs code in a process of its own with limits of memory and time, so that whatever a loader does
+// is seen from outside.
 #pragma once
 
 #include <fcntl.h>
@@ -48,7 +49,9 @@ inline double MostResidentMib() {
   return 0;
 }
 inline double MsOf(const rusage& usage) {
-  const auto us = [](const timeval& time) { return int64_t{time.tv_sec} * 1'000'000 + time.tv_usec; };
+  const auto us = [](const timeval& time) {
+    return int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
+  };
   return static_cast<double>(us(usage.ru_utime) + us(usage.ru_stime)) / 1e3;
 }
 inline double CpuMs() {
@@ -80,7 +83,9 @@ inline ProcessOutcome RunLimited(const Limits& limits, const std::function<int(i
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(limits.wall_s);
   char bytes[4096];
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          end - std::chrono::steady_clock::now())
+                          .count();
     pollfd waiting{ends[0], POLLIN, 0};
     const int ready = left > 0 ? poll(&waiting, 1, static_cast<int>(left)) : 0;
     if (ready == 0) kill(child, SIGKILL);

@@ -1,9 +1,10 @@
-// Every damage to a checkpoint of every family, in processes with limits of memory and time: all cuts, flipped bits over
-// each whole file, headers, indexes and JSON that lie, and the text files of the bundled model. Prints what went wrong, case by
-// case, and a line of figures for each checkpoint; exit code 1 if anything did.
+// Every damage to a checkpoint of every family, in processes with limits of memory and time: all
+// cuts, flipped bits over each whole file, headers, indexes and JSON that lie, and the text files
+// of the bundled model. Prints what went wrong, case by case, and a line of figures for each
+// checkpoint; exit code 1 if anything did.
 //   loader_robustness [--flips N] [--family NAME] [--binary PATH] [--sample N]
-// --flips: bits a file (10000). --family: only this one. --binary: diffserve; every N-th case (--sample, 50) is also given to
-// its `inspect`. Takes minutes; TMPDIR=/dev/shm spares the disk.
+// --flips: bits a file (10000). --family: only this one. --binary: diffserve; every N-th case
+// (--sample, 50) is also given to its `inspect`. Takes minutes; TMPDIR=/dev/shm spares the disk.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -37,7 +38,8 @@ struct Tally {
   }
 };
 
-constexpr size_t kBatch = 32;  // cases a process; the one that a process dies of is known by its number
+constexpr size_t kBatch = 32;  // cases a process; the one that a process dies of is known by its
+                               // number
 
 // Runs the damages of one directory and counts what came of them.
 class Runner {
@@ -50,17 +52,26 @@ class Runner {
   void TryMany(const std::vector<Damage>& damages) {
     for (size_t next = 0; next < damages.size();) {
       const size_t end = std::min(next + kBatch, damages.size());
-      const ProcessOutcome batch = RunLimited(limits_, [&](int out) { return TryInChild(damages, next, end, out); });
+      const ProcessOutcome batch = RunLimited(
+          limits_, [&](int out) { return TryInChild(damages, next, end, out); });
       size_t position = 0;
       for (Record record; next < end && TakeRecord(batch.output, position, record); ++next) {
-        const std::string line = batch.output.substr(position - record.line_bytes, record.line_bytes);
-        Finish(damages[next], {.exit_code = record.loaded ? 0 : 1, .ms = record.ms, .mib = record.mib, .output = line});
+        const std::string line = batch.output.substr(position - record.line_bytes,
+                                                     record.line_bytes);
+        Finish(damages[next], {.exit_code = record.loaded ? 0 : 1,
+                               .ms = record.ms,
+                               .mib = record.mib,
+                               .output = line});
       }
       if (next == end) continue;
       // The process died of this one, and left the directory as it was then.
       damages[next].apply(copy_);
       copy_.Restore();
-      Finish(damages[next++], {.exit_code = batch.exit_code, .signal = batch.signal, .ms = batch.ms, .mib = batch.mib, .output = ""});
+      Finish(damages[next++], {.exit_code = batch.exit_code,
+                               .signal = batch.signal,
+                               .ms = batch.ms,
+                               .mib = batch.mib,
+                               .output = ""});
     }
   }
 
@@ -81,10 +92,13 @@ class Runner {
 
   // The line of figures. False if anything was wrong.
   bool Report() const {
-    std::printf("%-18s %6zu cases, %6zu refused, %6zu loaded, %zu signals, %zu wrong, %zu inspected, slowest %.0f ms (%s), "
-                "most %.1f MiB (%s)\n",
-                name_.c_str(), tally_.cases, tally_.refused, tally_.loaded, tally_.signals, tally_.wrong, tally_.inspected,
-                tally_.slowest_ms, tally_.slowest.c_str(), tally_.most_mib, tally_.largest.c_str());
+    std::printf(
+        "%-18s %6zu cases, %6zu refused, %6zu loaded, %zu signals, %zu wrong, %zu inspected, "
+        "slowest %.0f ms (%s), "
+        "most %.1f MiB (%s)\n",
+        name_.c_str(), tally_.cases, tally_.refused, tally_.loaded, tally_.signals, tally_.wrong,
+        tally_.inspected, tally_.slowest_ms, tally_.slowest.c_str(), tally_.most_mib,
+        tally_.largest.c_str());
     std::fflush(stdout);
     return tally_.wrong == 0 && tally_.signals == 0;
   }
@@ -106,9 +120,11 @@ class Runner {
       const std::string line = outcome.line.substr(0, 1500);
       const double mib = MostResidentMib();
       // A later case of the batch that needs less than an earlier one shows nothing.
-      const Record record{outcome.loaded, CpuMs() - ms_before, mib > mib_before ? mib - resident_mib : 0, line.size()};
+      const Record record{outcome.loaded, CpuMs() - ms_before,
+                          mib > mib_before ? mib - resident_mib : 0, line.size()};
       copy_.Restore();
-      const std::string bytes = std::string(reinterpret_cast<const char*>(&record), sizeof(record)) + line;
+      const std::string bytes =
+          std::string(reinterpret_cast<const char*>(&record), sizeof(record)) + line;
       if (write(out, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) return 9;
     }
     return 0;
@@ -123,7 +139,8 @@ class Runner {
   void Finish(const Damage& damage, const ProcessOutcome& ended) {
     Judge(ended, damage, "");
     tally_.Add(ended, ended.exit_code == 0, damage.name);
-    if (arguments_.binary.empty() || damage.as_nobody || tally_.cases % arguments_.sample != 0) return;
+    if (arguments_.binary.empty() || damage.as_nobody || tally_.cases % arguments_.sample != 0)
+      return;
     damage.apply(copy_);
     Inspect(damage);
     copy_.Restore();
@@ -136,9 +153,11 @@ class Runner {
     } else if (ended.exit_code != 0 && ended.exit_code != 1) {
       problem = "exit code " + std::to_string(ended.exit_code);
     } else {
-      problem = ProblemOf({ended.exit_code == 0, ended.exit_code == 0 ? "" : ended.output}, damage, copy_.dir());
+      problem = ProblemOf({ended.exit_code == 0, ended.exit_code == 0 ? "" : ended.output}, damage,
+                          copy_.dir());
       const bool slow = ended.exit_code == 1 && ended.ms > 1000;
-      if (problem.empty() && slow) problem = "refused only after " + std::to_string(ended.ms) + " ms";
+      if (problem.empty() && slow)
+        problem = "refused only after " + std::to_string(ended.ms) + " ms";
     }
     if (problem.empty()) return;
     ++tally_.wrong;
@@ -153,8 +172,9 @@ class Runner {
       // The limit was for this program's own space.
       const rlimit space{size_t{2} << 30, size_t{2} << 30};
       setrlimit(RLIMIT_AS, &space);
-      execl(arguments_.binary.c_str(), "diffserve", "inspect", copy_.dir().c_str(), "--max-model-len", "32",
-            "--kv-cache-memory", "16MiB", "--threads", "1", static_cast<char*>(nullptr));
+      execl(arguments_.binary.c_str(), "diffserve", "inspect", copy_.dir().c_str(),
+            "--max-model-len", "32", "--kv-cache-memory", "16MiB", "--threads", "1",
+            static_cast<char*>(nullptr));
       return 9;
     });
     ProcessOutcome line = ended;
@@ -182,9 +202,11 @@ LoadOutcome LoadTextAndUse(const std::string& dir) {
   if (!tokenizer.ok()) return {false, tokenizer.status().message()};
   const Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
   if (!chat.ok()) return {false, chat.status().message()};
-  const Result<std::vector<int32_t>> ids = (*tokenizer)->Encode("Once upon a time, 12 \xc3\xa9 <|user|>", true);
+  const Result<std::vector<int32_t>> ids =
+      (*tokenizer)->Encode("Once upon a time, 12 \xc3\xa9 <|user|>", true);
   if (ids.ok()) static_cast<void>((*tokenizer)->Decode(*ids, false).ok());
-  if (*chat != nullptr) static_cast<void>((*chat)->Render("[{\"role\":\"user\",\"content\":\"hi\"}]", true, "{}").ok());
+  if (*chat != nullptr)
+    static_cast<void>((*chat)->Render("[{\"role\":\"user\",\"content\":\"hi\"}]", true, "{}").ok());
   return {true, ""};
 }
 
@@ -192,7 +214,8 @@ bool TryFamily(const CheckpointToDamage& checkpoint, const Arguments& arguments)
   DamagedCopy copy(checkpoint.dir, checkpoint.two_shards);
   if (!arguments.binary.empty()) {
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-      std::filesystem::copy(std::string(DIFFSERVE_SOURCE_DIR "/models/demo/diff/") + name, copy.Path(name));
+      std::filesystem::copy(std::string(DIFFSERVE_SOURCE_DIR "/models/demo/diff/") + name,
+                            copy.Path(name));
     }
   }
   const std::string name = checkpoint.family + (checkpoint.two_shards ? " shards" : "");
@@ -203,7 +226,8 @@ bool TryFamily(const CheckpointToDamage& checkpoint, const Arguments& arguments)
     runner.TryMany(Flips(copy, file, arguments.flips, ++seed));
     std::vector<Damage> no_files = NoFiles(file);
     for (Damage& damage : no_files) {
-      if (file == "generation_config.json") damage.expected = Expected::kEither;  // it may be missing
+      if (file == "generation_config.json")
+        damage.expected = Expected::kEither;  // it may be missing
     }
     runner.TryEach(no_files);
     if (!file.ends_with(".json")) continue;
@@ -223,10 +247,11 @@ bool TryTextFiles(const Arguments& arguments) {
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
     std::vector<Damage> damages = NoFiles(file);
     for (const Damage& damage : BrokenJson(file)) damages.push_back(damage);
-    if (file == std::string("tokenizer_config.json")) {  // it may be missing, and its unknown keys may hold anything
+    if (file == std::string("tokenizer_config.json")) {  // it may be missing, and its unknown keys
+                                                         // may hold anything
       for (Damage& damage : damages) {
-        for (const char* harmless :
-             {"is missing", "link to nothing", "empty objects", "empty lists", "numbers", "members", "a key twice"}) {
+        for (const char* harmless : {"is missing", "link to nothing", "empty objects",
+                                     "empty lists", "numbers", "members", "a key twice"}) {
           if (damage.name.ends_with(harmless)) damage.expected = Expected::kEither;
         }
       }
@@ -244,7 +269,8 @@ int Run(const Arguments& arguments) {
     if (!arguments.family.empty() && arguments.family != checkpoint.family) continue;
     good = TryFamily(checkpoint, arguments) && good;
   }
-  if (arguments.family.empty() || arguments.family == "text") good = TryTextFiles(arguments) && good;
+  if (arguments.family.empty() || arguments.family == "text")
+    good = TryTextFiles(arguments) && good;
   return good ? 0 : 1;
 }
 
@@ -258,7 +284,8 @@ int main(int argc, char** argv) {
     if (flag == "--flips") arguments.flips = std::strtoul(argv[i + 1], nullptr, 10);
     if (flag == "--family") arguments.family = argv[i + 1];
     if (flag == "--binary") arguments.binary = argv[i + 1];
-    if (flag == "--sample") arguments.sample = std::max<size_t>(1, std::strtoul(argv[i + 1], nullptr, 10));
+    if (flag == "--sample")
+      arguments.sample = std::max<size_t>(1, std::strtoul(argv[i + 1], nullptr, 10));
   }
   return diffserve::Run(arguments);
 }

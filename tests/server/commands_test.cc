@@ -1,4 +1,5 @@
-// The commands on a directory that holds only a config.json (dummy weights), and the sizes they choose.
+// The commands on a directory that holds only a config.json (dummy weights), and the sizes they
+// choose.
 #include "server/commands/commands.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kConfig[] = R"({"model_type": "diffllama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 80,
+constexpr char kConfig[] =
+    R"({"model_type": "diffllama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 80,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
   "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "eos_token_id": 95})";
 
@@ -32,7 +34,8 @@ std::string WithoutNumbers(std::string text) {
 class CommandsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "diffserve_commands_XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "diffserve_commands_XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     dir_ = name;
     Write("config.json", kConfig);
@@ -54,7 +57,8 @@ class CommandsTest : public ::testing::Test {
     return options.ok() ? *options : Options();
   }
   // What the command prints on stdout.
-  std::string Output(const std::vector<std::string>& args, StatusCode expected = StatusCode::kOk) const {
+  std::string Output(const std::vector<std::string>& args,
+                     StatusCode expected = StatusCode::kOk) const {
     ::testing::internal::CaptureStdout();
     const Status status = RunCommand(Parsed(args));
     const std::string text = ::testing::internal::GetCapturedStdout();
@@ -70,14 +74,17 @@ TEST_F(CommandsTest, LogitsAreTheSameToTheBitForEveryChunking) {
   for (int i = 0; i < 100; ++i) tokens += std::to_string(i * 37 % 96) + "\n";
   Write("ids", tokens);
   for (const std::string chunk : {"0", "1", "7", "64"}) {
-    Output({"logits", "--tokens-file", dir_ + "/ids", "--chunk", chunk, "--output", dir_ + "/" + chunk + ".npy"});
+    Output({"logits", "--tokens-file", dir_ + "/ids", "--chunk", chunk, "--output",
+            dir_ + "/" + chunk + ".npy"});
   }
   const std::string whole = Bytes("0.npy");
   ASSERT_GE(whole.size(), 128u);
   EXPECT_EQ(whole.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
-  const size_t data = 10 + static_cast<unsigned char>(whole[8]) + 256u * static_cast<unsigned char>(whole[9]);
+  const size_t data = 10 + static_cast<unsigned char>(whole[8]) +
+                      256u * static_cast<unsigned char>(whole[9]);
   EXPECT_EQ(data % 64, 0u);
-  EXPECT_THAT(whole.substr(0, data), HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (100, 96)"));
+  EXPECT_THAT(whole.substr(0, data),
+              HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (100, 96)"));
   EXPECT_EQ(whole.size(), data + 100 * 96 * sizeof(float));
   for (size_t i = data; i < whole.size(); i += sizeof(float)) {
     float value;
@@ -89,7 +96,8 @@ TEST_F(CommandsTest, LogitsAreTheSameToTheBitForEveryChunking) {
 
 TEST_F(CommandsTest, GenerateContinuesWithTheLargestLogit) {
   const auto object = nlohmann::json::parse(
-      Output({"generate", "--tokens", "3,1,4,1,5", "--max-tokens", "6", "--ignore-eos", "--json"}), nullptr, false);
+      Output({"generate", "--tokens", "3,1,4,1,5", "--max-tokens", "6", "--ignore-eos", "--json"}),
+      nullptr, false);
   ASSERT_TRUE(object.is_object());
   EXPECT_EQ(object["prompt_token_ids"], (std::vector<int>{3, 1, 4, 1, 5}));
   EXPECT_EQ(object["finish_reason"], "length");
@@ -120,7 +128,8 @@ TEST_F(CommandsTest, GenerateRefusesIdsOutsideTheVocabulary) {
 
 TEST_F(CommandsTest, BenchTellsSpeedBytesFlopsAndRatios) {
   const auto object = nlohmann::json::parse(
-      Output({"bench", "--prompt", "16,4096", "--generate", "4", "--depth", "0,32", "--batch", "1,2", "--repeat", "2", "--json"}),
+      Output({"bench", "--prompt", "16,4096", "--generate", "4", "--depth", "0,32", "--batch",
+              "1,2", "--repeat", "2", "--json"}),
       nullptr, false);
   ASSERT_TRUE(object.is_object());
   ASSERT_EQ(object["prefill"].size(), 1u) << "4096 tokens are more than the model's length";
@@ -134,13 +143,15 @@ TEST_F(CommandsTest, BenchTellsSpeedBytesFlopsAndRatios) {
     }
   }
   // K1, K2 and V of one group of 16 + 16 + 32 floats in two layers, for one token.
-  const double deeper = object["decode"][2]["bytes_per_token"], shallow = object["decode"][0]["bytes_per_token"];
+  const double deeper = object["decode"][2]["bytes_per_token"],
+               shallow = object["decode"][0]["bytes_per_token"];
   EXPECT_EQ(deeper - shallow, 32.0 * 64 * 4 * 2);
 }
 
 TEST_F(CommandsTest, InspectTellsShapesAndMemory) {
-  const auto object =
-      nlohmann::json::parse(Output({"inspect", "--json", "--max-num-seqs", "4", "--max-model-len", "100"}), nullptr, false);
+  const auto object = nlohmann::json::parse(
+      Output({"inspect", "--json", "--max-num-seqs", "4", "--max-model-len", "100"}), nullptr,
+      false);
   ASSERT_TRUE(object.is_object());
   EXPECT_EQ(object["family"], "diffllama");
   EXPECT_EQ(object["layers"], 2);
@@ -152,10 +163,13 @@ TEST_F(CommandsTest, InspectTellsShapesAndMemory) {
 }
 
 TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
-  const std::vector<std::vector<std::string>> cases = {
-      {"--max-model-len", "257"}, {"--kv-cache-memory", "900T"}, {"--kv-cache-memory", "1K"}, {"--cpu-isa", "avx512_bf16"}};
+  const std::vector<std::vector<std::string>> cases = {{"--max-model-len", "257"},
+                                                       {"--kv-cache-memory", "900T"},
+                                                       {"--kv-cache-memory", "1K"},
+                                                       {"--cpu-isa", "avx512_bf16"}};
   for (const std::vector<std::string>& flags : cases) {
-    std::vector<std::string> inspect = {"inspect"}, serve = {"serve", "--port", "0", "--grpc-port", "0"};
+    std::vector<std::string> inspect = {"inspect"},
+                             serve = {"serve", "--port", "0", "--grpc-port", "0"};
     inspect.insert(inspect.end(), flags.begin(), flags.end());
     serve.insert(serve.end(), flags.begin(), flags.end());
     const Result<SessionPlan> plan = PlanSession(Parsed(inspect), &ServeDemand);
@@ -182,7 +196,8 @@ TEST_F(CommandsTest, PagesFollowTheFlags) {
   EXPECT_EQ(pages({"--max-num-seqs", "4", "--page-size", "32"}), 4 * 256 / 32);
   EXPECT_EQ(pages({"--max-num-seqs", "1", "--max-model-len", "17"}), 2);
   EXPECT_EQ(pages({"--kv-cache-memory", "1MiB"}), (1 << 20) / kPageBytes);
-  EXPECT_EQ(pages({"--kv-cache-memory", "1MiB", "--kv-cache-dtype", "bfloat16"}), 2 * (1 << 20) / kPageBytes);
+  EXPECT_EQ(pages({"--kv-cache-memory", "1MiB", "--kv-cache-dtype", "bfloat16"}),
+            2 * (1 << 20) / kPageBytes);
   EXPECT_GT(pages({"--kv-cache-memory", "0.01"}), pages({"--kv-cache-memory", "0.001"}));
 }
 
@@ -194,8 +209,10 @@ TEST_F(CommandsTest, WhatCannotFitIsRefusedWithNumbers) {
   };
   EXPECT_THAT(message({"--kv-cache-memory", "1K"}),
               HasSubstr("one sequence of 256 tokens needs 0.1 MiB of KV pages, allowed: 0.0 MiB"));
-  EXPECT_THAT(message({"--kv-cache-memory", "900T"}), HasSubstr("--kv-cache-memory is 858306884.8 MiB, allowed: at most the "));
-  EXPECT_THAT(message({"--max-model-len", "257"}), HasSubstr("--max-model-len is 257, allowed: 1..256"));
+  EXPECT_THAT(message({"--kv-cache-memory", "900T"}),
+              HasSubstr("--kv-cache-memory is 858306884.8 MiB, allowed: at most the "));
+  EXPECT_THAT(message({"--max-model-len", "257"}),
+              HasSubstr("--max-model-len is 257, allowed: 1..256"));
 }
 
 TEST_F(CommandsTest, TheTightestControlGroupCounts) {

@@ -1,4 +1,5 @@
-// The frontend without a transport: admission, cancellation at every stage, deadlines, and its bounded queue.
+// The frontend without a transport: admission, cancellation at every stage, deadlines, and its
+// bounded queue.
 #include "server/frontend.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ class Collector {
           return done->status;
         }
         if (std::holds_alternative<ResponseStarted>(*event)) started = true;
-        if (auto* delta = std::get_if<ResponseDelta>(&*event)) tokens += static_cast<int>(delta->tokens.size());
+        if (auto* delta = std::get_if<ResponseDelta>(&*event))
+          tokens += static_cast<int>(delta->tokens.size());
       }
       std::unique_lock lock(mutex_);
       changed_.wait_until(lock, limit, [&] { return notified_; });
@@ -73,12 +75,15 @@ GenerateRequest Ask(Frontend& frontend, const std::string& id, int max_tokens) {
 class HeldTextThread {
  public:
   explicit HeldTextThread(Frontend& frontend) {
-    EXPECT_TRUE(frontend.Tokenize(std::string("x"), true, [this](Result<std::vector<int32_t>>) {
-      std::unique_lock lock(mutex_);
-      held_ = true;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return released_; });
-    }).ok());
+    EXPECT_TRUE(frontend
+                    .Tokenize(std::string("x"), true,
+                              [this](Result<std::vector<int32_t>>) {
+                                std::unique_lock lock(mutex_);
+                                held_ = true;
+                                changed_.notify_all();
+                                changed_.wait(lock, [&] { return released_; });
+                              })
+                    .ok());
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return held_; });
   }
@@ -156,7 +161,8 @@ TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 5);
   request.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
-  EXPECT_EQ(server.frontend->Generate(std::move(request), client.stream).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(server.frontend->Generate(std::move(request), client.stream).code(),
+            StatusCode::kDeadlineExceeded);
 }
 
 TEST(FrontendTest, ADeadlineLaterThanTheEndDoesNothing) {
@@ -227,8 +233,10 @@ TEST(FrontendTest, AFullTextQueueRefuses) {
   Collector clients[3];
   EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 1), clients[0].stream).ok());
   EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "b", 1), clients[1].stream).ok());
-  EXPECT_EQ(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).code(), StatusCode::kResourceExhausted);
-  const Status refused = server.frontend->Tokenize(std::string("x"), true, [](Result<std::vector<int32_t>>) {});
+  EXPECT_EQ(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).code(),
+            StatusCode::kResourceExhausted);
+  const Status refused = server.frontend->Tokenize(std::string("x"), true,
+                                                   [](Result<std::vector<int32_t>>) {});
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   held.Release();
   EXPECT_TRUE(clients[0].WaitForEnd().ok());
@@ -246,7 +254,8 @@ TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
   GenerateRequest bigger = big;
   bigger.prompts = {std::string(700, 'x')};
   EXPECT_TRUE(server.frontend->Generate(big, first.stream).ok());
-  EXPECT_EQ(server.frontend->Generate(bigger, second.stream).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(server.frontend->Generate(bigger, second.stream).code(),
+            StatusCode::kResourceExhausted);
   held.Release();
   EXPECT_TRUE(first.WaitForEnd().ok());
 }
@@ -269,7 +278,8 @@ TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
   ServingFixture server(options);
   // Keeps the only text thread until then.
   const auto stay = [&frontend = *server.frontend](bool) {
-    while (frontend.RunOnTextThread(0, [](bool) {}).ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (frontend.RunOnTextThread(0, [](bool) {}).ok())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   ASSERT_TRUE(server.frontend->RunOnTextThread(0, stay).ok());
   Collector client;
@@ -287,7 +297,9 @@ TEST(FrontendTest, CancelsAtRandomMomentsLeaveNothingBehind) {
   for (int i = 0; i < 200; ++i) {
     clients.push_back(std::make_unique<Collector>());
     const std::string id = std::to_string(i);
-    ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream).ok());
+    ASSERT_TRUE(
+        server.frontend->Generate(Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream)
+            .ok());
     if (i % 3 == 0) server.frontend->Cancel(std::to_string(i - i % 7));
     if (i % 5 == 0) server.frontend->CancelStream(clients[static_cast<size_t>(i - i % 4)]->stream);
     server.steps.Allow(1);

@@ -1,11 +1,10 @@
-#include "server/grpc_server.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <future>
 #include <thread>
 
+#include "server/grpc/server.h"
 #include "tests/testing/grpc_stack.h"
 
 namespace diffserve {
@@ -32,7 +31,8 @@ const std::string kOurService(
     "\x0a\x16"
     "diffserve.v1.Inference");
 
-std::vector<int32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt, int count) {
+std::vector<int32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<int32_t>& prompt,
+                                    int count) {
   Request request;
   request.prompt = prompt;
   request.max_tokens = count;
@@ -94,13 +94,15 @@ TEST(GrpcServerTest, EachContinuationHasItsOwnChoice) {
   EXPECT_NE(result.TokensOf(0), result.TokensOf(1));
   EXPECT_EQ(result.messages.back().usage().prompt_tokens(), 2);
   EXPECT_EQ(result.messages.back().usage().completion_tokens(), 15);
-  EXPECT_EQ(Generate(*stack.NewStub(), request).TokensOf(2), result.TokensOf(2)) << "same seed, same draw";
+  EXPECT_EQ(Generate(*stack.NewStub(), request).TokensOf(2), result.TokensOf(2))
+      << "same seed, same draw";
 }
 
 TEST(GrpcServerTest, LogprobsComeOnlyIfAskedFor) {
   GrpcStack stack;
   v1::GenerateRequest request = RequestOf({1, 2, 3}, 4);
-  for (const v1::GenerateResponse& m : Generate(*stack.NewStub(), request).messages) EXPECT_EQ(m.delta().logprobs_size(), 0);
+  for (const v1::GenerateResponse& m : Generate(*stack.NewStub(), request).messages)
+    EXPECT_EQ(m.delta().logprobs_size(), 0);
   request.set_logprobs(2);
   request.set_prompt_logprobs(0);
   const Generated result = Generate(*stack.NewStub(), request);
@@ -217,7 +219,8 @@ TEST(GrpcServerTest, UnaryCallsAnswer) {
   EXPECT_EQ(model.vocab_size(), stack.tokenizer().vocab_size());
   EXPECT_EQ(model.max_model_len(), 4096);
   EXPECT_EQ(model.page_size(), 16);
-  EXPECT_THAT(stack.metrics().Render(), HasSubstr("diffserve_grpc_requests_total{method=\"GetModel\",code=\"0\"} 1"));
+  EXPECT_THAT(stack.metrics().Render(),
+              HasSubstr("diffserve_grpc_requests_total{method=\"GetModel\",code=\"0\"} 1"));
 }
 
 TEST(GrpcServerTest, BadInputsHaveTheirCodeAndNameTheField) {
@@ -238,22 +241,28 @@ TEST(GrpcServerTest, BadInputsHaveTheirCodeAndNameTheField) {
       {RequestOf({1}, -1), invalid, "max_tokens"},
       {with([](auto& r) { r.set_model("other"); }), grpc::StatusCode::NOT_FOUND, "model"},
       {with([](auto& r) { r.mutable_sampling()->set_temperature(-1); }), invalid, "temperature"},
-      {with([](auto& r) { r.mutable_sampling()->set_temperature(std::nanf("")); }), invalid, "temperature"},
+      {with([](auto& r) { r.mutable_sampling()->set_temperature(std::nanf("")); }), invalid,
+       "temperature"},
       {with([](auto& r) { r.mutable_sampling()->set_top_p(0); }), invalid, "top_p"},
       {with([](auto& r) { r.mutable_sampling()->set_min_p(2); }), invalid, "min_p"},
       {with([](auto& r) { r.mutable_sampling()->set_n(17); }), invalid, "n"},
       {with([](auto& r) { r.mutable_sampling()->set_n(-1); }), invalid, "n"},
-      {with([](auto& r) { r.mutable_sampling()->set_presence_penalty(3); }), invalid, "presence_penalty"},
-      {with([](auto& r) { r.mutable_sampling()->set_repetition_penalty(0); }), invalid, "repetition_penalty"},
-      {with([](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[1] = 101; }), invalid, "logit_bias"},
+      {with([](auto& r) { r.mutable_sampling()->set_presence_penalty(3); }), invalid,
+       "presence_penalty"},
+      {with([](auto& r) { r.mutable_sampling()->set_repetition_penalty(0); }), invalid,
+       "repetition_penalty"},
+      {with([](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[1] = 101; }), invalid,
+       "logit_bias"},
       {with([](auto& r) { r.set_logprobs(21); }), invalid, "logprobs"},
       {with([](auto& r) { r.set_logprobs(-1); }), invalid, "logprobs"},
       {with([](auto& r) { r.set_prompt_logprobs(-2); }), invalid, "prompt_logprobs"},
       {with([](auto& r) { r.mutable_stopping()->set_min_tokens(5); }), invalid, "min_tokens"},
       {with([](auto& r) { r.mutable_stopping()->add_stop(""); }), invalid, "stop"},
-      {with([](auto& r) { r.mutable_stopping()->add_stop(std::string(5000, 'x')); }), invalid, "stop"},
+      {with([](auto& r) { r.mutable_stopping()->add_stop(std::string(5000, 'x')); }), invalid,
+       "stop"},
       {with([](auto& r) { r.set_request_id(std::string(200, 'x')); }), invalid, "request_id"},
-      {with([](auto& r) { r.mutable_chat()->add_messages()->set_role("user"); }), invalid, "messages"},
+      {with([](auto& r) { r.mutable_chat()->add_messages()->set_role("user"); }), invalid,
+       "messages"},
   };
   const auto stub = stack.NewStub();
   for (const auto& [request, code, param] : cases) {
@@ -287,7 +296,8 @@ TEST(GrpcServerTest, SixtyFourStreamsAtOnceGetExactlyTheirTokens) {
   std::vector<std::future<Generated>> results;
   const auto prompt = [](int i) { return std::vector<int32_t>{i % 7, i, i * 3 % 250}; };
   for (int i = 0; i < 64; ++i) {
-    results.push_back(std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf(prompt(i), 20 + i)); }));
+    results.push_back(std::async(std::launch::async,
+                                 [&, i] { return Generate(*stub, RequestOf(prompt(i), 20 + i)); }));
   }
   for (int i = 0; i < 64; ++i) {
     const Generated result = results[static_cast<size_t>(i)].get();
@@ -306,9 +316,11 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
   const auto stub = stack.NewStub();
   std::vector<std::future<Generated>> results;
   for (int i = 0; i < 8; ++i) {
-    results.push_back(std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 60)); }));
+    results.push_back(
+        std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 60)); }));
   }
-  EXPECT_TRUE(Eventually([&] { return stack.Stats().refused[static_cast<size_t>(RefusalReason::kQueueFull)] == 6; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return stack.Stats().refused[static_cast<size_t>(RefusalReason::kQueueFull)] == 6; }));
   stack.steps().Open();
   int done = 0, refused = 0;
   for (std::future<Generated>& future : results) {
@@ -345,7 +357,8 @@ TEST(GrpcServerTest, HealthFollowsSetServing) {
   for (const std::string& service : {std::string(), kOurService}) {
     EXPECT_EQ(CallWithBytes(channel, kHealthCheck, service).second, kNotServing);
   }
-  EXPECT_EQ(CallWithBytes(channel, kHealthCheck, "\x0a\x01x").first.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(CallWithBytes(channel, kHealthCheck, "\x0a\x01x").first.error_code(),
+            grpc::StatusCode::NOT_FOUND);
 }
 
 TEST(GrpcServerTest, ReflectionListsTheServices) {
@@ -361,18 +374,23 @@ TEST(GrpcServerTest, EveryMethodButHealthNeedsAKey) {
   GrpcStack stack(options);
   const auto channel = stack.NewChannel();
   const std::string prefix = "/diffserve.v1.Inference/";
-  for (const std::string& method : {prefix + "Generate", prefix + "Tokenize", prefix + "Detokenize", prefix + "GetModel",
-                                    prefix + "Cancel", std::string(kReflection)}) {
+  for (const std::string& method :
+       {prefix + "Generate", prefix + "Tokenize", prefix + "Detokenize", prefix + "GetModel",
+        prefix + "Cancel", std::string(kReflection)}) {
     for (const std::string key : {"", "wrong"}) {
-      const auto [status, reply] = CallWithBytes(channel, method, method == kReflection ? kListServices : "", key);
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << " " << key << ": " << status.error_message();
+      const auto [status, reply] = CallWithBytes(channel, method,
+                                                 method == kReflection ? kListServices : "", key);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED)
+          << method << " " << key << ": " << status.error_message();
       EXPECT_THAT(reply, Not(HasSubstr("Inference"))) << method;
     }
-    const auto [status, reply] = CallWithBytes(channel, method, method == kReflection ? kListServices : "", "other");
+    const auto [status, reply] = CallWithBytes(channel, method,
+                                               method == kReflection ? kListServices : "", "other");
     EXPECT_NE(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
   }
   EXPECT_EQ(CallWithBytes(channel, kHealthCheck, "").second, kServing);
-  EXPECT_THAT(CallWithBytes(channel, kReflection, kListServices, "right").second, HasSubstr("diffserve.v1.Inference"));
+  EXPECT_THAT(CallWithBytes(channel, kReflection, kListServices, "right").second,
+              HasSubstr("diffserve.v1.Inference"));
 
   grpc::ClientContext context;
   context.AddMetadata("x-api-key", "right");
@@ -391,7 +409,8 @@ TEST(GrpcServerTest, ATakenPortIsAClearError) {
   const auto second = GrpcServer::Start(options.server, frontend, ApiKeys(), nullptr);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(second.status().message(), HasSubstr("127.0.0.1:" + std::to_string(options.server.port)));
+  EXPECT_THAT(second.status().message(),
+              HasSubstr("127.0.0.1:" + std::to_string(options.server.port)));
   EXPECT_THAT(second.status().message(), HasSubstr("in use"));
 }
 
@@ -409,9 +428,11 @@ TEST(GrpcServerTest, ADrainLetsStreamsEndAndTellsThoseThatCannot) {
   GrpcStack stack(options);
   const auto stub = stack.NewStub();
   auto quick = std::async(std::launch::async, [&] { return Generate(*stub, RequestOf({1}, 20)); });
-  auto endless = std::async(std::launch::async, [&] { return Generate(*stub, RequestOf({2}, 4000)); });
+  auto endless = std::async(std::launch::async,
+                            [&] { return Generate(*stub, RequestOf({2}, 4000)); });
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting == 2; }));
-  std::thread drain([&] { stack.engine().Drain(std::chrono::steady_clock::now() + std::chrono::hours(1)); });
+  std::thread drain(
+      [&] { stack.engine().Drain(std::chrono::steady_clock::now() + std::chrono::hours(1)); });
   EXPECT_TRUE(Eventually([&] { return stack.Stats().draining; }));
   stack.steps().Allow(30);
   EXPECT_EQ(quick.get().TokensOf(0).size(), 20u);
@@ -426,13 +447,15 @@ TEST(GrpcServerTest, ShutdownUnderLoadEndsEveryCall) {
   const auto stub = stack.NewStub();
   std::vector<std::future<Generated>> results;
   for (int i = 0; i < 32; ++i)
-    results.push_back(std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 4000)); }));
+    results.push_back(
+        std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 4000)); }));
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting == 32; }));
   stack.steps().Allow(2);
   EXPECT_TRUE(Eventually([&] { return stack.Stats().running == 32; }));
   stack.server().Shutdown(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
   for (std::future<Generated>& future : results) {
-    EXPECT_THAT(future.get().status.error_code(), AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));
+    EXPECT_THAT(future.get().status.error_code(),
+                AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));
   }
   EXPECT_TRUE(stack.BecomesIdle());
   EXPECT_EQ(stack.Stats().finished_cancelled, 32u);

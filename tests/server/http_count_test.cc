@@ -61,7 +61,9 @@ TEST_F(HttpCountTest, RepliesMadeAtOnceAreCountedByRouteAndStatus) {
   client.Get("/v1/completions");
   client.Post("/v1/completions", "{}", "Content-Type: text/plain\r\n");  // its second Content-Type
   HttpClient second(server.port());
-  second.Send("POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  second.Send(
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: "
+      "2\r\n\r\n{}");
   EXPECT_EQ(second.ReadReply().status, 415);
   second.Post("/v1/completions", "no JSON");
   EXPECT_EQ(Seen(), (Counts{{{"/livez", 200}, 2},
@@ -144,14 +146,20 @@ TEST_F(HttpCountTest, OverloadAndFailuresKeepTheirStatus) {
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 8; ++i) {
     clients.push_back(std::make_unique<HttpClient>(server.port()));
-    clients.back()->SendPost("/v1/completions", R"({"prompt":"a","max_tokens":100,"ignore_eos":true})");
+    clients.back()->SendPost("/v1/completions",
+                             R"({"prompt":"a","max_tokens":100,"ignore_eos":true})");
   }
   EXPECT_TRUE(Eventually([&] { return server.Refused(RefusalReason::kQueueFull) == 7; }));
   server.steps.Open();
   for (const auto& client : clients) ++statuses[client->ReadReply().status];
   EXPECT_EQ(statuses, (std::map<int, int>{{200, 1}, {429, 7}}));
-  EXPECT_EQ(clients[0]->Post("/v1/completions", R"({"prompt":"a","max_tokens":300,"ignore_eos":true})").status, 500);
-  EXPECT_EQ(Seen(), (Counts{{{"/v1/completions", 200}, 1}, {{"/v1/completions", 429}, 7}, {{"/v1/completions", 500}, 1}}));
+  EXPECT_EQ(clients[0]
+                ->Post("/v1/completions", R"({"prompt":"a","max_tokens":300,"ignore_eos":true})")
+                .status,
+            500);
+  EXPECT_EQ(Seen(), (Counts{{{"/v1/completions", 200}, 1},
+                            {{"/v1/completions", 429}, 7},
+                            {{"/v1/completions", 500}, 1}}));
 }
 
 TEST_F(HttpCountTest, AClientThatLeavesIsCountedOnceWithWhatItHadSeen) {
@@ -195,7 +203,8 @@ TEST_F(HttpCountTest, ThreadsCountTogetherWithoutLosingOne) {
       HttpClient client(server.port());
       for (int i = 0; i < 25; ++i) {
         client.Get("/version");
-        client.Post("/v1/completions", R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true})");
+        client.Post("/v1/completions",
+                    R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true})");
       }
     });
   }

@@ -1,11 +1,11 @@
-// The reader without sockets: the gate's rules, body framing, and that it never matters how the bytes are cut.
-#include "server/http_reader.h"
-
+// The reader without sockets: the gate's rules, body framing, and that it never matters how the
+// bytes are cut.
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 
+#include "server/http/reader.h"
 #include "tests/testing/http_cases.h"
 
 namespace diffserve {
@@ -16,15 +16,19 @@ using testing::HttpCase;
 // 0 while more is needed, 200 for a complete request, else the refusal's status.
 int StatusOf(const HttpReader& reader) {
   switch (reader.state()) {
-    case HttpReader::State::kReady: return 200;
-    case HttpReader::State::kRefused: return reader.refusal().status;
-    default: return 0;
+    case HttpReader::State::kReady:
+      return 200;
+    case HttpReader::State::kRefused:
+      return reader.refusal().status;
+    default:
+      return 0;
   }
 }
 
 int Fed(const std::string& bytes, size_t piece) {
   HttpReader reader{HttpLimits()};
-  for (size_t i = 0; i < bytes.size() && StatusOf(reader) == 0; i += piece) reader.Feed(std::string_view(bytes).substr(i, piece));
+  for (size_t i = 0; i < bytes.size() && StatusOf(reader) == 0; i += piece)
+    reader.Feed(std::string_view(bytes).substr(i, piece));
   return StatusOf(reader);
 }
 
@@ -48,7 +52,9 @@ TEST(HttpReaderTest, TheTableHasAtLeast120Cases) {
 }
 
 TEST(HttpReaderTest, ARequestLineTooLongIsRefusedHoweverItIsCut) {
-  const std::string begun = std::string(9000, 'M') + " / HTTP/1.1\r\nHost: h\r\n";  // a long method, a short target
+  const std::string begun = std::string(9000, 'M') + " / HTTP/1.1\r\nHost: h\r\n";  // a long
+                                                                                    // method, a
+                                                                                    // short target
   for (const size_t piece : {size_t{1}, size_t{100}, begun.size() + 2}) {
     EXPECT_EQ(Fed(begun, piece), 414) << piece;
     EXPECT_EQ(Fed(begun + "\r\n", piece), 414) << piece;
@@ -56,10 +62,12 @@ TEST(HttpReaderTest, ARequestLineTooLongIsRefusedHoweverItIsCut) {
 }
 
 TEST(HttpReaderTest, RandomCutsGiveTheSameRequests) {
-  const std::string stream = "POST /a?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
-                             "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"
-                             "POST /c HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345"
-                             "GET /d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+  const std::string stream =
+      "POST /a?x=1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
+      "GET /b HTTP/1.1\r\nHost: h\r\n\r\n"
+      "POST /c HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345"
+      "GET /d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     HttpReader reader{HttpLimits()};
@@ -80,7 +88,9 @@ TEST(HttpReaderTest, RandomCutsGiveTheSameRequests) {
 
 TEST(HttpReaderTest, TrailersAreNeverMergedIntoTheFields) {
   HttpReader reader{HttpLimits()};
-  reader.Feed("POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer k\r\nX-New: 1\r\n\r\n");
+  reader.Feed(
+      "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer "
+      "k\r\nX-New: 1\r\n\r\n");
   ASSERT_EQ(reader.state(), HttpReader::State::kReady);
   const HttpRequest request = reader.Take();
   EXPECT_FALSE(request.head.HasField("authorization"));
@@ -94,9 +104,12 @@ TEST(HttpReaderTest, ABodyAtTheLimitIsReadAndOneByteMoreIsRefused) {
     for (const int extra : {0, 1}) {
       HttpReader reader(limits);
       const std::string body(1000 + extra, 'b');
-      reader.Feed(chunked ? "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n" + body.substr(0, 500) + "\r\n" +
-                                (extra == 0 ? "1f4" : "1f5") + "\r\n" + body.substr(500) + "\r\n0\r\n\r\n"
-                          : "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+      reader.Feed(
+          chunked ? "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n" +
+                        body.substr(0, 500) + "\r\n" + (extra == 0 ? "1f4" : "1f5") + "\r\n" +
+                        body.substr(500) + "\r\n0\r\n\r\n"
+                  : "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
+                        "\r\n\r\n" + body);
       EXPECT_EQ(StatusOf(reader), extra == 0 ? 200 : 413) << chunked;
       if (extra == 0) {
         EXPECT_EQ(reader.Take().body, body);
@@ -106,7 +119,8 @@ TEST(HttpReaderTest, ABodyAtTheLimitIsReadAndOneByteMoreIsRefused) {
 }
 
 TEST(HttpReaderTest, AContinueIsDueOnceAndOnlyBeforeTheBody) {
-  const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+  const std::string head =
+      "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
   HttpReader waiting{HttpLimits()};
   waiting.Feed(head);
   EXPECT_TRUE(waiting.TakeContinue());
@@ -131,10 +145,12 @@ TEST(HttpReaderTest, KeepAliveFollowsVersionAndConnectionOptions) {
 }
 
 TEST(HttpGateTest, LoopbackNamesAreTold) {
-  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:80", "127.9.9.9", "[::1]", "[::1]:8000"}) {
+  for (const char* host : {"localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:80", "127.9.9.9",
+                           "[::1]", "[::1]:8000"}) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;
   }
-  for (const char* host : {"example.org", "127.example.org", "localhost.example.org", "10.0.0.1", "[::2]", "0.0.0.0", "1270.0.1"}) {
+  for (const char* host : {"example.org", "127.example.org", "localhost.example.org", "10.0.0.1",
+                           "[::2]", "0.0.0.0", "1270.0.1"}) {
     EXPECT_FALSE(IsLoopbackHost(host)) << host;
   }
 }

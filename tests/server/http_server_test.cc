@@ -1,6 +1,4 @@
 // The HTTP server over real sockets, in front of the real engine with a fake executor.
-#include "server/http_server.h"
-
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/http/server.h"
 #include "tests/testing/http_cases.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
@@ -46,7 +45,9 @@ TEST(HttpServerTest, EveryOddRequestIsServedOrRefusedAndTheServerLivesOn) {
 TEST(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   ServingFixture server;
   HttpClient client(server.port());
-  client.Send("GET /version HTTP/1.1\r\nHost: a\r\n\r\nGET /load HTTP/1.1\r\nHost: a\r\n\r\nGET /livez HTTP/1.1\r\nHost: a\r\n\r\n");
+  client.Send(
+      "GET /version HTTP/1.1\r\nHost: a\r\n\r\nGET /load HTTP/1.1\r\nHost: a\r\n\r\nGET /livez "
+      "HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_TRUE(client.ReadReply().json().contains("version"));
   EXPECT_EQ(client.ReadReply().json()["server_load"], 0);
   EXPECT_EQ(client.ReadReply().json()["status"], "ok");
@@ -75,8 +76,9 @@ TEST(HttpServerTest, AStreamForHttpOneZeroHasNoChunksAndEndsWithTheConnection) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string body = R"({"prompt":"ab","max_tokens":3,"stream":true,"ignore_eos":true})";
-  client.Send("POST /v1/completions HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nContent-Length: " + std::to_string(body.size()) +
-              "\r\n\r\n" + body);
+  client.Send(
+      "POST /v1/completions HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
   ClientReply reply = client.ReadReply();
   EXPECT_EQ(reply.fields.count("transfer-encoding"), 0u);
   EXPECT_EQ(reply.fields["connection"], "close");
@@ -87,8 +89,9 @@ TEST(HttpServerTest, AContinueIsSentBeforeALargeBody) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string body = R"({"prompt":"ab","max_tokens":1})";
-  client.Send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: " + std::to_string(body.size()) +
-              "\r\n\r\n");
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
   ASSERT_TRUE(client.ReadSome());
   EXPECT_EQ(client.buffered(), "HTTP/1.1 100 Continue\r\n\r\n");
   client.Send(body);
@@ -198,12 +201,16 @@ TEST(HttpServerTest, AClientThatLeavesFreesItsPages) {
     for (const bool reset : {true, false}) {
       server.steps.Close();
       HttpClient client(server.port());
-      client.SendPost("/v1/completions", std::string(R"({"prompt":"hello","max_tokens":480,"ignore_eos":true,"stream":)") +
-                                             (stream ? "true}" : "false}"));
+      client.SendPost(
+          "/v1/completions",
+          std::string(R"({"prompt":"hello","max_tokens":480,"ignore_eos":true,"stream":)") +
+              (stream ? "true}" : "false}"));
       server.steps.Allow(2);
       ASSERT_TRUE(Eventually([&] { return server.Stats().running == 1; }));
-      if (reset) client.Reset();
-      else client.Close();
+      if (reset)
+        client.Reset();
+      else
+        client.Close();
       EXPECT_TRUE(Eventually([&] { return server.http->num_connections() == 0; }));
       server.steps.Open();
       EXPECT_TRUE(server.EngineIsEmpty());
@@ -221,7 +228,9 @@ TEST(HttpServerTest, AReaderThatStopsIsCutAndFreesItsPages) {
   options.engine.num_pages = 1024;
   ServingFixture server(options);
   HttpClient client(server.port(), 4096);
-  client.SendPost("/v1/completions", R"({"prompt":"hello","max_tokens":8000,"ignore_eos":true,"stream":true,"logprobs":20})");
+  client.SendPost(
+      "/v1/completions",
+      R"({"prompt":"hello","max_tokens":8000,"ignore_eos":true,"stream":true,"logprobs":20})");
   // The 64 KiB and the queue before them hold a small part of the 8000 tokens.
   EXPECT_TRUE(Eventually([&] { return server.Stats().finished_cancelled == 1; }));
   EXPECT_TRUE(server.EngineIsEmpty());
@@ -239,8 +248,10 @@ TEST(HttpServerTest, SixtyFourStreamsAtOnceHaveExactTokenCounts) {
       HttpClient client(server.port());
       const int max_tokens = 10 + i;
       const ClientReply reply = client.Post(
-          "/v1/completions", R"({"prompt":"stream )" + std::to_string(i) + R"(","max_tokens":)" + std::to_string(max_tokens) +
-                                 R"(,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true})");
+          "/v1/completions",
+          R"({"prompt":"stream )" + std::to_string(i) + R"(","max_tokens":)" +
+              std::to_string(max_tokens) +
+              R"(,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true})");
       const std::vector<std::string> data = SseData(reply.body);
       int tokens = 0;
       for (const std::string& event : data) {
@@ -250,8 +261,11 @@ TEST(HttpServerTest, SixtyFourStreamsAtOnceHaveExactTokenCounts) {
           if (choice.contains("token_ids")) tokens += static_cast<int>(choice["token_ids"].size());
         }
       }
-      const auto usage = data.size() < 2 ? nlohmann::json() : nlohmann::json::parse(data[data.size() - 2])["usage"];
-      if (tokens == max_tokens && usage["completion_tokens"] == max_tokens && data.back() == "[DONE]") ++good;
+      const auto usage = data.size() < 2 ? nlohmann::json()
+                                         : nlohmann::json::parse(data[data.size() - 2])["usage"];
+      if (tokens == max_tokens && usage["completion_tokens"] == max_tokens &&
+          data.back() == "[DONE]")
+        ++good;
     });
   }
   for (std::thread& client : clients) client.join();
@@ -265,7 +279,8 @@ TEST(HttpServerTest, ADrainRefusesNewWorkAndLetsStreamsEnd) {
   ServingFixture server(options);
   HttpClient idle(server.port()), running(server.port());
   EXPECT_EQ(idle.Get("/readyz").status, 200);
-  running.SendPost("/v1/completions", R"({"prompt":"ab","max_tokens":100,"ignore_eos":true,"stream":true})");
+  running.SendPost("/v1/completions",
+                   R"({"prompt":"ab","max_tokens":100,"ignore_eos":true,"stream":true})");
   server.steps.Allow(1);
   ClientReply head;
   ASSERT_TRUE(running.ReadHead(&head));
@@ -300,7 +315,8 @@ TEST(HttpServerTest, StreamsThatOutliveTheDrainLimitEndWithAnErrorEvent) {
   options.engine.drain_grace_ms = 0;
   ServingFixture server(options);
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", R"({"prompt":"ab","max_tokens":500,"ignore_eos":true,"stream":true})");
+  client.SendPost("/v1/completions",
+                  R"({"prompt":"ab","max_tokens":500,"ignore_eos":true,"stream":true})");
   server.steps.Allow(1);
   ClientReply head;
   ASSERT_TRUE(client.ReadHead(&head));
@@ -311,7 +327,8 @@ TEST(HttpServerTest, StreamsThatOutliveTheDrainLimitEndWithAnErrorEvent) {
   while (client.ReadChunk(&piece)) body += piece;
   const auto last = nlohmann::json::parse(SseData(body).back());
   EXPECT_EQ(last["error"]["type"], "unavailable_error");
-  EXPECT_TRUE(last["error"].contains("param") && last["error"].contains("code") && last["error"].contains("message"));
+  EXPECT_TRUE(last["error"].contains("param") && last["error"].contains("code") &&
+              last["error"].contains("message"));
 }
 
 TEST(HttpServerTest, StopCutsWhatDoesNotEnd) {

@@ -1,7 +1,7 @@
-#include "server/http_url.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "server/http/url.h"
 
 namespace diffserve {
 namespace {
@@ -28,10 +28,30 @@ TEST(HttpUrlTest, HostPortAndPathAreTakenApart) {
 }
 
 TEST(HttpUrlTest, WhatIsNotSuchAUrlIsRefusedWithWhatIsAllowed) {
-  for (const char* text : {"", "http://", "localhost:8000", "https://localhost:8000", "HTTP//h:1", "http://h", "http://h/", "http://:80",
-                           "http://h:", "http://h:0", "http://h:65536", "http://h:80x", "http://h:-1", "http://h:80?x", "http://::1:80",
-                           "http://[::1]", "http://[]:80", "http://[::1:80", "http://u@h:80", "http://h:80/a b", "http://h:80/a\r\nb",
-                           "http://h:80/#x", "http://h\n:80", "http://h:80/\xc3\xa4"}) {
+  for (const char* text : {"",
+                           "http://",
+                           "localhost:8000",
+                           "https://localhost:8000",
+                           "HTTP//h:1",
+                           "http://h",
+                           "http://h/",
+                           "http://:80",
+                           "http://h:",
+                           "http://h:0",
+                           "http://h:65536",
+                           "http://h:80x",
+                           "http://h:-1",
+                           "http://h:80?x",
+                           "http://::1:80",
+                           "http://[::1]",
+                           "http://[]:80",
+                           "http://[::1:80",
+                           "http://u@h:80",
+                           "http://h:80/a b",
+                           "http://h:80/a\r\nb",
+                           "http://h:80/#x",
+                           "http://h\n:80",
+                           "http://h:80/\xc3\xa4"}) {
     const Result<HttpUrl> url = ParseHttpUrl(text);
     ASSERT_FALSE(url.ok()) << text;
     EXPECT_EQ(url.status().code(), StatusCode::kInvalidArgument);

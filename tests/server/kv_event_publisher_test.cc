@@ -13,11 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-KvEvent Stored(std::vector<uint64_t> hashes, std::optional<uint64_t> parent = std::nullopt, std::string salt = "") {
+KvEvent Stored(std::vector<uint64_t> hashes, std::optional<uint64_t> parent = std::nullopt,
+               std::string salt = "") {
   KvEvent event;
   event.parent = parent;
   event.salt = std::move(salt);
-  for (size_t i = 0; i < 2 * hashes.size(); ++i) event.tokens.push_back(static_cast<int32_t>(100 + i));
+  for (size_t i = 0; i < 2 * hashes.size(); ++i)
+    event.tokens.push_back(static_cast<int32_t>(100 + i));
   event.hashes = std::move(hashes);
   return event;
 }
@@ -32,7 +34,8 @@ KvEvent Removed(std::vector<uint64_t> hashes) {
 Json Decoded(const std::string& payload) { return Json::from_msgpack(payload); }
 
 TEST(KvEventMessageTest, HasTheFormThatRoutersRead) {
-  const KvEvent events[] = {Stored({1, ~0ull}), Stored({7}, 1), Stored({9}, std::nullopt, "tenant"), Removed({7, 1})};
+  const KvEvent events[] = {Stored({1, ~0ull}), Stored({7}, 1), Stored({9}, std::nullopt, "tenant"),
+                            Removed({7, 1})};
   const Json batch = Decoded(KvEventPayload(1234.5, events, 2));
   ASSERT_EQ(batch.size(), 3u);
   EXPECT_EQ(batch[0], 1234.5);
@@ -48,7 +51,8 @@ TEST(KvEventMessageTest, HasTheFormThatRoutersRead) {
      "block_size": 2, "lora_id": null, "medium": "GPU", "lora_name": null, "extra_keys": [["tenant"]], "group_idx": 0,
      "kv_cache_spec_kind": "full_attention"},
     {"type": "BlockRemoved", "block_hashes": [7, 1], "medium": "GPU", "group_idx": 0}])");
-  EXPECT_EQ(batch[1].dump(), expected.dump()) << "the order of the members too: readers want the type first";
+  EXPECT_EQ(batch[1].dump(), expected.dump())
+      << "the order of the members too: readers want the type first";
   EXPECT_EQ(Decoded(KvClearedPayload(2.0))[1].dump(), R"([{"type":"AllBlocksCleared"}])");
 }
 
@@ -98,13 +102,15 @@ class KvEventPublisherTest : public ::testing::Test {
   static Message MessageOf(const std::vector<zmq::message_t>& frames, size_t begin) {
     if (frames.size() != begin + 3) return {};
     const zmq::message_t& payload = frames[begin + 2];
-    return {frames[begin].to_string(), NumberOf(frames[begin + 1]), payload.size() == 0 ? Json() : Decoded(payload.to_string())};
+    return {frames[begin].to_string(), NumberOf(frames[begin + 1]),
+            payload.size() == 0 ? Json() : Decoded(payload.to_string())};
   }
   // What the replay socket gives from `first` on, the end mark included.
   std::vector<Message> Replayed(uint64_t first) {
     zmq::socket_t client = Connected(zmq::socket_type::dealer, publisher_->replay_endpoint());
     std::string number(8, '\0');
-    for (int i = 0; i < 8; ++i) number[static_cast<size_t>(i)] = static_cast<char>(first >> (8 * (7 - i)));
+    for (int i = 0; i < 8; ++i)
+      number[static_cast<size_t>(i)] = static_cast<char>(first >> (8 * (7 - i)));
     client.send(zmq::message_t(), zmq::send_flags::sndmore);
     client.send(zmq::buffer(number), zmq::send_flags::none);
     std::vector<Message> messages;
@@ -124,7 +130,8 @@ TEST_F(KvEventPublisherTest, ASubscriberGetsNumberedBatchesInOrder) {
   Start(MakeOptions());
   WaitUntilPublished(1);  // number 0 says that all is cleared; it is to reach nobody
   zmq::socket_t subscriber = Connected(zmq::socket_type::sub, publisher_->endpoint());
-  // Nobody is told when a subscription has arrived: publish until one batch comes through, then count from there.
+  // Nobody is told when a subscription has arrived: publish until one batch comes through, then
+  // count from there.
   Message first;
   subscriber.set(zmq::sockopt::rcvtimeo, 20);
   for (uint64_t hash = 1; first.number < 0; ++hash) {
@@ -178,7 +185,8 @@ TEST_F(KvEventPublisherTest, BadReplayRequestsAreNotAnsweredAndDoNoHarm) {
   client.send(zmq::str_buffer("no delimiter"), zmq::send_flags::none);
   client.send(zmq::message_t(), zmq::send_flags::sndmore);
   client.send(zmq::str_buffer("short"), zmq::send_flags::none);
-  for (int i = 0; i < 20; ++i) client.send(zmq::message_t(), i < 19 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  for (int i = 0; i < 20; ++i)
+    client.send(zmq::message_t(), i < 19 ? zmq::send_flags::sndmore : zmq::send_flags::none);
   const std::vector<Message> all = Replayed(0);
   EXPECT_EQ(all.size(), 2u);
   client.set(zmq::sockopt::rcvtimeo, 0);
@@ -199,7 +207,8 @@ TEST_F(KvEventPublisherTest, AFullQueueDropsAndCountsAndLeavesAGap) {
 TEST_F(KvEventPublisherTest, ManyEventsAreCutIntoPayloadsThatReadersTake) {
   Start(MakeOptions());
   std::vector<KvEvent> events;
-  for (uint64_t hash = 1; hash <= kMaxKvEventsInPayload + 1; ++hash) events.push_back(Stored({hash}));
+  for (uint64_t hash = 1; hash <= kMaxKvEventsInPayload + 1; ++hash)
+    events.push_back(Stored({hash}));
   publisher_->Publish(std::move(events));
   WaitUntilPublished(kMaxKvEventsInPayload + 2);
   const std::vector<Message> all = Replayed(1);
@@ -239,7 +248,9 @@ TEST_F(KvEventPublisherTest, WrongAndTakenEndpointsAreErrorsThatNameTheFlag) {
   Start(MakeOptions());
   const Status taken = error("tcp://127.0.0.1:*", publisher_->replay_endpoint());
   EXPECT_EQ(taken.code(), StatusCode::kUnavailable);
-  EXPECT_NE(taken.message().find(publisher_->replay_endpoint() + ": Address already in use"), std::string::npos) << taken.message();
+  EXPECT_NE(taken.message().find(publisher_->replay_endpoint() + ": Address already in use"),
+            std::string::npos)
+      << taken.message();
 }
 
 }  // namespace

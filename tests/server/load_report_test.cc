@@ -1,9 +1,9 @@
 // The load in replies: its three forms, who gets it, and that it says what /metrics says.
 #include "server/load_report.h"
 
+#include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/dynamic_message.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,8 +18,8 @@
 namespace diffserve {
 namespace {
 
-using diffserve::testing::Finish;
 using diffserve::testing::Eventually;
+using diffserve::testing::Finish;
 using diffserve::testing::GrpcStack;
 using diffserve::testing::GrpcStackOptions;
 using diffserve::testing::HttpClient;
@@ -36,7 +36,8 @@ EngineStats SomeLoad() {
   return stats;
 }
 
-// The same message by protobuf's own reading, from the field numbers that xds.data.orca.v3 publishes.
+// The same message by protobuf's own reading, from the field numbers that xds.data.orca.v3
+// publishes.
 Metrics Decoded(const std::string& bytes) {
   namespace pb = google::protobuf;
   pb::FileDescriptorProto file;
@@ -47,7 +48,8 @@ Metrics Decoded(const std::string& bytes) {
   pb::DescriptorProto& entry = *report.add_nested_type();
   entry.set_name("NamedMetricsEntry");
   entry.mutable_options()->set_map_entry(true);
-  const auto add = [](pb::DescriptorProto& message, const char* name, int number, pb::FieldDescriptorProto::Type type) {
+  const auto add = [](pb::DescriptorProto& message, const char* name, int number,
+                      pb::FieldDescriptorProto::Type type) {
     pb::FieldDescriptorProto& field = *message.add_field();
     field.set_name(name);
     field.set_number(number);
@@ -71,7 +73,8 @@ Metrics Decoded(const std::string& bytes) {
   for (int i = 0; i < message->GetReflection()->FieldSize(*message, field); ++i) {
     const pb::Message& pair = message->GetReflection()->GetRepeatedMessage(*message, field, i);
     const pb::Descriptor* of = pair.GetDescriptor();
-    metrics[pair.GetReflection()->GetString(pair, of->field(0))] = pair.GetReflection()->GetDouble(pair, of->field(1));
+    metrics[pair.GetReflection()->GetString(pair, of->field(0))] = pair.GetReflection()->GetDouble(
+        pair, of->field(1));
   }
   return metrics;
 }
@@ -84,7 +87,8 @@ TEST(LoadReportTest, EveryFormSaysTheSame) {
   ASSERT_TRUE(json.starts_with("JSON ")) << json;
   EXPECT_EQ(nlohmann::json::parse(json.substr(5)), (nlohmann::json{{"named_metrics", expected}}));
   EXPECT_EQ(LoadReport(load, LoadFormat::kText),
-            "TEXT named_metrics.kv_cache_usage_perc=0.3333333333333333, named_metrics.num_requests_waiting=300");
+            "TEXT named_metrics.kv_cache_usage_perc=0.3333333333333333, "
+            "named_metrics.num_requests_waiting=300");
   EXPECT_EQ(LoadReport({}, LoadFormat::kText),
             "TEXT named_metrics.kv_cache_usage_perc=0, named_metrics.num_requests_waiting=0");
 }
@@ -111,22 +115,28 @@ TEST(LoadReportTest, FormatsAreKnownInAnyCaseAndOthersAreNone) {
 }
 
 // The field of a reply, or "none".
-std::string HttpReport(HttpClient& client, const std::string& path, const std::string& body, const std::string& fields) {
+std::string HttpReport(HttpClient& client, const std::string& path, const std::string& body,
+                       const std::string& fields) {
   auto reply = body.empty() ? client.Get(path, fields) : client.Post(path, body, fields);
-  return reply.fields.contains("endpoint-load-metrics") ? reply.fields["endpoint-load-metrics"] : "none";
+  return reply.fields.contains("endpoint-load-metrics") ? reply.fields["endpoint-load-metrics"]
+                                                        : "none";
 }
 
 TEST(LoadReportTest, HttpRepliesHaveItIfAskedFor) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string asked = "Endpoint-Load-Metrics-Format: text\r\n", idle = LoadReport({}, LoadFormat::kText);
+  const std::string asked = "Endpoint-Load-Metrics-Format: text\r\n",
+                    idle = LoadReport({}, LoadFormat::kText);
   EXPECT_EQ(HttpReport(client, "/v1/models", "", asked), idle);
   EXPECT_EQ(HttpReport(client, "/v1/completions", "{", asked), idle) << "errors too";
   const std::string body = R"({"prompt":"a","max_tokens":1})";
   EXPECT_EQ(HttpReport(client, "/v1/completions", body, asked).substr(0, 5), "TEXT ");
-  EXPECT_EQ(HttpReport(client, "/v1/completions", body, "endpoint-load-metrics-format: JSON\r\n").substr(0, 5), "JSON ");
-  for (const char* fields : {"", "endpoint-load-metrics-format: BIN\r\n", "endpoint-load-metrics-format: xml\r\n",
-                             "endpoint-load-metrics-format:\r\n", "endpoint-load-metrics: TEXT\r\n"}) {
+  EXPECT_EQ(HttpReport(client, "/v1/completions", body, "endpoint-load-metrics-format: JSON\r\n")
+                .substr(0, 5),
+            "JSON ");
+  for (const char* fields :
+       {"", "endpoint-load-metrics-format: BIN\r\n", "endpoint-load-metrics-format: xml\r\n",
+        "endpoint-load-metrics-format:\r\n", "endpoint-load-metrics: TEXT\r\n"}) {
     EXPECT_EQ(HttpReport(client, "/v1/models", "", fields), "none") << fields;
   }
 }
@@ -138,7 +148,8 @@ TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
   server.steps.Allow(1);
   HttpClient streaming(server.port()), other(server.port());
   const std::vector<int> prompt(40, 7);  // three pages
-  streaming.SendPost("/v1/completions", nlohmann::json{{"prompt", prompt}, {"max_tokens", 4}, {"stream", true}}.dump(),
+  streaming.SendPost("/v1/completions",
+                     nlohmann::json{{"prompt", prompt}, {"max_tokens", 4}, {"stream", true}}.dump(),
                      "endpoint-load-metrics-format: TEXT\r\n");
   testing::ClientReply head;
   ASSERT_TRUE(streaming.ReadHead(&head));
@@ -146,8 +157,10 @@ TEST(LoadReportTest, AStreamTellsTheLoadOfItsStartAndOtherRepliesWhatItHolds) {
   held.pages_used = 3;
   held.pages_total = options.engine.num_pages;
   const std::string of_held = LoadReport(held, LoadFormat::kText);
-  EXPECT_THAT(head.fields["endpoint-load-metrics"], ::testing::AnyOf(LoadReport({}, LoadFormat::kText), of_held))
-      << "of the moment of the first token: the step that drew it may not have told its numbers yet";
+  EXPECT_THAT(head.fields["endpoint-load-metrics"],
+              ::testing::AnyOf(LoadReport({}, LoadFormat::kText), of_held))
+      << "of the moment of the first token: the step that drew it may not have told its numbers "
+         "yet";
   ASSERT_TRUE(Eventually([&] { return server.Stats().pages_used > 0; }));
   EXPECT_EQ(HttpReport(other, "/v1/models", "", "endpoint-load-metrics-format: TEXT\r\n"), of_held);
 }
@@ -160,11 +173,14 @@ TEST(LoadReportTest, WithoutAKeyNobodyIsTold) {
   const std::string asked = "endpoint-load-metrics-format: TEXT\r\n";
   EXPECT_EQ(HttpReport(client, "/v1/models", "", asked), "none");
   EXPECT_EQ(HttpReport(client, "/livez", "", asked), "none");
-  EXPECT_EQ(HttpReport(client, "/v1/models", "", asked + "X-Api-Key: secret\r\n"), LoadReport({}, LoadFormat::kText));
+  EXPECT_EQ(HttpReport(client, "/v1/models", "", asked + "X-Api-Key: secret\r\n"),
+            LoadReport({}, LoadFormat::kText));
 }
 
-// A trailer of a Generate call, or "none". BIN is not to be seen this way: gRPC's clients keep that one for their load balancing.
-std::string GrpcReport(GrpcStack& stack, const std::string& format, const std::string& key, int max_tokens = 3) {
+// A trailer of a Generate call, or "none". BIN is not to be seen this way: gRPC's clients keep that
+// one for their load balancing.
+std::string GrpcReport(GrpcStack& stack, const std::string& format, const std::string& key,
+                       int max_tokens = 3) {
   grpc::ClientContext context;
   if (!format.empty()) context.AddMetadata("endpoint-load-metrics-format", format);
   if (!key.empty()) context.AddMetadata("x-api-key", key);

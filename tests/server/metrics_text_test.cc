@@ -147,15 +147,19 @@ TEST_F(MetricsTextTest, DashboardsFindTheVllmNames) {
   EXPECT_EQ(scrape.samples.at("vllm:num_requests_running" + labels + "}"), 3);
   EXPECT_EQ(scrape.samples.at("vllm:num_requests_waiting" + labels + "}"), 2);
   EXPECT_EQ(scrape.samples.at("vllm:kv_cache_usage_perc" + labels + "}"), 0.2);
-  EXPECT_EQ(scrape.samples.at("vllm:request_success_total" + labels + ",finished_reason=\"stop\"}"), 9);
-  EXPECT_EQ(scrape.samples.at("vllm:request_success_total" + labels + ",finished_reason=\"abort\"}"), 6);
+  EXPECT_EQ(scrape.samples.at("vllm:request_success_total" + labels + ",finished_reason=\"stop\"}"),
+            9);
+  EXPECT_EQ(
+      scrape.samples.at("vllm:request_success_total" + labels + ",finished_reason=\"abort\"}"), 6);
   EXPECT_EQ(scrape.samples.at("vllm:inter_token_latency_seconds_count" + labels + "}"), 4);
   EXPECT_THAT(text, HasSubstr("block_size=\"16\",num_gpu_blocks=\"100\""));
   for (const char* name :
-       {"prompt_tokens_total", "generation_tokens_total", "num_preemptions_total", "prefix_cache_queries_total",
-        "prefix_cache_hits_total", "time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
-        "request_prefill_time_seconds", "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens",
-        "iteration_tokens_total", "cache_config_info", "corrupted_requests_total", "lora_requests_info"}) {
+       {"prompt_tokens_total", "generation_tokens_total", "num_preemptions_total",
+        "prefix_cache_queries_total", "prefix_cache_hits_total", "time_to_first_token_seconds",
+        "e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds",
+        "request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens",
+        "iteration_tokens_total", "cache_config_info", "corrupted_requests_total",
+        "lora_requests_info"}) {
     EXPECT_TRUE(scrape.types.contains(std::string("vllm:") + name)) << name;
   }
 }
@@ -168,14 +172,16 @@ TEST_F(MetricsTextTest, RequestsAreCountedByTransportAndCode) {
   const Scrape scrape = Read(exporter_.Render());
   EXPECT_EQ(scrape.samples.at("diffserve_grpc_requests_total{method=\"Generate\",code=\"0\"}"), 1);
   EXPECT_EQ(scrape.samples.at("diffserve_grpc_requests_total{method=\"Generate\",code=\"8\"}"), 2);
-  EXPECT_EQ(scrape.samples.at("diffserve_http_requests_total{route=\"/v1/models\",code=\"200\"}"), 1);
+  EXPECT_EQ(scrape.samples.at("diffserve_http_requests_total{route=\"/v1/models\",code=\"200\"}"),
+            1);
 }
 
 TEST_F(MetricsTextTest, TheNumberOfRequestSeriesIsBounded) {
   for (int i = 0; i < 5000; ++i) exporter_.CountHttp("/" + std::to_string(i), 200);
   const std::map<std::string, double> samples = Read(exporter_.Render()).samples;
-  const auto series =
-      std::count_if(samples.begin(), samples.end(), [](const auto& s) { return s.first.starts_with("diffserve_http_"); });
+  const auto series = std::count_if(samples.begin(), samples.end(), [](const auto& s) {
+    return s.first.starts_with("diffserve_http_");
+  });
   EXPECT_LE(series, 1024);
 }
 
@@ -189,7 +195,9 @@ TEST_F(MetricsTextTest, TheProcessDescribesItself) {
 
 // What promtool prints on the text; empty if it has nothing to say.
 std::string Promtool(const std::string& text) {
-  const std::string stem = (std::filesystem::temp_directory_path() / ("diffserve_metrics_" + std::to_string(getpid()))).string();
+  const std::string stem = (std::filesystem::temp_directory_path() /
+                            ("diffserve_metrics_" + std::to_string(getpid())))
+                               .string();
   std::ofstream(stem) << text;
   std::system(("promtool check metrics < " + stem + " > " + stem + ".out 2>&1").c_str());
   std::ifstream file(stem + ".out");
@@ -200,15 +208,18 @@ std::string Promtool(const std::string& text) {
 }
 
 TEST_F(MetricsTextTest, PromtoolHasNothingToSayOfOurNamesAndOnlyVllmsOwnSpellingOfItsNames) {
-  if (std::system("promtool --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
+  if (std::system("promtool --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "promtool is not installed";
   exporter_.CountGrpc("Generate", 0);
   exporter_.CountHttp("/v1/completions", 200);
   EXPECT_EQ(Promtool(exporter_.RenderOwnNames()), "");
   std::istringstream lines(Promtool(exporter_.Render()));
   std::string line;
   while (std::getline(lines, line)) {
-    const bool colon = line.starts_with("vllm:") && line.ends_with("metric names should not contain ':'");
-    const bool suffix = line == "vllm:iteration_tokens_total non-counter metrics should not have \"_total\" suffix";
+    const bool colon = line.starts_with("vllm:") &&
+                       line.ends_with("metric names should not contain ':'");
+    const bool suffix =
+        line == "vllm:iteration_tokens_total non-counter metrics should not have \"_total\" suffix";
     EXPECT_TRUE(colon || suffix) << line;
   }
 }

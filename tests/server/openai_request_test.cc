@@ -1,12 +1,12 @@
-// Request bodies in OpenAI's form: what is taken, what is refused, and which member a refusal names.
-#include "server/openai_request.h"
-
+// Request bodies in OpenAI's form: what is taken, what is refused, and which member a refusal
+// names.
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <string>
 #include <vector>
 
+#include "server/openai/request.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -18,8 +18,12 @@ constexpr int kMaxModelLen = 512;
 class OpenAiRequestTest : public ::testing::Test {
  protected:
   OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
-  Result<OpenAiRequest> Completion(const std::string& body) const { return ParseCompletionRequest(body, Context()); }
-  Result<OpenAiRequest> Chat(const std::string& body) const { return ParseChatRequest(body, Context()); }
+  Result<OpenAiRequest> Completion(const std::string& body) const {
+    return ParseCompletionRequest(body, Context());
+  }
+  Result<OpenAiRequest> Chat(const std::string& body) const {
+    return ParseChatRequest(body, Context());
+  }
   // With the checks that the frontend adds.
   Status Checked(const Result<OpenAiRequest>& parsed) const {
     if (!parsed.ok()) return parsed.status();
@@ -34,7 +38,8 @@ class OpenAiRequestTest : public ::testing::Test {
     return status.param();
   }
   std::string ChatRefusedFor(const std::string& member) const {
-    const Status status = Checked(Chat(R"({"messages":[{"role":"user","content":"a"}],)" + member + "}"));
+    const Status status = Checked(
+        Chat(R"({"messages":[{"role":"user","content":"a"}],)" + member + "}"));
     return status.ok() ? "" : status.param();
   }
 
@@ -47,7 +52,8 @@ TEST_F(OpenAiRequestTest, ASilentRequestGetsTheDefaults) {
   context.default_sampling.temperature = 0.6f;
   context.default_sampling.top_k = 20;
   context.default_sampling.seed = 77;
-  const Result<OpenAiRequest> parsed = ParseCompletionRequest(R"({"prompt":"a","model":"tiny"})", context);
+  const Result<OpenAiRequest> parsed = ParseCompletionRequest(R"({"prompt":"a","model":"tiny"})",
+                                                              context);
   ASSERT_TRUE(parsed.ok());
   const GenerateRequest& generate = parsed.value().generate;
   EXPECT_EQ(generate.sampling.temperature, 0.6f);
@@ -79,17 +85,20 @@ TEST_F(OpenAiRequestTest, EveryFieldArrives) {
   EXPECT_EQ(generate.sampling.presence_penalty, -2);
   EXPECT_EQ(generate.sampling.frequency_penalty, 2);
   EXPECT_EQ(generate.sampling.repetition_penalty, 1.5f);
-  EXPECT_EQ(generate.sampling.logit_bias, (std::vector<std::pair<int32_t, float>>{{3, -100.0f}, {4, 5.5f}}));
+  EXPECT_EQ(generate.sampling.logit_bias,
+            (std::vector<std::pair<int32_t, float>>{{3, -100.0f}, {4, 5.5f}}));
   EXPECT_EQ(generate.sampling.seed, static_cast<uint64_t>(-3));
   EXPECT_EQ(generate.sampling.num_logprobs, 3);
   EXPECT_EQ(generate.min_tokens, 2);
   EXPECT_EQ(generate.stop, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(generate.stop_token_ids, (std::vector<int32_t>{5, 6}));
-  EXPECT_TRUE(generate.include_stop_str_in_output && generate.ignore_eos && !generate.skip_special_tokens);
+  EXPECT_TRUE(generate.include_stop_str_in_output && generate.ignore_eos &&
+              !generate.skip_special_tokens);
   EXPECT_EQ(generate.n, 2);
   EXPECT_EQ(generate.cache_salt, "s");
   EXPECT_EQ(generate.add_special_tokens, false);
-  EXPECT_TRUE(request.stream && request.include_usage && request.continuous_usage && request.return_token_ids && request.logprobs);
+  EXPECT_TRUE(request.stream && request.include_usage && request.continuous_usage &&
+              request.return_token_ids && request.logprobs);
 }
 
 TEST_F(OpenAiRequestTest, PromptsComeInFourForms) {
@@ -100,11 +109,15 @@ TEST_F(OpenAiRequestTest, PromptsComeInFourForms) {
   };
   EXPECT_EQ(std::get<std::string>(prompts("\"ab\"").at(0)), "ab");
   EXPECT_EQ(prompts(R"(["ab","c"])").size(), 2u);
-  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts("[1,2,3]").at(0)), (std::vector<int32_t>{1, 2, 3}));
-  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts("[[1],[2,3]]").at(1)), (std::vector<int32_t>{2, 3}));
-  for (const char* bad : {"[]", "[[]]", "[1,\"a\"]", "[\"a\",1]", "[[1],\"a\"]", "[1,[2]]", "[[1],[\"a\"]]", "[true]", "{}", "7",
-                          "null", "[1.5]", "[-1]", "[2147483648]", "[9999]", "[[[1]]]"}) {
-    EXPECT_EQ(Checked(Completion(std::string("{\"prompt\":") + bad + "}")).param(), "prompt") << bad;
+  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts("[1,2,3]").at(0)),
+            (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts("[[1],[2,3]]").at(1)),
+            (std::vector<int32_t>{2, 3}));
+  for (const char* bad :
+       {"[]", "[[]]", "[1,\"a\"]", "[\"a\",1]", "[[1],\"a\"]", "[1,[2]]", "[[1],[\"a\"]]", "[true]",
+        "{}", "7", "null", "[1.5]", "[-1]", "[2147483648]", "[9999]", "[[[1]]]"}) {
+    EXPECT_EQ(Checked(Completion(std::string("{\"prompt\":") + bad + "}")).param(), "prompt")
+        << bad;
   }
 }
 
@@ -114,10 +127,20 @@ TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
     const char* name;
     std::vector<std::string> taken, refused;
   };
-  const std::vector<std::string> never = {"-2147483648", "9223372036854775807", "9223372036854775808", "18446744073709551616", "1e30",
-                                          "\"1\"",       "[1]",                 "{}",                  "\"NaN\"",              "true"};
+  const std::vector<std::string> never = {"-2147483648",
+                                          "9223372036854775807",
+                                          "9223372036854775808",
+                                          "18446744073709551616",
+                                          "1e30",
+                                          "\"1\"",
+                                          "[1]",
+                                          "{}",
+                                          "\"NaN\"",
+                                          "true"};
   const std::vector<Field> fields = {
-      {"max_tokens", {"1", "512", "null"}, {"-1", "0", "513", "2147483647", "2147483648", "1.5", "1.0"}},
+      {"max_tokens",
+       {"1", "512", "null"},
+       {"-1", "0", "513", "2147483647", "2147483648", "1.5", "1.0"}},
       {"max_completion_tokens", {"1", "null"}, {"-1", "2147483648", "1.5"}},
       {"min_tokens", {"0", "16"}, {"-1", "513", "2147483648", "0.5"}},
       {"n", {"1", "16"}, {"-1", "0", "17", "1000000", "1.5"}},
@@ -134,7 +157,8 @@ TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
   };
   for (const Field& field : fields) {
     const std::string name = field.name;
-    for (const std::string& value : field.taken) EXPECT_EQ(RefusedFor("\"" + name + "\":" + value), "") << name << " " << value;
+    for (const std::string& value : field.taken)
+      EXPECT_EQ(RefusedFor("\"" + name + "\":" + value), "") << name << " " << value;
     std::vector<std::string> refused = field.refused;
     refused.insert(refused.end(), never.begin(), never.end());
     for (const std::string& value : refused) {
@@ -143,7 +167,8 @@ TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
       EXPECT_TRUE(same) << name << " " << value << " was refused for '" << param << "'";
     }
   }
-  for (const char* value : {"0", "-1", "9223372036854775807", "-9223372036854775808", "18446744073709551615"}) {
+  for (const char* value :
+       {"0", "-1", "9223372036854775807", "-9223372036854775808", "18446744073709551615"}) {
     EXPECT_EQ(RefusedFor("\"seed\":" + std::string(value)), "") << value;
   }
   for (const char* value : {"1.5", "\"1\"", "true", "[]", "1e30"}) {
@@ -152,8 +177,10 @@ TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
 }
 
 TEST_F(OpenAiRequestTest, NumbersThatAreNoneAreNotEvenJson) {
-  for (const char* value : {"NaN", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", "+1", ".5", "1.", "--1"}) {
-    EXPECT_FALSE(Completion("{\"prompt\":\"a\",\"temperature\":" + std::string(value) + "}").ok()) << value;
+  for (const char* value :
+       {"NaN", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", "+1", ".5", "1.", "--1"}) {
+    EXPECT_FALSE(Completion("{\"prompt\":\"a\",\"temperature\":" + std::string(value) + "}").ok())
+        << value;
   }
 }
 
@@ -173,7 +200,8 @@ TEST_F(OpenAiRequestTest, ListsOfAMillionEntriesAreRefusedQuicklyByName) {
   std::string bias = "\"logit_bias\":{\"0\":1";
   for (int i = 1; i < 20'000; ++i) bias += ",\"" + std::to_string(i) + "\":1";
   EXPECT_EQ(RefusedFor(bias + "}"), "logit_bias");
-  const Status status = Checked(Completion("{\"prompt\":\"a\",\"metadata\":" + list("0", 1'100'000) + "}"));
+  const Status status = Checked(
+      Completion("{\"prompt\":\"a\",\"metadata\":" + list("0", 1'100'000) + "}"));
   EXPECT_NE(status.message().find("JSON values"), std::string::npos) << status.message();
 }
 
@@ -186,16 +214,20 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
   EXPECT_EQ(RefusedFor(R"("stop":null)"), "");
   EXPECT_EQ(RefusedFor("\"stop\":\"" + std::string(1024, 'x') + "\""), "");
   EXPECT_EQ(RefusedFor("\"stop\":\"" + std::string(1025, 'x') + "\""), "stop");
-  for (const char* ids : {"[-1]", "[1000]", "[2147483648]", "[1.5]", "[\"1\"]", "1", "[[1]]", "[true]"}) {
+  for (const char* ids :
+       {"[-1]", "[1000]", "[2147483648]", "[1.5]", "[\"1\"]", "1", "[[1]]", "[true]"}) {
     EXPECT_EQ(RefusedFor("\"stop_token_ids\":" + std::string(ids)), "stop_token_ids") << ids;
   }
-  for (const char* bias : {R"({"-1":1})", R"({"1000":1})", R"({"99999999999":1})", R"({"a":1})", R"({"":1})", R"({"1.5":1})",
-                           R"({"1":101})", R"({"1":-101})", R"({"1":"1"})", R"({"1":true})", R"({"1":null})", "[1]", "1", R"("x")"}) {
+  for (const char* bias :
+       {R"({"-1":1})", R"({"1000":1})", R"({"99999999999":1})", R"({"a":1})", R"({"":1})",
+        R"({"1.5":1})", R"({"1":101})", R"({"1":-101})", R"({"1":"1"})", R"({"1":true})",
+        R"({"1":null})", "[1]", "1", R"("x")"}) {
     EXPECT_EQ(RefusedFor("\"logit_bias\":" + std::string(bias)), "logit_bias") << bias;
   }
   EXPECT_EQ(RefusedFor(R"("logit_bias":{})"), "");
-  for (const char* name : {"ignore_eos", "stream", "echo", "skip_special_tokens", "include_stop_str_in_output", "return_token_ids",
-                           "add_special_tokens"}) {
+  for (const char* name :
+       {"ignore_eos", "stream", "echo", "skip_special_tokens", "include_stop_str_in_output",
+        "return_token_ids", "add_special_tokens"}) {
     for (const char* value : {"1", "0", "\"true\"", "[]", "{}"}) {
       EXPECT_EQ(RefusedFor("\"" + std::string(name) + "\":" + value), name) << value;
     }
@@ -203,20 +235,39 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
   EXPECT_EQ(RefusedFor("\"cache_salt\":\"" + std::string(257, 's') + "\""), "cache_salt");
   EXPECT_EQ(RefusedFor(R"("cache_salt":7)"), "cache_salt");
   EXPECT_EQ(RefusedFor(R"("stream_options":{"include_usage":true})"), "stream_options");
-  EXPECT_EQ(RefusedFor(R"("stream":true,"stream_options":{"include_usage":1})"), "stream_options.include_usage");
+  EXPECT_EQ(RefusedFor(R"("stream":true,"stream_options":{"include_usage":1})"),
+            "stream_options.include_usage");
   EXPECT_EQ(RefusedFor(R"("stream":true,"stream_options":[])"), "stream_options");
   EXPECT_EQ(RefusedFor(R"("stream":true,"prompt_logprobs":1)"), "prompt_logprobs");
 }
 
 TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
-  for (const char* member :
-       {R"("tools":[{"type":"function"}])", R"("functions":[{}])", R"("tool_choice":"required")", R"("tool_choice":{"type":"function"})",
-        R"("response_format":{"type":"json_object"})", R"("response_format":{"type":"json_schema","json_schema":{}})",
-        R"("response_format":{})", R"("response_format":"text")", R"("audio":{"voice":"x"})", R"("modalities":["text","audio"])",
-        R"("suffix":"x")", R"("use_beam_search":true)", R"("structured_outputs":{"regex":"a"})", R"("guided_json":{"a":1})",
-        R"("guided_regex":"a")", R"("guided_choice":["a"])", R"("guided_grammar":"a")", R"("prompt_embeds":"AAAA")",
-        R"("lora_request":{"a":1})", R"("bad_words":["a"])", R"("truncate_prompt_tokens":5)", R"("priority":1)",
-        R"("logits_processors":["x"])", R"("allowed_token_ids":[1])", R"("function_call":"x")", R"("chat_template":"{{ 1 }}")"}) {
+  for (const char* member : {R"("tools":[{"type":"function"}])",
+                             R"("functions":[{}])",
+                             R"("tool_choice":"required")",
+                             R"("tool_choice":{"type":"function"})",
+                             R"("response_format":{"type":"json_object"})",
+                             R"("response_format":{"type":"json_schema","json_schema":{}})",
+                             R"("response_format":{})",
+                             R"("response_format":"text")",
+                             R"("audio":{"voice":"x"})",
+                             R"("modalities":["text","audio"])",
+                             R"("suffix":"x")",
+                             R"("use_beam_search":true)",
+                             R"("structured_outputs":{"regex":"a"})",
+                             R"("guided_json":{"a":1})",
+                             R"("guided_regex":"a")",
+                             R"("guided_choice":["a"])",
+                             R"("guided_grammar":"a")",
+                             R"("prompt_embeds":"AAAA")",
+                             R"("lora_request":{"a":1})",
+                             R"("bad_words":["a"])",
+                             R"("truncate_prompt_tokens":5)",
+                             R"("priority":1)",
+                             R"("logits_processors":["x"])",
+                             R"("allowed_token_ids":[1])",
+                             R"("function_call":"x")",
+                             R"("chat_template":"{{ 1 }}")"}) {
     const std::string text = member;
     const std::string name = text.substr(1, text.find('"', 1) - 1);
     EXPECT_EQ(RefusedFor(text), name) << member;
@@ -225,22 +276,27 @@ TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
 }
 
 TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreTaken) {
-  for (const char* member : {R"("tools":[])", R"("tools":null)", R"("tool_choice":"none")", R"("tool_choice":"auto")",
-                             R"("response_format":{"type":"text"})", R"("response_format":null)", R"("modalities":["text"])",
-                             R"("suffix":"")", R"("use_beam_search":false)", R"("bad_words":[])", R"("priority":0)",
-                             R"("parallel_tool_calls":true)", R"("service_tier":"auto")", R"("some_future_member":{"a":[1,2]})"}) {
+  for (const char* member :
+       {R"("tools":[])", R"("tools":null)", R"("tool_choice":"none")", R"("tool_choice":"auto")",
+        R"("response_format":{"type":"text"})", R"("response_format":null)",
+        R"("modalities":["text"])", R"("suffix":"")", R"("use_beam_search":false)",
+        R"("bad_words":[])", R"("priority":0)", R"("parallel_tool_calls":true)",
+        R"("service_tier":"auto")", R"("some_future_member":{"a":[1,2]})"}) {
     EXPECT_EQ(RefusedFor(member), "") << member;
   }
 }
 
 TEST_F(OpenAiRequestTest, StrictRefusesWhatItDoesNotKnow) {
   const auto strict = [&](const std::string& member) {
-    return ParseCompletionRequest("{\"prompt\":\"a\"," + member + "}", Context(true)).status().param();
+    return ParseCompletionRequest("{\"prompt\":\"a\"," + member + "}", Context(true))
+        .status()
+        .param();
   };
   EXPECT_EQ(strict(R"("some_future_member":1)"), "some_future_member");
   EXPECT_EQ(strict(R"("some_future_member":null)"), "some_future_member");
   EXPECT_EQ(strict(R"("messages":[])"), "messages");
-  for (const char* known : {R"("user":"u")", R"("temperature":1)", R"("tools":[])", R"("response_format":{"type":"text"})"}) {
+  for (const char* known : {R"("user":"u")", R"("temperature":1)", R"("tools":[])",
+                            R"("response_format":{"type":"text"})"}) {
     EXPECT_EQ(strict(known), "") << known;
   }
 }
@@ -252,8 +308,10 @@ TEST_F(OpenAiRequestTest, MessagesBecomeTheTemplatesForm) {
           "add_generation_prompt":false,"chat_template_kwargs":{"shout":true,"k":1.5,"s":"x"},"logprobs":true,"top_logprobs":2})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   const auto& chat = std::get<ChatPrompt>(parsed.value().generate.prompts.at(0));
-  EXPECT_EQ(chat.messages_json, R"([{"role":"system","content":"be \"brief\""},{"role":"user","content":"a\nb","name":"bob"},)"
-                                R"({"role":"assistant","content":""}])");
+  EXPECT_EQ(
+      chat.messages_json,
+      R"([{"role":"system","content":"be \"brief\""},{"role":"user","content":"a\nb","name":"bob"},)"
+      R"({"role":"assistant","content":""}])");
   EXPECT_EQ(chat.template_kwargs_json, R"({"k":1.5,"s":"x","shout":true})");
   EXPECT_FALSE(chat.add_generation_prompt);
   EXPECT_EQ(parsed.value().generate.sampling.num_logprobs, 2);
@@ -261,29 +319,41 @@ TEST_F(OpenAiRequestTest, MessagesBecomeTheTemplatesForm) {
 }
 
 TEST_F(OpenAiRequestTest, BadMessagesAreRefusedWithTheirPlace) {
-  const auto refused_for = [&](const std::string& messages) { return Chat("{\"messages\":" + messages + "}").status().param(); };
+  const auto refused_for = [&](const std::string& messages) {
+    return Chat("{\"messages\":" + messages + "}").status().param();
+  };
   EXPECT_EQ(Chat("{}").status().param(), "messages");
   EXPECT_EQ(refused_for("[]"), "messages");
   EXPECT_EQ(refused_for("\"hi\""), "messages");
   EXPECT_EQ(refused_for("[\"hi\"]"), "messages[0]");
-  EXPECT_EQ(refused_for(R"([{"role":"user","content":"a"},{"role":"wizard","content":"a"}])"), "messages[1].role");
+  EXPECT_EQ(refused_for(R"([{"role":"user","content":"a"},{"role":"wizard","content":"a"}])"),
+            "messages[1].role");
   EXPECT_EQ(refused_for(R"([{"content":"a"}])"), "messages[0].role");
   EXPECT_EQ(refused_for(R"([{"role":"user"}])"), "messages[0].content");
   EXPECT_EQ(refused_for(R"([{"role":"user","content":7}])"), "messages[0].content");
-  EXPECT_EQ(refused_for(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"), "messages[0].content");
+  EXPECT_EQ(
+      refused_for(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"),
+      "messages[0].content");
   EXPECT_EQ(refused_for(R"([{"role":"user","content":[{"type":"text"}]}])"), "messages[0].content");
   EXPECT_EQ(refused_for(R"([{"role":"tool","content":"a"}])"), "messages[0].role");
-  EXPECT_EQ(refused_for(R"([{"role":"assistant","content":"a","tool_calls":[{"id":"x"}]}])"), "messages[0].tool_calls");
+  EXPECT_EQ(refused_for(R"([{"role":"assistant","content":"a","tool_calls":[{"id":"x"}]}])"),
+            "messages[0].tool_calls");
   EXPECT_EQ(ChatRefusedFor(R"("top_logprobs":2)"), "top_logprobs");
   EXPECT_EQ(ChatRefusedFor(R"("logprobs":2)"), "logprobs");
   EXPECT_EQ(ChatRefusedFor(R"("echo":true)"), "echo");
-  EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":{"messages":1})"), "chat_template_kwargs.messages");
+  EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":{"messages":1})"),
+            "chat_template_kwargs.messages");
   EXPECT_EQ(ChatRefusedFor(R"("chat_template_kwargs":{"a":[1]})"), "chat_template_kwargs.a");
 }
 
 TEST_F(OpenAiRequestTest, AnEchoWithoutOutputStillScoresThePrompt) {
-  EXPECT_EQ(Completion(R"({"prompt":"a","echo":true,"max_tokens":0,"logprobs":3})").value().generate.prompt_logprobs, 3);
-  EXPECT_EQ(Completion(R"({"prompt":"a","echo":true,"max_tokens":0})").value().generate.prompt_logprobs, 0);
+  EXPECT_EQ(Completion(R"({"prompt":"a","echo":true,"max_tokens":0,"logprobs":3})")
+                .value()
+                .generate.prompt_logprobs,
+            3);
+  EXPECT_EQ(
+      Completion(R"({"prompt":"a","echo":true,"max_tokens":0})").value().generate.prompt_logprobs,
+      0);
   EXPECT_EQ(Completion(R"({"prompt":"a","echo":true})").value().generate.prompt_logprobs, -1);
   EXPECT_EQ(RefusedFor(R"("max_tokens":0)"), "max_tokens");
 }
@@ -294,8 +364,10 @@ TEST_F(OpenAiRequestTest, JsonIsRefusedAtItsLimits) {
     const Result<OpenAiRequest> parsed = Completion("{\"prompt\":\"a\",\"user\":" + nested + "}");
     EXPECT_EQ(parsed.ok(), depth <= 63) << depth;
   }
-  for (const char* bad : {"", " ", "{", "{}x", "{\"prompt\":\"a\",}", "[]", "null", "7", "\"a\"", "{\"prompt\":\"\xFF\"}",
-                          "{\"prompt\":\"\\ud800\"}", "{\"prompt\":\"\n\"}", "{'prompt':'a'}", "\xEF\xBB\xBF", "{\"a\":1}{\"b\":2}"}) {
+  for (const char* bad :
+       {"", " ", "{", "{}x", "{\"prompt\":\"a\",}", "[]", "null", "7", "\"a\"",
+        "{\"prompt\":\"\xFF\"}", "{\"prompt\":\"\\ud800\"}", "{\"prompt\":\"\n\"}",
+        "{'prompt':'a'}", "\xEF\xBB\xBF", "{\"a\":1}{\"b\":2}"}) {
     const Status status = Completion(bad).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad;
     EXPECT_LT(status.message().size(), 200u);
@@ -303,7 +375,8 @@ TEST_F(OpenAiRequestTest, JsonIsRefusedAtItsLimits) {
 }
 
 TEST_F(OpenAiRequestTest, OfRepeatedMembersTheLastCounts) {
-  const Result<OpenAiRequest> parsed = Completion(R"({"prompt":"a","max_tokens":{"x":1},"max_tokens":5,"prompt":"b"})");
+  const Result<OpenAiRequest> parsed = Completion(
+      R"({"prompt":"a","max_tokens":{"x":1},"max_tokens":5,"prompt":"b"})");
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed.value().generate.max_tokens, 5);
   EXPECT_EQ(std::get<std::string>(parsed.value().generate.prompts.at(0)), "b");
@@ -311,7 +384,8 @@ TEST_F(OpenAiRequestTest, OfRepeatedMembersTheLastCounts) {
 
 TEST_F(OpenAiRequestTest, AnotherModelIsNotFound) {
   limits_.served_model_name = "tiny";
-  const std::vector<std::string> models = {"../tiny", "/etc/passwd", "TINY", "tiny\\u0000", std::string(10240, 'm'), "t\xC3\xADny"};
+  const std::vector<std::string> models = {"../tiny",     "/etc/passwd",           "TINY",
+                                           "tiny\\u0000", std::string(10240, 'm'), "t\xC3\xADny"};
   for (const std::string& model : models) {
     const Status status = Checked(Completion("{\"prompt\":\"a\",\"model\":\"" + model + "\"}"));
     EXPECT_EQ(status.code(), StatusCode::kNotFound) << model;
@@ -324,7 +398,8 @@ TEST_F(OpenAiRequestTest, TokenizeTakesTextOrMessages) {
   const auto text = ParseTokenizeRequest(R"({"prompt":"ab","return_token_strs":true})", Context());
   ASSERT_TRUE(text.ok());
   EXPECT_TRUE(text.value().add_special_tokens && text.value().return_token_strs);
-  const auto chat = ParseTokenizeRequest(R"({"messages":[{"role":"user","content":"a"}]})", Context());
+  const auto chat = ParseTokenizeRequest(R"({"messages":[{"role":"user","content":"a"}]})",
+                                         Context());
   ASSERT_TRUE(chat.ok());
   EXPECT_FALSE(chat.value().add_special_tokens);
   EXPECT_EQ(ParseTokenizeRequest("{}", Context()).status().param(), "prompt");

@@ -1,6 +1,4 @@
 // Responses in OpenAI's form, assembled from events, whole and streamed.
-#include "server/openai_response.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/openai/response.h"
 #include "tests/testing/http_client.h"
 
 namespace diffserve {
@@ -16,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-TokenOutput Token(int32_t id, const std::string& bytes, float logprob, std::vector<TokenText> top = {}) {
+TokenOutput Token(int32_t id, const std::string& bytes, float logprob,
+                  std::vector<TokenText> top = {}) {
   return {{id, bytes, logprob}, std::move(top)};
 }
 
@@ -24,7 +24,8 @@ TokenOutput Token(int32_t id, const std::string& bytes, float logprob, std::vect
 class OpenAiResponseTest : public ::testing::Test {
  protected:
   OpenAiResponse Make() {
-    return OpenAiResponse(request_, {"cmpl-1", "tiny", "fp", 123}, [](int32_t id) { return "<" + std::to_string(id) + ">"; });
+    return OpenAiResponse(request_, {"cmpl-1", "tiny", "fp", 123},
+                          [](int32_t id) { return "<" + std::to_string(id) + ">"; });
   }
   // Frames for a stream, the body otherwise.
   std::string Run(std::vector<ResponseDelta> deltas, Status end = {}) {
@@ -32,7 +33,10 @@ class OpenAiResponseTest : public ::testing::Test {
     std::string frames;
     response.Take(ResponseStarted{{{{10, 11}, "ab"}}}, &frames);
     if (request_.echo && request_.logprobs) {
-      response.Take(ResponsePromptLogprobs{0, {std::nullopt, Token(11, "b", -1.5f, {{11, "b", -1.5f}, {12, "c", -2.0f}})}}, &frames);
+      response.Take(
+          ResponsePromptLogprobs{
+              0, {std::nullopt, Token(11, "b", -1.5f, {{11, "b", -1.5f}, {12, "c", -2.0f}})}},
+          &frames);
     }
     for (ResponseDelta& delta : deltas) response.Take(std::move(delta), &frames);
     response.Take(ResponseDone{end, {2, 2, 1}}, &frames);
@@ -67,7 +71,10 @@ TEST_F(OpenAiResponseTest, ACompletionHasTheObjectsMembers) {
   EXPECT_EQ(body["created"], 123);
   EXPECT_EQ(body["model"], "tiny");
   EXPECT_EQ(body["system_fingerprint"], "fp");
-  EXPECT_EQ(body["choices"], Json::parse(R"([{"index":0,"text":"xyz","logprobs":null,"finish_reason":"stop","stop_reason":"!"}])"));
+  EXPECT_EQ(
+      body["choices"],
+      Json::parse(
+          R"([{"index":0,"text":"xyz","logprobs":null,"finish_reason":"stop","stop_reason":"!"}])"));
   EXPECT_EQ(body["usage"], Json::parse(R"({"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,
                                            "prompt_tokens_details":{"cached_tokens":1}})"));
 }
@@ -76,7 +83,9 @@ TEST_F(OpenAiResponseTest, AChatCompletionHasTheObjectsMembers) {
   request_.chat = true;
   const Json body = Json::parse(Run(Deltas()));
   EXPECT_EQ(body["object"], "chat.completion");
-  EXPECT_EQ(body["choices"], Json::parse(R"([{"index":0,"message":{"role":"assistant","content":"xyz","refusal":null},
+  EXPECT_EQ(
+      body["choices"],
+      Json::parse(R"([{"index":0,"message":{"role":"assistant","content":"xyz","refusal":null},
                                               "logprobs":null,"finish_reason":"stop","stop_reason":"!"}])"));
   EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
@@ -175,7 +184,8 @@ TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
   EXPECT_EQ(events[0]["choices"][0]["prompt_token_ids"], Json::parse("[10,11]"));
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"], Json::parse(R"(["<10>","b"])"));
   EXPECT_EQ(events[1]["choices"][0]["token_ids"], Json::parse("[1]"));
-  EXPECT_EQ(events[2]["choices"][0]["logprobs"]["text_offset"][0], 6) << "<10> has four characters, b and x one each";
+  EXPECT_EQ(events[2]["choices"][0]["logprobs"]["text_offset"][0], 6)
+      << "<10> has four characters, b and x one each";
 }
 
 TEST_F(OpenAiResponseTest, NothingIsSaidWhileTextIsHeldBack) {
@@ -191,9 +201,13 @@ TEST_F(OpenAiResponseTest, AnErrorInMidStreamIsAnEventAndNothingFollows) {
   request_.stream = true;
   std::vector<ResponseDelta> deltas = Deltas();
   deltas.pop_back();
-  const std::vector<std::string> data = testing::SseData(Run(deltas, Status(StatusCode::kInternal, "broken")));
+  const std::vector<std::string> data = testing::SseData(
+      Run(deltas, Status(StatusCode::kInternal, "broken")));
   ASSERT_EQ(data.size(), 2u);
-  EXPECT_EQ(Json::parse(data[1]), Json::parse(R"({"error":{"message":"broken","type":"server_error","param":null,"code":null}})"));
+  EXPECT_EQ(
+      Json::parse(data[1]),
+      Json::parse(
+          R"({"error":{"message":"broken","type":"server_error","param":null,"code":null}})"));
 }
 
 TEST_F(OpenAiResponseTest, AnErrorBeforeTheFirstByteLeavesNothingInTheStream) {
@@ -249,9 +263,10 @@ TEST_F(OpenAiResponseTest, EveryChoiceHasItsIndex) {
 }
 
 TEST(OpenAiErrorTest, AllFourKeysAreAlwaysThere) {
-  for (const StatusCode code : {StatusCode::kInvalidArgument, StatusCode::kUnauthenticated, StatusCode::kNotFound,
-                                StatusCode::kResourceExhausted, StatusCode::kUnavailable, StatusCode::kCancelled,
-                                StatusCode::kDeadlineExceeded, StatusCode::kUnimplemented, StatusCode::kInternal}) {
+  for (const StatusCode code :
+       {StatusCode::kInvalidArgument, StatusCode::kUnauthenticated, StatusCode::kNotFound,
+        StatusCode::kResourceExhausted, StatusCode::kUnavailable, StatusCode::kCancelled,
+        StatusCode::kDeadlineExceeded, StatusCode::kUnimplemented, StatusCode::kInternal}) {
     const Json error = Json::parse(OpenAiErrorBody(Status(code, "why \xFF", "field")))["error"];
     EXPECT_EQ(error.size(), 4u);
     EXPECT_TRUE(error["message"].is_string());
@@ -259,7 +274,9 @@ TEST(OpenAiErrorTest, AllFourKeysAreAlwaysThere) {
     EXPECT_EQ(error["param"], "field");
     EXPECT_TRUE(error["code"].is_string() || error["code"].is_null());
   }
-  EXPECT_EQ(Json::parse(OpenAiErrorBody(Status(StatusCode::kNotFound, "x", "model")))["error"]["code"], "model_not_found");
+  EXPECT_EQ(
+      Json::parse(OpenAiErrorBody(Status(StatusCode::kNotFound, "x", "model")))["error"]["code"],
+      "model_not_found");
 }
 
 }  // namespace

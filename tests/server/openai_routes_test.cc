@@ -1,12 +1,11 @@
 // Every route over HTTP: who is let in, what the bodies look like, and the errors.
-#include "server/openai_routes.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 #include <vector>
 
+#include "server/openai/routes.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 
@@ -21,10 +20,11 @@ using testing::ServingOptions;
 using testing::SseData;
 using Json = nlohmann::json;
 
-ClientReply Once(int port, const std::string& method, const std::string& target, const std::string& fields = {},
-                 const std::string& host = "localhost") {
+ClientReply Once(int port, const std::string& method, const std::string& target,
+                 const std::string& fields = {}, const std::string& host = "localhost") {
   HttpClient client(port);
-  client.Send(method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 2\r\n" + fields + "\r\n{}");
+  client.Send(method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 2\r\n" +
+              fields + "\r\n{}");
   return client.ReadReply(/*head_only=*/method == "HEAD");
 }
 
@@ -36,10 +36,13 @@ TEST(OpenAiRoutesTest, WithoutAKeyOnlyTheHealthPathsAnswer) {
   for (const auto& route : OpenAiRoutes::Routes()) {
     const std::string path = std::string(route.path) + (route.path.back() == '/' ? "tiny" : "");
     if (!route.needs_key) open.insert(path);
-    for (const char* method : {"GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "get"}) {
-      for (const char* fields : {"", "Authorization: Bearer wrong\r\n", "Authorization: Bearer\r\n", "Authorization: secret-one\r\n",
-                                 "Authorization: Basic secret-one\r\n", "X-Api-Key: secret\r\n", "X-Api-Key:\r\n",
-                                 "Authorization: Bearer secret-one x\r\n", "Authorization: Bearer wrong\r\nX-Api-Key: secret-one\r\n"}) {
+    for (const char* method :
+         {"GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "get"}) {
+      for (const char* fields :
+           {"", "Authorization: Bearer wrong\r\n", "Authorization: Bearer\r\n",
+            "Authorization: secret-one\r\n", "Authorization: Basic secret-one\r\n",
+            "X-Api-Key: secret\r\n", "X-Api-Key:\r\n", "Authorization: Bearer secret-one x\r\n",
+            "Authorization: Bearer wrong\r\nX-Api-Key: secret-one\r\n"}) {
         const int status = Once(server.port(), method, path, fields).status;
         if (route.needs_key) {
           EXPECT_EQ(status, 401) << method << " " << path << " " << fields;
@@ -57,11 +60,13 @@ TEST(OpenAiRoutesTest, AKeyOpensEveryRouteInBothForms) {
   options.keys = "secret-one\nsecret-two\n";
   ServingFixture server(options);
   for (const char* fields :
-       {"Authorization: Bearer secret-one\r\n", "authorization: bearer   secret-two\r\n", "X-Api-Key: secret-two\r\n"}) {
+       {"Authorization: Bearer secret-one\r\n", "authorization: bearer   secret-two\r\n",
+        "X-Api-Key: secret-two\r\n"}) {
     for (const auto& route : OpenAiRoutes::Routes()) {
       const std::string path = std::string(route.path) + (route.path.back() == '/' ? "tiny" : "");
       const int status = Once(server.port(), std::string(route.method), path, fields).status;
-      EXPECT_EQ(status, route.method == "POST" ? 400 : 200) << path;  // 400: the body {} lacks a prompt
+      EXPECT_EQ(status, route.method == "POST" ? 400 : 200) << path;  // 400: the body {} lacks a
+                                                                      // prompt
     }
     EXPECT_EQ(Once(server.port(), "GET", "/nowhere", fields).status, 404);
   }
@@ -71,10 +76,28 @@ TEST(OpenAiRoutesTest, OddPathsAndHostsDoNotSkipTheKey) {
   ServingOptions options;
   options.keys = "secret\n";
   ServingFixture server(options);
-  for (const char* target :
-       {"/nowhere", "/", "//livez", "//v1/models", "/v1//models", "/livez/", "/livez/../v1/models", "/./livez", "/%6civez",
-        "/livez%2f", "/livez%00", "/v1/models%2e", "/LIVEZ", "/Health", "/livez;x", "/v1/models?x=/livez", "/.", "/..",
-        "/v1/completions?", "/health/x", "/healthz", "/%2e%2e/livez"}) {
+  for (const char* target : {"/nowhere",
+                             "/",
+                             "//livez",
+                             "//v1/models",
+                             "/v1//models",
+                             "/livez/",
+                             "/livez/../v1/models",
+                             "/./livez",
+                             "/%6civez",
+                             "/livez%2f",
+                             "/livez%00",
+                             "/v1/models%2e",
+                             "/LIVEZ",
+                             "/Health",
+                             "/livez;x",
+                             "/v1/models?x=/livez",
+                             "/.",
+                             "/..",
+                             "/v1/completions?",
+                             "/health/x",
+                             "/healthz",
+                             "/%2e%2e/livez"}) {
     EXPECT_EQ(Once(server.port(), "GET", target).status, 401) << target;
     EXPECT_EQ(Once(server.port(), "POST", target).status, 401) << target;
   }
@@ -101,7 +124,8 @@ TEST(OpenAiRoutesTest, OtherMethodsAreToldTheRightOne) {
   ServingFixture server;
   for (const auto& route : OpenAiRoutes::Routes()) {
     const std::string path = std::string(route.path) + (route.path.back() == '/' ? "tiny" : "");
-    for (const char* method : {"HEAD", "OPTIONS", "DELETE", route.method == "GET" ? "POST" : "GET"}) {
+    for (const char* method :
+         {"HEAD", "OPTIONS", "DELETE", route.method == "GET" ? "POST" : "GET"}) {
       ClientReply reply = Once(server.port(), method, path);
       EXPECT_EQ(reply.status, 405) << method << " " << path;
       EXPECT_EQ(reply.fields["allow"], route.method);
@@ -114,36 +138,47 @@ TEST(OpenAiRoutesTest, AHeadReplyHasNoBody) {
   HttpClient client(server.port());
   client.Send("HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /version HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(client.ReadReply(/*head_only=*/true).status, 405);
-  EXPECT_TRUE(client.ReadReply().json().contains("version")) << "the next reply follows the head at once";
+  EXPECT_TRUE(client.ReadReply().json().contains("version"))
+      << "the next reply follows the head at once";
 }
 
 TEST(OpenAiRoutesTest, ContentTypesOtherThanJsonAreRefused) {
   ServingFixture server;
-  const auto status = [&](const std::string& fields) { return Once(server.port(), "POST", "/tokenize", fields).status; };
+  const auto status = [&](const std::string& fields) {
+    return Once(server.port(), "POST", "/tokenize", fields).status;
+  };
   EXPECT_EQ(status("Content-Type: text/plain\r\n"), 415);
   EXPECT_EQ(status("Content-Type: application/jsonp\r\n"), 415);
   EXPECT_EQ(status("Content-Type: multipart/form-data; boundary=x\r\n"), 415);
   EXPECT_EQ(status("Content-Type:\r\n"), 415);
-  EXPECT_EQ(status("Content-Type: Application/JSON ; charset=utf-8\r\n"), 400) << "taken; the body lacks a prompt";
+  EXPECT_EQ(status("Content-Type: Application/JSON ; charset=utf-8\r\n"), 400)
+      << "taken; the body lacks a prompt";
   EXPECT_EQ(status(""), 400);
 }
 
 TEST(OpenAiRoutesTest, RequestIdsAreEchoedOrMade) {
   ServingFixture server;
   HttpClient client(server.port());
-  EXPECT_EQ(client.Get("/livez", "X-Request-Id: abc-1.2:x_\r\n").fields["x-request-id"], "abc-1.2:x_");
+  EXPECT_EQ(client.Get("/livez", "X-Request-Id: abc-1.2:x_\r\n").fields["x-request-id"],
+            "abc-1.2:x_");
   const std::string longest(128, 'a');
-  EXPECT_EQ(client.Get("/livez", "X-Request-Id: " + longest + "\r\n").fields["x-request-id"], longest);
-  for (const std::string& bad : {std::string(129, 'a'), std::string("a b"), std::string("a\"b"), std::string("\xC3\xA9"), std::string()}) {
-    const std::string made = client.Get("/livez", "X-Request-Id: " + bad + "\r\n").fields["x-request-id"];
+  EXPECT_EQ(client.Get("/livez", "X-Request-Id: " + longest + "\r\n").fields["x-request-id"],
+            longest);
+  for (const std::string& bad : {std::string(129, 'a'), std::string("a b"), std::string("a\"b"),
+                                 std::string("\xC3\xA9"), std::string()}) {
+    const std::string made =
+        client.Get("/livez", "X-Request-Id: " + bad + "\r\n").fields["x-request-id"];
     EXPECT_EQ(made.size(), 32u) << bad;
     EXPECT_EQ(made.find_first_not_of("0123456789abcdef"), std::string::npos);
   }
-  ClientReply reply = client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1})", "X-Request-Id: mine\r\n");
+  ClientReply reply = client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1})",
+                                  "X-Request-Id: mine\r\n");
   EXPECT_EQ(reply.fields["x-request-id"], "mine");
   EXPECT_EQ(reply.json()["id"], "cmpl-mine");
-  EXPECT_EQ(client.Post("/v1/completions", "{", "X-Request-Id: mine\r\n").fields["x-request-id"], "mine");
-  reply = client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1,"stream":true})", "X-Request-Id: mine\r\n");
+  EXPECT_EQ(client.Post("/v1/completions", "{", "X-Request-Id: mine\r\n").fields["x-request-id"],
+            "mine");
+  reply = client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1,"stream":true})",
+                      "X-Request-Id: mine\r\n");
   EXPECT_EQ(reply.fields["x-request-id"], "mine");
 }
 
@@ -159,8 +194,9 @@ TEST(OpenAiRoutesTest, ModelsAreListedWithTheirLength) {
   EXPECT_EQ(list["data"][0]["root"], "tiny-root");
   EXPECT_EQ(client.Get("/v1/models/org%2Ftiny%20model").json()["object"], "model");
   EXPECT_EQ(client.Get("/v1/models/org/tiny%20model").status, 200);
-  for (const std::string& name : {std::string("tiny"), std::string("org%252Ftiny%20model"), std::string("..%2f..%2fetc%2fpasswd"),
-                                  std::string("%"), std::string("%zz"), std::string("%00"), std::string(7000, 'm')}) {
+  for (const std::string& name : {std::string("tiny"), std::string("org%252Ftiny%20model"),
+                                  std::string("..%2f..%2fetc%2fpasswd"), std::string("%"),
+                                  std::string("%zz"), std::string("%00"), std::string(7000, 'm')}) {
     const ClientReply reply = client.Get("/v1/models/" + name);
     EXPECT_EQ(reply.status, 404) << name;
     EXPECT_EQ(reply.json()["error"]["code"], "model_not_found");
@@ -172,16 +208,26 @@ TEST(OpenAiRoutesTest, ModelsAreListedWithTheirLength) {
 TEST(OpenAiRoutesTest, TokenizeAndDetokenizeAreInverse) {
   ServingFixture server;
   HttpClient client(server.port());
-  const Json tokens = client.Post("/tokenize", R"({"prompt":"héllo wörld","add_special_tokens":false,"return_token_strs":true})").json();
+  const Json tokens =
+      client
+          .Post("/tokenize",
+                R"({"prompt":"héllo wörld","add_special_tokens":false,"return_token_strs":true})")
+          .json();
   EXPECT_EQ(tokens["count"], tokens["tokens"].size());
   EXPECT_EQ(tokens["max_model_len"], 512);
   EXPECT_EQ(tokens["token_strs"].size(), tokens["tokens"].size());
   const Json text = client.Post("/detokenize", Json{{"tokens", tokens["tokens"]}}.dump()).json();
   EXPECT_EQ(text["prompt"], "héllo wörld");
-  EXPECT_EQ(client.Post("/detokenize", R"({"tokens":[100000]})").json()["error"]["param"], "tokens");
-  const Json chat = client.Post("/tokenize", R"({"messages":[{"role":"user","content":"hi"}]})").json();
+  EXPECT_EQ(client.Post("/detokenize", R"({"tokens":[100000]})").json()["error"]["param"],
+            "tokens");
+  const Json chat =
+      client.Post("/tokenize", R"({"messages":[{"role":"user","content":"hi"}]})").json();
   const Json longer =
-      client.Post("/tokenize", R"({"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"shout":true}})").json();
+      client
+          .Post(
+              "/tokenize",
+              R"({"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"shout":true}})")
+          .json();
   EXPECT_EQ(chat["count"].get<int>() + 1, longer["count"].get<int>());
 }
 
@@ -217,16 +263,20 @@ TEST(OpenAiRoutesTest, AnEngineThatMakesNoProgressIsNotReady) {
 TEST(OpenAiRoutesTest, ACompletionIsTheSameWholeAndStreamed) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string common = R"("prompt":"the same words","max_tokens":20,"temperature":0,"ignore_eos":true)";
+  const std::string common =
+      R"("prompt":"the same words","max_tokens":20,"temperature":0,"ignore_eos":true)";
   const Json whole = client.Post("/v1/completions", "{" + common + "}").json();
-  ClientReply reply = client.Post("/v1/completions", "{" + common + R"(,"stream":true,"stream_options":{"include_usage":true}})");
+  ClientReply reply = client.Post(
+      "/v1/completions",
+      "{" + common + R"(,"stream":true,"stream_options":{"include_usage":true}})");
   EXPECT_EQ(reply.fields["content-type"], "text/event-stream; charset=utf-8");
   EXPECT_EQ(reply.fields["cache-control"], "no-cache");
   const std::vector<std::string> data = SseData(reply.body);
   ASSERT_GE(data.size(), 3u);
   EXPECT_EQ(data.back(), "[DONE]");
   std::string text;
-  for (size_t i = 0; i + 2 < data.size(); ++i) text += Json::parse(data[i])["choices"][0]["text"].get<std::string>();
+  for (size_t i = 0; i + 2 < data.size(); ++i)
+    text += Json::parse(data[i])["choices"][0]["text"].get<std::string>();
   EXPECT_EQ(text, whole["choices"][0]["text"]);
   EXPECT_EQ(Json::parse(data[data.size() - 3])["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(Json::parse(data[data.size() - 2])["usage"]["completion_tokens"], 20);
@@ -237,8 +287,12 @@ TEST(OpenAiRoutesTest, ACompletionIsTheSameWholeAndStreamed) {
 TEST(OpenAiRoutesTest, AChatUsesTheTemplateAndWhatTheContextLeaves) {
   ServingFixture server;
   HttpClient client(server.port());
-  const Json body = client.Post("/v1/chat/completions",
-                                R"({"messages":[{"role":"user","content":"hi"}],"ignore_eos":true,"return_token_ids":true})").json();
+  const Json body =
+      client
+          .Post(
+              "/v1/chat/completions",
+              R"({"messages":[{"role":"user","content":"hi"}],"ignore_eos":true,"return_token_ids":true})")
+          .json();
   const int prompt_tokens = body["usage"]["prompt_tokens"];
   EXPECT_EQ(body["prompt_token_ids"].size(), static_cast<size_t>(prompt_tokens));
   EXPECT_EQ(body["usage"]["completion_tokens"], 512 - prompt_tokens);
@@ -248,8 +302,9 @@ TEST(OpenAiRoutesTest, AChatUsesTheTemplateAndWhatTheContextLeaves) {
   ServingOptions without;
   without.with_template = false;
   ServingFixture plain(without);
-  const ClientReply refused =
-      HttpClient(plain.port()).Post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}]})");
+  const ClientReply refused = HttpClient(plain.port())
+                                  .Post("/v1/chat/completions",
+                                        R"({"messages":[{"role":"user","content":"hi"}]})");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.json()["error"]["param"], "messages");
 }
@@ -260,20 +315,29 @@ TEST(OpenAiRoutesTest, ARepeatedPromptTellsItsCachedTokens) {
   std::string prompt;
   for (int i = 0; i < 40; ++i) prompt += "word" + std::to_string(i) + " ";
   const std::string body = Json{{"prompt", prompt}, {"max_tokens", 1}}.dump();
-  EXPECT_EQ(client.Post("/v1/completions", body).json()["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
-  EXPECT_GE(client.Post("/v1/completions", body).json()["usage"]["prompt_tokens_details"]["cached_tokens"], 16);
-  const std::string salted = Json{{"prompt", prompt}, {"max_tokens", 1}, {"cache_salt", "mine"}}.dump();
-  EXPECT_EQ(client.Post("/v1/completions", salted).json()["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(client.Post("/v1/completions", body)
+                .json()["usage"]["prompt_tokens_details"]["cached_tokens"],
+            0);
+  EXPECT_GE(client.Post("/v1/completions", body)
+                .json()["usage"]["prompt_tokens_details"]["cached_tokens"],
+            16);
+  const std::string salted =
+      Json{{"prompt", prompt}, {"max_tokens", 1}, {"cache_salt", "mine"}}.dump();
+  EXPECT_EQ(client.Post("/v1/completions", salted)
+                .json()["usage"]["prompt_tokens_details"]["cached_tokens"],
+            0);
 }
 
 TEST(OpenAiRoutesTest, AnEchoWithLogprobsScoresThePromptAsEvaluationToolsAsk) {
   ServingFixture server;
   HttpClient client(server.port());
   for (const char* stream : {"false", "true"}) {
-    const std::string body = R"({"prompt":[70,71,72,73],"max_tokens":0,"echo":true,"logprobs":1,"temperature":0,"seed":1234)";
+    const std::string body =
+        R"({"prompt":[70,71,72,73],"max_tokens":0,"echo":true,"logprobs":1,"temperature":0,"seed":1234)";
     const ClientReply reply = client.Post("/v1/completions", body + ",\"stream\":" + stream + "}");
     ASSERT_EQ(reply.status, 200) << reply.body;
-    const Json json = stream == std::string("true") ? Json::parse(SseData(reply.body).at(0)) : reply.json();
+    const Json json = stream == std::string("true") ? Json::parse(SseData(reply.body).at(0))
+                                                    : reply.json();
     const Json logprobs = json["choices"][0]["logprobs"];
     ASSERT_EQ(logprobs["tokens"].size(), 4u) << json;
     EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
@@ -285,12 +349,14 @@ TEST(OpenAiRoutesTest, AnEchoWithLogprobsScoresThePromptAsEvaluationToolsAsk) {
 TEST(OpenAiRoutesTest, SeveralPromptsAndContinuationsAreAllAnswered) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string request = R"({"prompt":["one","two","three"],"n":2,"max_tokens":4,"ignore_eos":true,"return_token_ids":true})";
+  const std::string request =
+      R"({"prompt":["one","two","three"],"n":2,"max_tokens":4,"ignore_eos":true,"return_token_ids":true})";
   const Json body = client.Post("/v1/completions", request).json();
   ASSERT_EQ(body["choices"].size(), 6u);
   EXPECT_EQ(body["usage"]["completion_tokens"], 24);
   int prompt_tokens = 0;
-  for (int i = 0; i < 6; i += 2) prompt_tokens += static_cast<int>(body["choices"][i]["prompt_token_ids"].size());
+  for (int i = 0; i < 6; i += 2)
+    prompt_tokens += static_cast<int>(body["choices"][i]["prompt_token_ids"].size());
   EXPECT_EQ(body["usage"]["prompt_tokens"], prompt_tokens);
 }
 
@@ -298,8 +364,12 @@ TEST(OpenAiRoutesTest, SeedsRepeatAndItsAbsenceDoesNot) {
   ServingFixture server;
   HttpClient client(server.port());
   const auto text = [&](const std::string& extra) {
-    return client.Post("/v1/completions", R"({"prompt":"a","max_tokens":16,"ignore_eos":true,"return_token_ids":true)" + extra + "}")
-        .json()["choices"][0]["token_ids"].dump();
+    return client
+        .Post("/v1/completions",
+              R"({"prompt":"a","max_tokens":16,"ignore_eos":true,"return_token_ids":true)" + extra +
+                  "}")
+        .json()["choices"][0]["token_ids"]
+        .dump();
   };
   EXPECT_EQ(text(R"(,"seed":5)"), text(R"(,"seed":5)"));
   EXPECT_NE(text(R"(,"seed":5)"), text(R"(,"seed":6)"));
@@ -309,15 +379,20 @@ TEST(OpenAiRoutesTest, SeedsRepeatAndItsAbsenceDoesNot) {
 TEST(OpenAiRoutesTest, StopStringsEndTheTextAndTellWhich) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string common = R"("prompt":"stop here","max_tokens":60,"temperature":0,"ignore_eos":true)";
-  const std::string text = client.Post("/v1/completions", "{" + common + "}").json()["choices"][0]["text"];
+  const std::string common =
+      R"("prompt":"stop here","max_tokens":60,"temperature":0,"ignore_eos":true)";
+  const std::string text =
+      client.Post("/v1/completions", "{" + common + "}").json()["choices"][0]["text"];
   size_t begin = text.size() / 2;
   while ((static_cast<unsigned char>(text[begin]) & 0x80) != 0) ++begin;
   const std::string stop = text.substr(begin, 1);
   for (const bool include : {false, true}) {
-    const Json choice =
-        client.Post("/v1/completions", "{" + common + ",\"stop\":" + Json(stop).dump() + ",\"include_stop_str_in_output\":" +
-                                           (include ? "true" : "false") + "}").json()["choices"][0];
+    const Json choice = client
+                            .Post("/v1/completions", "{" + common +
+                                                         ",\"stop\":" + Json(stop).dump() +
+                                                         ",\"include_stop_str_in_output\":" +
+                                                         (include ? "true" : "false") + "}")
+                            .json()["choices"][0];
     EXPECT_EQ(choice["text"], text.substr(0, text.find(stop) + (include ? stop.size() : 0)));
     EXPECT_EQ(choice["finish_reason"], "stop");
     EXPECT_EQ(choice["stop_reason"], stop);
@@ -356,7 +431,9 @@ TEST(OpenAiRoutesTest, ErrorsAreOpenAiObjectsWithTheirStatus) {
     EXPECT_EQ(error["param"], c.param) << c.body.substr(0, 80) << " " << reply.body;
     EXPECT_TRUE(error["message"].is_string() && error["type"].is_string()) << reply.body;
   }
-  EXPECT_EQ(client.Post("/v1/completions", Json{{"prompt", long_text}, {"max_tokens", 1}}.dump()).status, 400);
+  EXPECT_EQ(
+      client.Post("/v1/completions", Json{{"prompt", long_text}, {"max_tokens", 1}}.dump()).status,
+      400);
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 
@@ -364,13 +441,17 @@ TEST(OpenAiRoutesTest, LargeBodiesAreServedLikeSmallOnes) {
   ServingFixture server;
   HttpClient client(server.port());
   const std::string padding = ",\"user\":\"" + std::string(300'000, 'u') + "\"}";
-  const std::string common = R"({"prompt":"large","max_tokens":5,"temperature":0,"ignore_eos":true)";
+  const std::string common =
+      R"({"prompt":"large","max_tokens":5,"temperature":0,"ignore_eos":true)";
   const Json small = client.Post("/v1/completions", common + "}").json();
   ClientReply large = client.Post("/v1/completions", common + padding, "X-Request-Id: big\r\n");
   EXPECT_EQ(large.json()["choices"], small["choices"]);
   EXPECT_EQ(large.fields["x-request-id"], "big");
-  EXPECT_EQ(SseData(client.Post("/v1/completions", common + ",\"stream\":true" + padding).body).back(), "[DONE]");
-  EXPECT_EQ(client.Post("/v1/completions", R"({"prompt":7)" + padding).json()["error"]["param"], "prompt");
+  EXPECT_EQ(
+      SseData(client.Post("/v1/completions", common + ",\"stream\":true" + padding).body).back(),
+      "[DONE]");
+  EXPECT_EQ(client.Post("/v1/completions", R"({"prompt":7)" + padding).json()["error"]["param"],
+            "prompt");
   EXPECT_EQ(client.Post("/v1/completions", common + padding + "}").status, 400);
   EXPECT_EQ(client.Post("/tokenize", R"({"prompt":"ab")" + padding).json()["count"],
             client.Post("/tokenize", R"({"prompt":"ab"})").json()["count"]);
@@ -391,8 +472,10 @@ TEST(OpenAiRoutesTest, OverloadIsToldWithRetryAfter) {
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 12; ++i) {
     clients.push_back(std::make_unique<HttpClient>(server.port()));
-    clients.back()->SendPost("/v1/completions", i % 2 == 0 ? R"({"prompt":"a","max_tokens":100,"ignore_eos":true})"
-                                                           : R"({"prompt":"a","max_tokens":100,"ignore_eos":true,"stream":true})");
+    clients.back()->SendPost(
+        "/v1/completions",
+        i % 2 == 0 ? R"({"prompt":"a","max_tokens":100,"ignore_eos":true})"
+                   : R"({"prompt":"a","max_tokens":100,"ignore_eos":true,"stream":true})");
   }
   EXPECT_TRUE(Eventually([&] { return server.Refused(RefusalReason::kQueueFull) == 10; }));
   server.steps.Open();
@@ -415,11 +498,15 @@ TEST(OpenAiRoutesTest, ARowWithNaNEndsOnlyItsOwnRequest) {
   options.executor.is_corrupt = [](RequestId, int position) { return position == 40; };
   ServingFixture server(options);
   HttpClient client(server.port());
-  EXPECT_EQ(client.Post("/v1/completions", R"({"prompt":"a","max_tokens":10,"ignore_eos":true})").status, 200);
-  const ClientReply whole = client.Post("/v1/completions", R"({"prompt":"a","max_tokens":100,"ignore_eos":true})");
+  EXPECT_EQ(
+      client.Post("/v1/completions", R"({"prompt":"a","max_tokens":10,"ignore_eos":true})").status,
+      200);
+  const ClientReply whole = client.Post("/v1/completions",
+                                        R"({"prompt":"a","max_tokens":100,"ignore_eos":true})");
   EXPECT_EQ(whole.status, 500);
   EXPECT_EQ(whole.json()["error"]["type"], "server_error");
-  const ClientReply streamed = client.Post("/v1/completions", R"({"prompt":"a","max_tokens":100,"ignore_eos":true,"stream":true})");
+  const ClientReply streamed = client.Post(
+      "/v1/completions", R"({"prompt":"a","max_tokens":100,"ignore_eos":true,"stream":true})");
   EXPECT_EQ(streamed.status, 200);
   EXPECT_TRUE(Json::parse(SseData(streamed.body).back()).contains("error"));
 }
@@ -429,7 +516,8 @@ TEST(OpenAiRoutesTest, ACancelledRequestEndsAndIsKnownOnlyOnce) {
   options.hold_steps = true;
   ServingFixture server(options);
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", R"({"prompt":"a","max_tokens":500,"ignore_eos":true})", "X-Request-Id: victim\r\n");
+  client.SendPost("/v1/completions", R"({"prompt":"a","max_tokens":500,"ignore_eos":true})",
+                  "X-Request-Id: victim\r\n");
   server.steps.Allow(1);
   ASSERT_TRUE(Eventually([&] { return server.Stats().running == 1; }));
   EXPECT_FALSE(server.frontend->Cancel("another"));
@@ -445,7 +533,8 @@ TEST(OpenAiRoutesTest, StrictServersRefuseUnknownMembers) {
   ServingOptions options;
   options.routes.strict = true;
   ServingFixture server(options);
-  const ClientReply reply = HttpClient(server.port()).Post("/v1/completions", R"({"prompt":"a","max_token":5})");
+  const ClientReply reply =
+      HttpClient(server.port()).Post("/v1/completions", R"({"prompt":"a","max_token":5})");
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(reply.json()["error"]["param"], "max_token");
 }

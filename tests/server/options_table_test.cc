@@ -21,10 +21,12 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
   std::vector<std::string> args = {std::string(command)};
   for (const CommandSpec& spec : CommandTable()) {
     if (spec.name != command) continue;
-    for (const ArgumentSpec& argument : spec.arguments) args.push_back(argument.name == "URL" ? "http://host:80" : "DIR");
+    for (const ArgumentSpec& argument : spec.arguments)
+      args.push_back(argument.name == "URL" ? "http://host:80" : "DIR");
   }
   const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
-  if ((command == "logits" || command == "generate") && !is_prompt) args.insert(args.end(), {"--tokens", "1"});
+  if ((command == "logits" || command == "generate") && !is_prompt)
+    args.insert(args.end(), {"--tokens", "1"});
   if (command == "logits" && flag != "--output") args.insert(args.end(), {"--output", "x.npy"});
   return args;
 }
@@ -37,10 +39,16 @@ std::vector<std::string> CommandsOf(const FlagSpec& flag) {
   return commands;
 }
 
-bool IsText(const FlagSpec& flag) { return flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target); }
-bool IsSeed(const FlagSpec& flag) { return std::holds_alternative<uint64_t Options::*>(flag.target); }
+bool IsText(const FlagSpec& flag) {
+  return flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target);
+}
+bool IsSeed(const FlagSpec& flag) {
+  return std::holds_alternative<uint64_t Options::*>(flag.target);
+}
 bool IsSwitch(const FlagSpec& flag) { return std::holds_alternative<bool Options::*>(flag.target); }
-bool IsFraction(const FlagSpec& flag) { return std::holds_alternative<float Options::*>(flag.target); }
+bool IsFraction(const FlagSpec& flag) {
+  return std::holds_alternative<float Options::*>(flag.target);
+}
 
 std::string Number(const FlagSpec& flag, double value) {
   return IsFraction(flag) ? std::to_string(value) : std::to_string(static_cast<int64_t>(value));
@@ -62,7 +70,8 @@ std::vector<std::string> BadValues(const FlagSpec& flag) {
   if (flag.name == "--max-shard-size") return {"2X", "-1G", "", "G", "0.3", "1"};
   if (IsText(flag)) return {""};
   if (IsSeed(flag)) return {"-1", "18446744073709551616", "x"};
-  return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan", "99999999999999999999999"};
+  return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan",
+          "99999999999999999999999"};
 }
 
 Result<Options> Parse(std::vector<std::string> args, std::initializer_list<std::string> more = {}) {
@@ -73,7 +82,8 @@ Result<Options> Parse(std::vector<std::string> args, std::initializer_list<std::
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() / ("diffserve_options_" + std::to_string(getpid()) + ".json")) {
+      : path_(std::filesystem::temp_directory_path() /
+              ("diffserve_options_" + std::to_string(getpid()) + ".json")) {
     std::ofstream(path_) << text;
   }
   ~TemporaryFile() { std::filesystem::remove(path_); }
@@ -89,7 +99,8 @@ TEST(OptionTableTest, EveryFlagTakesItsAllowedValuesForEachOfItsCommands) {
       for (const std::string& value : GoodValues(flag)) {
         const std::string name(flag.name);
         const Result<Options> options = Parse(Arguments(command, flag.name), {name + "=" + value});
-        EXPECT_TRUE(options.ok()) << command << " " << name << " " << value << ": " << options.status().message();
+        EXPECT_TRUE(options.ok()) << command << " " << name << " " << value << ": "
+                                  << options.status().message();
       }
     }
   }
@@ -116,9 +127,11 @@ TEST(OptionTableTest, EveryFlagIsRefusedForCommandsItDoesNotBelongTo) {
     for (size_t i = 0; i < CommandTable().size(); ++i) {
       const std::string command(CommandTable()[i].name);
       unsigned commands = 0;
-      for (const FlagSpec& other : FlagTable()) commands |= other.name == flag.name ? other.commands : 0;
+      for (const FlagSpec& other : FlagTable())
+        commands |= other.name == flag.name ? other.commands : 0;
       if ((commands & (1u << i)) != 0) continue;
-      const Result<Options> options = Parse(Arguments(command, flag.name), {std::string(flag.name), "1"});
+      const Result<Options> options = Parse(Arguments(command, flag.name),
+                                            {std::string(flag.name), "1"});
       ASSERT_FALSE(options.ok()) << command << " " << flag.name;
       EXPECT_THAT(options.status().message(), HasSubstr("does not apply to " + command));
     }
@@ -128,7 +141,8 @@ TEST(OptionTableTest, EveryFlagIsRefusedForCommandsItDoesNotBelongTo) {
 TEST(OptionTableTest, EveryFlagNeedsAValueUnlessItIsASwitch) {
   for (const FlagSpec& flag : FlagTable()) {
     const std::string command = CommandsOf(flag).front();
-    const Result<Options> options = Parse(Arguments(command, flag.name), {std::string(flag.name), "--log-level=error"});
+    const Result<Options> options = Parse(Arguments(command, flag.name),
+                                          {std::string(flag.name), "--log-level=error"});
     EXPECT_EQ(options.ok(), IsSwitch(flag)) << flag.name;
     if (options.ok()) continue;
     EXPECT_THAT(options.status().message(), HasSubstr(std::string(flag.name) + " needs a value"));
@@ -139,7 +153,8 @@ TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
   int refused = 0;
   for (const FlagSpec& flag : FlagTable()) {
     for (const std::string_view value : flag.refused) {
-      const Result<Options> options = Parse({"serve", "DIR"}, {std::string(flag.name), std::string(value)});
+      const Result<Options> options = Parse({"serve", "DIR"},
+                                            {std::string(flag.name), std::string(value)});
       ASSERT_FALSE(options.ok()) << flag.name << " " << value;
       EXPECT_THAT(options.status().message(), HasSubstr(std::string(flag.refusal)));
       EXPECT_THAT(options.status().message(), HasSubstr("allowed: " + AllowedText(flag)));
@@ -150,7 +165,8 @@ TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
   const Result<Options> cuda = Parse({"serve", "DIR"}, {"--device", "cuda"});
   EXPECT_EQ(cuda.ok(), cuda::IsCompiledIn());
   if (!cuda.ok()) {
-    EXPECT_EQ(cuda.status().message(), "--device cuda: this build has no CUDA backend; allowed: auto, cpu");
+    EXPECT_EQ(cuda.status().message(),
+              "--device cuda: this build has no CUDA backend; allowed: auto, cpu");
   }
 }
 
@@ -163,7 +179,8 @@ TEST(OptionTableTest, HelpShowsEveryFlagWithItsDefault) {
   }
   for (const CommandSpec& command : CommandTable()) {
     std::string usage = "  diffserve " + std::string(command.name);
-    for (const ArgumentSpec& argument : command.arguments) usage += " " + std::string(argument.name);
+    for (const ArgumentSpec& argument : command.arguments)
+      usage += " " + std::string(argument.name);
     EXPECT_THAT(help, HasSubstr(usage));
   }
 }
@@ -187,9 +204,10 @@ TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
 }
 
 TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
-  const Result<Options> parsed = Parse({"bench", "--batch=2,8", "DIR", "--prompt", "32"},
-                                       {"--dtype", "bfloat16", "--kv-cache-dtype=float32", "--load-format", "dummy", "--seed",
-                                        "18446744073709551615", "--json", "--threads", "3"});
+  const Result<Options> parsed = Parse(
+      {"bench", "--batch=2,8", "DIR", "--prompt", "32"},
+      {"--dtype", "bfloat16", "--kv-cache-dtype=float32", "--load-format", "dummy", "--seed",
+       "18446744073709551615", "--json", "--threads", "3"});
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_THAT(parsed->bench_batch, ElementsAre(2, 8));
   EXPECT_THAT(parsed->bench_prompt, ElementsAre(32));
@@ -201,12 +219,15 @@ TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
   EXPECT_TRUE(parsed->json);
   EXPECT_EQ(parsed->seed, ~uint64_t{0});
   EXPECT_EQ(parsed->threads, 3);
-  EXPECT_EQ(Parse({"generate", "DIR", "--tokens", "1"}, {"--presence-penalty", "-1.5"})->presence_penalty, -1.5f);
+  EXPECT_EQ(
+      Parse({"generate", "DIR", "--tokens", "1"}, {"--presence-penalty", "-1.5"})->presence_penalty,
+      -1.5f);
 }
 
 TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching"})->enable_prefix_caching);
-  EXPECT_TRUE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching", "--enable-prefix-caching"})->enable_prefix_caching);
+  EXPECT_TRUE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching", "--enable-prefix-caching"})
+                  ->enable_prefix_caching);
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching=true"}).ok());
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-port"}).ok());
 }
@@ -214,12 +235,14 @@ TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
 TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{}, "a command is missing"},
-      {{"sevre", "DIR"}, "\"sevre\" is not a command, allowed: serve, logits, generate, bench, inspect"},
+      {{"sevre", "DIR"},
+       "\"sevre\" is not a command, allowed: serve, logits, generate, bench, inspect"},
       {{"serve"}, "MODEL_DIR is missing"},
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
       {{"convert"}, "MODEL_DIR is missing"},
       {{"convert", "A"}, "NEW_DIR is missing: diffserve convert MODEL_DIR NEW_DIR"},
-      {{"convert", "A", "B", "C"}, "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR NEW_DIR"},
+      {{"convert", "A", "B", "C"},
+       "found \"C\" after NEW_DIR \"B\"; allowed: one MODEL_DIR NEW_DIR"},
       {{"probe"}, "URL is missing: diffserve probe URL"},
       {{"probe", "localhost:80"}, "URL is \"localhost:80\", allowed: http://HOST:PORT[/PATH]"},
       {{"probe", "http://h:80", "more"}, "found \"more\" after URL \"http://h:80\""},
@@ -254,13 +277,15 @@ TEST(OptionsTest, VersionIsLinesOfKeysAndValues) {
     EXPECT_LT(colon + 2, line.size()) << line;
     if (line.substr(0, colon) != "cuda compiler") keys.push_back(line.substr(0, colon));
   }
-  EXPECT_THAT(keys, ElementsAre("version", "commit", "c++ compiler", "kernel compiler", "backends", "cpu levels", "cpu level"));
+  EXPECT_THAT(keys, ElementsAre("version", "commit", "c++ compiler", "kernel compiler", "backends",
+                                "cpu levels", "cpu level"));
   EXPECT_THAT(VersionText(), HasSubstr("cpu levels: avx2, avx512, avx512_bf16\n"));
   EXPECT_EQ(VersionText().find("cuda compiler: ") != std::string::npos, cuda::IsCompiledIn());
 }
 
 TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
-  const TemporaryFile file(R"({"port": 9000, "grpc_port": 9001, "enable-prefix-caching": false, "temperature": 0.5,
+  const TemporaryFile file(
+      R"({"port": 9000, "grpc_port": 9001, "enable-prefix-caching": false, "temperature": 0.5,
                                "batch": [1, 2], "host": "0.0.0.0"})");
   const Result<Options> serve = Parse({"serve", "DIR", "--port", "7000", "--config", file.path()});
   ASSERT_TRUE(serve.ok()) << serve.status().message();
@@ -301,7 +326,8 @@ TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
     EXPECT_THAT(options.status().message(), HasSubstr(file.path()));
     EXPECT_THAT(options.status().message(), HasSubstr(message));
   }
-  EXPECT_THAT(Parse({"serve", "DIR", "--config", "/nonexistent.json"}).status().message(), HasSubstr("/nonexistent.json"));
+  EXPECT_THAT(Parse({"serve", "DIR", "--config", "/nonexistent.json"}).status().message(),
+              HasSubstr("/nonexistent.json"));
 }
 
 TEST(OptionsTest, MemorySizesHaveSuffixesOrAreShares) {

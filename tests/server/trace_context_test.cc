@@ -32,7 +32,9 @@ std::string SpanIn(const std::string& value, const std::string& flags = "01") {
   const std::string head = "00-" + kTrace + "-", tail = "-" + flags;
   if (value.size() != 55 || !value.starts_with(head) || !value.ends_with(tail)) return {};
   const std::string span = value.substr(head.size(), 16);
-  return span != kParent && span.find_first_not_of("0123456789abcdef") == std::string::npos ? span : std::string();
+  return span != kParent && span.find_first_not_of("0123456789abcdef") == std::string::npos
+             ? span
+             : std::string();
 }
 
 TEST(TraceContextTest, ValidValuesKeepTheirTraceAndTheFlagsThatAreDefined) {
@@ -52,7 +54,8 @@ TEST(TraceContextTest, ValidValuesKeepTheirTraceAndTheFlagsThatAreDefined) {
     ASSERT_TRUE(trace) << value;
     EXPECT_EQ(trace->trace_id, value.substr(3, 32));
     EXPECT_EQ(trace->parent_id, value.substr(36, 16));
-    EXPECT_EQ(Traceparent(*trace), "00-" + trace->trace_id + "-" + trace->span_id + "-" + flags) << value;
+    EXPECT_EQ(Traceparent(*trace), "00-" + trace->trace_id + "-" + trace->span_id + "-" + flags)
+        << value;
     EXPECT_NE(trace->span_id, ParseTraceparent(value)->span_id) << "each request has its own";
   }
 }
@@ -99,7 +102,8 @@ TEST(TraceContextTest, RandomBytesAndDamagedValuesAreReadByTheSameRule) {
   for (int i = 0; i < 200'000; ++i) {
     std::string value = kValid.substr(0, i % 3 == 0 ? random() % 56 : 55);
     for (int damage = static_cast<int>(random() % 3); damage > 0 && !value.empty(); --damage) {
-      value[random() % value.size()] = static_cast<char>(i % 2 == 0 ? random() & 0xFF : digits[random() & 15]);
+      value[random() % value.size()] = static_cast<char>(i % 2 == 0 ? random() & 0xFF
+                                                                    : digits[random() & 15]);
     }
     if (i % 5 == 0) value += std::string(random() % 4, static_cast<char>(random() & 0xFF));
     const auto trace = ParseTraceparent(value);
@@ -123,7 +127,8 @@ TEST(TraceContextTest, AStateIsHandedOnUnreadIfItIsSmallAndPrintable) {
     return TraceOf(fields)->state;
   };
   EXPECT_EQ(state({}), "");
-  EXPECT_EQ(state({"rojo=00f067aa0ba902b7, congo=t61rcWkgMzE"}), "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE");
+  EXPECT_EQ(state({"rojo=00f067aa0ba902b7, congo=t61rcWkgMzE"}),
+            "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE");
   EXPECT_EQ(state({"a=1", "", "b=2"}), "a=1,b=2");
   EXPECT_EQ(state({std::string(512, 'a')}).size(), 512u);
   EXPECT_EQ(state({std::string(513, 'a')}), "");
@@ -131,26 +136,31 @@ TEST(TraceContextTest, AStateIsHandedOnUnreadIfItIsSmallAndPrintable) {
   EXPECT_EQ(state({"a=\xC3\xA9"}), "");
   EXPECT_EQ(state({"a=1\tb"}), "");
   EXPECT_FALSE(TraceOf(Fields{{"tracestate", "a=1"}})) << "a state alone is nothing";
-  EXPECT_FALSE(TraceOf(Fields{{"traceparent", kValid}, {"traceparent", kValid}})) << "which one is meant?";
+  EXPECT_FALSE(TraceOf(Fields{{"traceparent", kValid}, {"traceparent", kValid}}))
+      << "which one is meant?";
 }
 
 TEST(TraceContextTest, HttpRepliesOfAllKindsNameTheTrace) {
   ServingFixture server;
   HttpClient client(server.port());
-  const std::string fields = "TraceParent: " + kValid + "\r\nTracestate: a=1\r\nX-Request-Id: mine\r\n";
-  const std::string large = R"({"max_tokens":1,"user":")" + std::string(100'000, 'u') + R"(","prompt":)";
+  const std::string fields = "TraceParent: " + kValid +
+                             "\r\nTracestate: a=1\r\nX-Request-Id: mine\r\n";
+  const std::string large = R"({"max_tokens":1,"user":")" + std::string(100'000, 'u') +
+                            R"(","prompt":)";
   std::set<std::string> spans;
   const auto check = [&](testing::ClientReply reply, int status) {
     EXPECT_EQ(reply.status, status);
     EXPECT_EQ(reply.fields["tracestate"], "a=1");
     EXPECT_EQ(reply.fields["x-request-id"], "mine");
-    EXPECT_TRUE(spans.insert(SpanIn(reply.fields["traceparent"])).second) << reply.fields["traceparent"];
+    EXPECT_TRUE(spans.insert(SpanIn(reply.fields["traceparent"])).second)
+        << reply.fields["traceparent"];
   };
   check(client.Get("/livez", fields), 200);
   check(client.Get("/nowhere", fields), 404);
   check(client.Post("/tokenize", R"({"prompt":"a"})", fields), 200);
   check(client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1})", fields), 200);
-  check(client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1,"stream":true})", fields), 200);
+  check(client.Post("/v1/completions", R"({"prompt":"a","max_tokens":1,"stream":true})", fields),
+        200);
   check(client.Post("/v1/completions", large + R"("a"})", fields), 200);
   check(client.Post("/v1/completions", large + "}", fields), 400);
   EXPECT_EQ(spans.size(), 7u);
@@ -162,7 +172,8 @@ TEST(TraceContextTest, WithoutAValidTraceparentHttpRepliesNameNone) {
   HttpClient client(server.port());
   for (const std::string& fields :
        {std::string(), "traceparent: ff-" + kTrace + "-" + kParent + "-01\r\ntracestate: a=1\r\n",
-        "traceparent: " + kValid + "\r\ntraceparent: " + kValid + "\r\n", std::string("tracestate: a=1\r\n")}) {
+        "traceparent: " + kValid + "\r\ntraceparent: " + kValid + "\r\n",
+        std::string("tracestate: a=1\r\n")}) {
     const auto reply = client.Get("/livez", fields);
     EXPECT_EQ(reply.status, 200) << fields;
     EXPECT_FALSE(reply.fields.contains("traceparent")) << fields;
@@ -237,13 +248,16 @@ TEST(TraceContextTest, TheLogTiesTheTraceToTheRequest) {
   }
   SetLogLevel(LogLevel::kError);
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("request_id=mine trace_id=" + kTrace + " parent_id=" + kParent + " span_id=" + span + "\n"));
+  EXPECT_THAT(log, HasSubstr("request_id=mine trace_id=" + kTrace + " parent_id=" + kParent +
+                             " span_id=" + span + "\n"));
   EXPECT_THAT(log, HasSubstr(" traced_request route=/v1/completions status=200 ms="));
   EXPECT_THAT(log, HasSubstr(" traced_request route=Generate status=0 ms="));
   EXPECT_THAT(log, HasSubstr("request_id=\"ours [31m\" trace_id=" + kTrace));
   EXPECT_THAT(log, Not(HasSubstr("never in a log")));
   size_t lines = 0;
-  for (size_t at = log.find("traced_request"); at != std::string::npos; at = log.find("traced_request", at + 1)) ++lines;
+  for (size_t at = log.find("traced_request"); at != std::string::npos;
+       at = log.find("traced_request", at + 1))
+    ++lines;
   EXPECT_EQ(lines, 2u) << "none of the request without a trace\n" << log;
 }
 

@@ -1,4 +1,5 @@
-// Writes tiny checkpoints for tests: a safetensors file from parts, and whole model directories that Model::Load accepts.
+// Writes tiny checkpoints for tests: a safetensors file from parts, and whole model directories
+// that Model::Load accepts.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@
 namespace diffserve {
 
 inline void WriteFile(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 // A directory of its own under the system's temporary one, removed at the end.
@@ -56,8 +58,10 @@ inline std::string SafetensorsHeaderBytes(const std::string& json) {
 inline std::string SafetensorsBytes(const std::vector<FileTensor>& tensors) {
   std::string json = "{", data;
   for (const FileTensor& tensor : tensors) {
-    json += (json.size() > 1 ? ",\"" : "\"") + tensor.name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
-    for (size_t i = 0; i < tensor.shape.size(); ++i) json.append(i > 0 ? "," : "").append(std::to_string(tensor.shape[i]));
+    json += (json.size() > 1 ? ",\"" : "\"") + tensor.name + "\":{\"dtype\":\"" + tensor.dtype +
+            "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.size(); ++i)
+      json.append(i > 0 ? "," : "").append(std::to_string(tensor.shape[i]));
     json += "],\"data_offsets\":[" + std::to_string(data.size()) + ",";
     data += tensor.bytes;
     json += std::to_string(data.size()) + "]}";
@@ -75,7 +79,8 @@ inline std::string ArchitectureOf(const std::string& model_type) {
 }
 
 struct TinyCheckpointOptions {
-  std::string family = "diffllama";  // config.json's model_type; tensors are written for diffllama and llama
+  std::string family = "diffllama";  // config.json's model_type; tensors are written for diffllama
+                                     // and llama
   int vocab_size = 128;
   int hidden_size = 32;
   int intermediate_size = 48;
@@ -92,7 +97,9 @@ struct TinyCheckpointOptions {
 };
 
 inline std::string TinyConfigJson(const TinyCheckpointOptions& options) {
-  const auto quoted = [](std::string_view text) { return std::string("\"").append(text).append("\""); };
+  const auto quoted = [](std::string_view text) {
+    return std::string("\"").append(text).append("\"");
+  };
   std::map<std::string, std::string> keys = {
       {"model_type", quoted(options.family)},
       {"architectures", "[" + quoted(ArchitectureOf(options.family)) + "]"},
@@ -117,14 +124,16 @@ inline std::string TinyConfigJson(const TinyCheckpointOptions& options) {
   return json + "\n}\n";
 }
 
-// All tensors of the model that the sizes describe (config_changes are not looked at), with values that make its output vary.
+// All tensors of the model that the sizes describe (config_changes are not looked at), with values
+// that make its output vary.
 inline std::vector<FileTensor> TinyTensors(const TinyCheckpointOptions& options) {
   std::vector<FileTensor> tensors;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;
     for (int64_t extent : shape) count *= extent;
     std::vector<float> values(static_cast<size_t>(count));
-    FillDummyTensor(name, options.seed, DType::kFloat32, count, reinterpret_cast<std::byte*>(values.data()));
+    FillDummyTensor(name, options.seed, DType::kFloat32, count,
+                    reinterpret_cast<std::byte*>(values.data()));
     const float scale = shape.size() == 2 ? 10.0f : 1.0f;  // a deviation of 0.2 for the matrices
     std::string bytes(values.size() * SizeOf(options.dtype), '\0');
     for (size_t i = 0; i < values.size(); ++i) {
@@ -136,7 +145,8 @@ inline std::vector<FileTensor> TinyTensors(const TinyCheckpointOptions& options)
         std::memcpy(&bytes[2 * i], &half, 2);
       }
     }
-    tensors.push_back({name, options.dtype == DType::kFloat32 ? "F32" : "BF16", std::move(shape), std::move(bytes)});
+    tensors.push_back({name, options.dtype == DType::kFloat32 ? "F32" : "BF16", std::move(shape),
+                       std::move(bytes)});
   };
   const int64_t width = options.hidden_size, inner = options.intermediate_size;
   const int64_t head_dim = width / options.num_heads;
@@ -149,7 +159,8 @@ inline std::vector<FileTensor> TinyTensors(const TinyCheckpointOptions& options)
     add(prefix + "self_attn.v_proj.weight", {options.num_kv_heads * head_dim, width});
     add(prefix + "self_attn.o_proj.weight", {width, options.num_heads * head_dim});
     if (options.family == "diffllama") {
-      for (const char* which : {"q1", "k1", "q2", "k2"}) add(prefix + "self_attn.lambda_" + which, {head_dim});
+      for (const char* which : {"q1", "k1", "q2", "k2"})
+        add(prefix + "self_attn.lambda_" + which, {head_dim});
     }
     add(prefix + "post_attention_layernorm.weight", {width});
     add(prefix + "mlp.gate_proj.weight", {inner, width});
@@ -166,12 +177,15 @@ class TinyCheckpoint {
  public:
   explicit TinyCheckpoint(const TinyCheckpointOptions& options = {}) {
     Write("config.json", TinyConfigJson(options));
-    Write("generation_config.json", "{\"eos_token_id\": " + std::to_string(options.eos_token_id) + "}\n");
+    Write("generation_config.json",
+          "{\"eos_token_id\": " + std::to_string(options.eos_token_id) + "}\n");
     Write("model.safetensors", SafetensorsBytes(TinyTensors(options)));
   }
   std::string dir() const { return directory_.path().string(); }
   // Puts a file in the directory, in place of one with that name.
-  void Write(const std::string& name, std::string_view bytes) const { WriteFile(directory_.path() / name, bytes); }
+  void Write(const std::string& name, std::string_view bytes) const {
+    WriteFile(directory_.path() / name, bytes);
+  }
   void Remove(const std::string& name) const { std::filesystem::remove(directory_.path() / name); }
 
  private:

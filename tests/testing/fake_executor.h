@@ -1,8 +1,10 @@
-// FakeExecutor: an Executor without a model. What it draws is a pure hash of the sequence's tokens and its sampling key, and it
-// goes through pages like a real one: each slot holds the hash of the token chain up to it, a draw is made from what the pages
-// hold, so a wrong prefix hit, a stale page or a page with two writers gives other tokens than Continue(), which needs no pages.
-// It also checks that each plan is legal, and throws std::logic_error saying what is wrong if not. Like a device it keeps the
-// tokens that it has drawn itself, so with a depth above 1 it computes with tokens that the engine does not know yet.
+// FakeExecutor: an Executor without a model. What it draws is a pure hash of the sequence's tokens
+// and its sampling key, and it goes through pages like a real one: each slot holds the hash of the
+// token chain up to it, a draw is made from what the pages hold, so a wrong prefix hit, a stale
+// page or a page with two writers gives other tokens than Continue(), which needs no pages. It also
+// checks that each plan is legal, and throws std::logic_error saying what is wrong if not. Like a
+// device it keeps the tokens that it has drawn itself, so with a depth above 1 it computes with
+// tokens that the engine does not know yet.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +29,8 @@ class FakeExecutor : public Executor {
   struct Options {
     int vocab_size = 256;
     int depth = 1;
-    // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be drawn or scored.
+    // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be
+    // drawn or scored.
     std::function<bool(RequestId, int position)> is_corrupt;
     // Called in Collect, before it returns; may block or throw.
     std::function<void(const StepPlan&)> on_collect;
@@ -39,30 +42,38 @@ class FakeExecutor : public Executor {
         max_sequences_(engine_options.max_num_seqs),
         options_(std::move(options)),
         slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0) {}
-  explicit FakeExecutor(const EngineOptions& engine_options) : FakeExecutor(engine_options, Options()) {}
+  explicit FakeExecutor(const EngineOptions& engine_options)
+      : FakeExecutor(engine_options, Options()) {}
 
   int depth() const override { return options_.depth; }
   void Begin(const Request& request) override {
-    Require(sequences_.emplace(request.id, State{request, request.prompt}).second, "Begin comes once for a request");
+    Require(sequences_.emplace(request.id, State{request, request.prompt}).second,
+            "Begin comes once for a request");
   }
   void End(RequestId request) override {
     for (const LaunchedStep& step : launched_) {
-      Require(std::ranges::find(step.plan.sequences, request, &PlannedSequence::request) == step.plan.sequences.end(),
+      Require(std::ranges::find(step.plan.sequences, request, &PlannedSequence::request) ==
+                  step.plan.sequences.end(),
               "End comes when no step that runs contains the sequence");
     }
     Require(sequences_.erase(request) == 1, "End comes once, after Begin");
   }
 
-  // The step runs here; that steps run in the order of their launch is all that can be seen of when they run.
+  // The step runs here; that steps run in the order of their launch is all that can be seen of when
+  // they run.
   void Launch(const StepPlan& plan) override {
-    Require(static_cast<int>(launched_.size()) < options_.depth, "no more steps are launched than the executor takes");
-    Require(!plan.sequences.empty() && plan.num_rows() <= max_rows_, "a plan has between one row and the limit of a step");
-    Require(static_cast<int>(plan.sequences.size()) <= max_sequences_, "a plan has no more sequences than may run");
+    Require(static_cast<int>(launched_.size()) < options_.depth,
+            "no more steps are launched than the executor takes");
+    Require(!plan.sequences.empty() && plan.num_rows() <= max_rows_,
+            "a plan has between one row and the limit of a step");
+    Require(static_cast<int>(plan.sequences.size()) <= max_sequences_,
+            "a plan has no more sequences than may run");
     ++step_;
     CheckWriters(plan);
     for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
     LaunchedStep step{plan, {}};
-    for (const PlannedSequence& planned : plan.sequences) step.result.sequences.push_back(ResultOf(planned));
+    for (const PlannedSequence& planned : plan.sequences)
+      step.result.sequences.push_back(ResultOf(planned));
     launched_.push_back(std::move(step));
   }
 
@@ -85,9 +96,12 @@ class FakeExecutor : public Executor {
     while (static_cast<int>(outputs.size()) < request.max_tokens) {
       const bool may_stop = static_cast<int>(outputs.size()) >= request.min_tokens;
       std::vector<int32_t> stops = request.stop_token_ids;
-      if (!request.ignore_eos) stops.insert(stops.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
+      if (!request.ignore_eos)
+        stops.insert(stops.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
       const int position = static_cast<int>(request.prompt.size() + outputs.size());
-      const int32_t token = Draw(chain, request, position, may_stop ? std::vector<int32_t>() : stops, vocab_size).token;
+      const int32_t token = Draw(chain, request, position,
+                                 may_stop ? std::vector<int32_t>() : stops, vocab_size)
+                                .token;
       outputs.push_back(token);
       chain = Chain(chain, token);
       if (std::ranges::find(stops, token) != stops.end()) break;
@@ -131,20 +145,25 @@ class FakeExecutor : public Executor {
   static uint64_t Chain(uint64_t before, int32_t token) {
     return Mix(before * 0x9E3779B97F4A7C15u + static_cast<uint32_t>(token) + 1);
   }
-  static float Score(uint64_t chain, int32_t token) { return -static_cast<float>(Chain(chain, token) % 1000) / 64.0f; }
+  static float Score(uint64_t chain, int32_t token) {
+    return -static_cast<float>(Chain(chain, token) % 1000) / 64.0f;
+  }
 
-  static SampleResult Draw(uint64_t chain, const Request& request, int position, const std::vector<int32_t>& banned,
-                           int vocab_size) {
+  static SampleResult Draw(uint64_t chain, const Request& request, int position,
+                           const std::vector<int32_t>& banned, int vocab_size) {
     const SamplingParams& sampling = request.sampling;
     uint64_t key = chain;
-    if (sampling.temperature > 0) key = Mix(Mix(Mix(chain + sampling.seed) + request.sequence) + position);
+    if (sampling.temperature > 0)
+      key = Mix(Mix(Mix(chain + sampling.seed) + request.sequence) + position);
     SampleResult sample;
     sample.token = static_cast<int32_t>(key % vocab_size);
-    for (int tried = 0; tried < vocab_size && std::ranges::find(banned, sample.token) != banned.end(); ++tried) {
+    for (int tried = 0;
+         tried < vocab_size && std::ranges::find(banned, sample.token) != banned.end(); ++tried) {
       sample.token = (sample.token + 1) % vocab_size;
     }
     sample.logprob = Score(chain, sample.token);
-    if (sampling.num_logprobs > 0) sample.top_logprobs.assign(sampling.num_logprobs, {sample.token, sample.logprob});
+    if (sampling.num_logprobs > 0)
+      sample.top_logprobs.assign(sampling.num_logprobs, {sample.token, sample.logprob});
     return sample;
   }
 
@@ -153,7 +172,8 @@ class FakeExecutor : public Executor {
   }
 
   uint64_t& SlotOf(const PlannedSequence& planned, int position) {
-    return slots_[static_cast<size_t>(planned.pages[position / page_size_]) * page_size_ + position % page_size_];
+    return slots_[static_cast<size_t>(planned.pages[position / page_size_]) * page_size_ +
+                  position % page_size_];
   }
 
   // A page that is written in this step stands in no other page table of the step.
@@ -175,14 +195,18 @@ class FakeExecutor : public Executor {
     Require(it != sequences_.end(), "Begin comes before a sequence's first step");
     const std::vector<int32_t>& tokens = it->second.tokens;
     const int end = planned.num_computed + planned.num_planned;
-    Require(planned.num_computed >= 0 && planned.num_planned > 0 && end <= static_cast<int>(tokens.size()),
+    Require(planned.num_computed >= 0 && planned.num_planned > 0 &&
+                end <= static_cast<int>(tokens.size()),
             "a sequence computes at least one token, and only known ones");
     CheckTokens(planned, it->second);
-    Require(static_cast<int>(planned.pages.size()) == (end + page_size_ - 1) / page_size_, "the page table is as long as needed");
+    Require(static_cast<int>(planned.pages.size()) == (end + page_size_ - 1) / page_size_,
+            "the page table is as long as needed");
     for (int32_t page : planned.pages) {
-      Require(page >= 0 && static_cast<size_t>(page) * page_size_ < slots_.size(), "a page lies in the pool");
+      Require(page >= 0 && static_cast<size_t>(page) * page_size_ < slots_.size(),
+              "a page lies in the pool");
     }
-    const bool wants_token = it->second.request.max_tokens > 0 && end == static_cast<int>(tokens.size());
+    const bool wants_token = it->second.request.max_tokens > 0 &&
+                             end == static_cast<int>(tokens.size());
     Require(planned.samples == wants_token, "a token is drawn after the last known one");
     if (planned.samples) CheckDraw(planned, it->second);
     uint64_t chain = Root(it->second.request);
@@ -200,22 +224,28 @@ class FakeExecutor : public Executor {
   void CheckTokens(const PlannedSequence& planned, const State& state) const {
     if (std::ranges::find(planned.tokens, kDrawnByStepBefore) == planned.tokens.end()) {
       const auto first = state.tokens.begin() + planned.num_computed;
-      Require(std::ranges::equal(planned.tokens, std::span(first, planned.num_planned)), "planned tokens are the sequence's own");
+      Require(std::ranges::equal(planned.tokens, std::span(first, planned.num_planned)),
+              "planned tokens are the sequence's own");
       return;
     }
-    Require(planned.tokens.size() == 1 && planned.num_computed + 1 == static_cast<int>(state.tokens.size()),
+    Require(planned.tokens.size() == 1 &&
+                planned.num_computed + 1 == static_cast<int>(state.tokens.size()),
             "only the last token can be unknown");
-    Require(state.drawn_in > 0 && state.drawn_in + 1 == step_, "an unknown token was drawn by the step before");
+    Require(state.drawn_in > 0 && state.drawn_in + 1 == step_,
+            "an unknown token was drawn by the step before");
     Require(!launched_.empty(), "a token that was collected is known");
   }
 
   static void CheckDraw(const PlannedSequence& planned, const State& state) {
     const SamplingParams& sampling = state.request.sampling;
-    const std::span<const int32_t> outputs = std::span(state.tokens).subspan(state.request.prompt.size());
-    const bool needs_outputs =
-        sampling.presence_penalty != 0 || sampling.frequency_penalty != 0 || sampling.repetition_penalty != 1;
-    Require(!needs_outputs || std::ranges::equal(planned.output_tokens, outputs), "penalties know what was generated");
-    Require(planned.banned_tokens.empty() || static_cast<int>(outputs.size()) < state.request.min_tokens,
+    const std::span<const int32_t> outputs =
+        std::span(state.tokens).subspan(state.request.prompt.size());
+    const bool needs_outputs = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0 ||
+                               sampling.repetition_penalty != 1;
+    Require(!needs_outputs || std::ranges::equal(planned.output_tokens, outputs),
+            "penalties know what was generated");
+    Require(planned.banned_tokens.empty() ||
+                static_cast<int>(outputs.size()) < state.request.min_tokens,
             "nothing is banned from min_tokens on");
   }
 
@@ -224,9 +254,12 @@ class FakeExecutor : public Executor {
     SequenceResult result;
     result.request = planned.request;
     const int end = planned.num_computed + planned.num_planned;
-    const auto is_corrupt = [&](int position) { return options_.is_corrupt && options_.is_corrupt(planned.request, position); };
+    const auto is_corrupt = [&](int position) {
+      return options_.is_corrupt && options_.is_corrupt(planned.request, position);
+    };
     if (planned.scores_prompt) {
-      for (int row = planned.num_computed; row < end && row + 1 < static_cast<int>(state.request.prompt.size()); ++row) {
+      for (int row = planned.num_computed;
+           row < end && row + 1 < static_cast<int>(state.request.prompt.size()); ++row) {
         SampleResult score;
         score.token = state.request.prompt[row + 1];
         score.logprob = Score(SlotOf(planned, row), score.token);
@@ -236,7 +269,8 @@ class FakeExecutor : public Executor {
     }
     if (planned.samples) {
       result.sampled = true;
-      result.sample = Draw(SlotOf(planned, end - 1), state.request, end, planned.banned_tokens, options_.vocab_size);
+      result.sample = Draw(SlotOf(planned, end - 1), state.request, end, planned.banned_tokens,
+                           options_.vocab_size);
       result.sample.finite = !is_corrupt(end);
       state.tokens.push_back(result.sample.token);
       state.drawn_in = step_;

@@ -1,5 +1,5 @@
-// Golden cases (tests/golden/make_golden.py) and the five ways a server may run a sequence. Every way must give the same logits;
-// what they are compared with comes from the authors' code.
+// Golden cases (tests/golden/make_golden.py) and the five ways a server may run a sequence. Every
+// way must give the same logits; what they are compared with comes from the authors' code.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,9 @@ struct GoldenCase {
   }
 };
 
-inline std::string GoldenCasesDir() { return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases"; }
+inline std::string GoldenCasesDir() {
+  return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/golden/cases";
+}
 
 inline std::vector<std::string> GoldenCaseNames() {
   std::vector<std::string> names;
@@ -63,7 +65,8 @@ inline std::string SafetensorsMetadata(const std::string& path, const std::strin
   const std::string opening = "\"" + key + "\":\"";
   const size_t begin = header.find(opening);
   if (begin == std::string::npos) return "";
-  return header.substr(begin + opening.size(), header.find('"', begin + opening.size()) - begin - opening.size());
+  return header.substr(begin + opening.size(),
+                       header.find('"', begin + opening.size()) - begin - opening.size());
 }
 
 inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
@@ -82,7 +85,8 @@ inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
       const Status done = (*file)->Read(entry, reinterpret_cast<std::byte*>(values.data()));
       if (!done.ok()) status = done;
     }
-    if (values.empty() && status.ok()) status = InvalidArgument(path + ": no float32 tensor \"" + tensor + "\"");
+    if (values.empty() && status.ok())
+      status = InvalidArgument(path + ": no float32 tensor \"" + tensor + "\"");
     return values;
   };
   const std::vector<float> prompt = read("tokens"), greedy = read("greedy_tokens");
@@ -94,8 +98,10 @@ inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
   const std::vector<float> error = read("bfloat16_error"), agreement = read("bfloat16_agreement");
   DS_RETURN_IF_ERROR(status);
   golden.vocab = static_cast<int>(golden.logits.size() / golden.prompt.size());
-  for (float x : golden.logits) golden.largest_logit = std::max(golden.largest_logit, std::abs(static_cast<double>(x)));
-  for (float x : golden.tail_logits) golden.largest_logit = std::max(golden.largest_logit, std::abs(static_cast<double>(x)));
+  for (float x : golden.logits)
+    golden.largest_logit = std::max(golden.largest_logit, std::abs(static_cast<double>(x)));
+  for (float x : golden.tail_logits)
+    golden.largest_logit = std::max(golden.largest_logit, std::abs(static_cast<double>(x)));
   golden.bfloat16_error = error.at(0);
   golden.bfloat16_agreement = agreement.at(0);
   golden.family = SafetensorsMetadata(path, "family");
@@ -107,11 +113,14 @@ enum class GoldenSchedule {
   kOneChunk,
   kChunksOf7,
   kOneByOne,
-  kAfterPreemption,  // 100 tokens are computed, their pages dropped; they are computed again in one chunk, the rest one by one
-  kAfterPrefixHit,   // the first two pages are those of another sequence that began alike; the rest one by one
+  kAfterPreemption,  // 100 tokens are computed, their pages dropped; they are computed again in one
+                     // chunk, the rest one by one
+  kAfterPrefixHit,   // the first two pages are those of another sequence that began alike; the rest
+                     // one by one
 };
-constexpr GoldenSchedule kGoldenSchedules[] = {GoldenSchedule::kOneChunk, GoldenSchedule::kChunksOf7, GoldenSchedule::kOneByOne,
-                                               GoldenSchedule::kAfterPreemption, GoldenSchedule::kAfterPrefixHit};
+constexpr GoldenSchedule kGoldenSchedules[] = {
+    GoldenSchedule::kOneChunk, GoldenSchedule::kChunksOf7, GoldenSchedule::kOneByOne,
+    GoldenSchedule::kAfterPreemption, GoldenSchedule::kAfterPrefixHit};
 
 constexpr const char* NameOf(GoldenSchedule schedule) {
   switch (schedule) {
@@ -135,16 +144,17 @@ struct GoldenRun {
   std::vector<float> logits;
 };
 
-// Runs sequences of one model on a cache of its own, whose pages are neither adjacent nor ascending and hold NaNs until a token
-// is written to them.
+// Runs sequences of one model on a cache of its own, whose pages are neither adjacent nor ascending
+// and hold NaNs until a token is written to them.
 class GoldenRunner {
  public:
   GoldenRunner(Model& model, size_t max_tokens, int page_size = kGoldenPageSize)
       : model_(model),
         page_size_(static_cast<size_t>(page_size)),
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
-        kv_(model.MakeKvCache(PagedKvLayout::Of(model.config().attention, page_size, model.dtype()),
-                              2 * static_cast<int>(pages_per_sequence_))
+        kv_(model
+                .MakeKvCache(PagedKvLayout::Of(model.config().attention, page_size, model.dtype()),
+                             2 * static_cast<int>(pages_per_sequence_))
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
       odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
@@ -157,7 +167,8 @@ class GoldenRunner {
 
   GoldenRun Run(GoldenSchedule schedule, const std::vector<int32_t>& tokens) {
     const size_t kPreempted = 100, kShared = std::max<size_t>(2 * kGoldenPageSize, page_size_);
-    DS_CHECK(tokens.size() > kPreempted && tokens.size() <= pages_per_sequence_ * page_size_, "tokens for every schedule");
+    DS_CHECK(tokens.size() > kPreempted && tokens.size() <= pages_per_sequence_ * page_size_,
+             "tokens for every schedule");
     Poison();
     GoldenRun run;
     switch (schedule) {
@@ -178,7 +189,8 @@ class GoldenRunner {
       }
       case GoldenSchedule::kAfterPrefixHit: {
         std::vector<int32_t> other(tokens.begin(), tokens.begin() + kShared + 9);
-        for (size_t i = kShared; i < other.size(); ++i) other[i] = (other[i] + 1) % model_.config().vocab_size;
+        for (size_t i = kShared; i < other.size(); ++i)
+          other[i] = (other[i] + 1) % model_.config().vocab_size;
         std::vector<float> of_other;
         Append(even_pages_, other, 0, other.size(), 11, of_other);
         std::vector<int32_t> pages = odd_pages_;
@@ -201,21 +213,25 @@ class GoldenRunner {
   // A device's pages hold what they hold.
   void Poison() {
     if (page_size_ != kGoldenPageSize) return;
-    const size_t bytes = KvCache::BytesPerPage(kv_.layout(), model_.config().num_layers) * static_cast<size_t>(kv_.num_pages());
+    const size_t bytes = KvCache::BytesPerPage(kv_.layout(), model_.config().num_layers) *
+                         static_cast<size_t>(kv_.num_pages());
     std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // NaN in both dtypes
   }
 
   // Computes tokens[begin, end) in steps of `chunk` and appends their logits.
-  void Append(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens, size_t begin, size_t end, size_t chunk,
-              std::vector<float>& logits) {
+  void Append(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens, size_t begin,
+              size_t end, size_t chunk, std::vector<float>& logits) {
     for (; begin < end; begin += chunk) {
       const int rows = static_cast<int>(std::min(chunk, end - begin));
       Batch batch;
-      batch.tokens.assign(tokens.begin() + static_cast<long>(begin), tokens.begin() + static_cast<long>(begin) + rows);
+      batch.tokens.assign(tokens.begin() + static_cast<long>(begin),
+                          tokens.begin() + static_cast<long>(begin) + rows);
       batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
       batch.logit_rows.resize(static_cast<size_t>(rows));
       std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-      const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin, batch.tokens.size()) : 0;
+      const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin,
+                                                                            batch.tokens.size())
+                                                         : 0;
       batch.num_prompt_rows = {static_cast<int32_t>(prompt_rows)};
       const Status status = model_.Forward(batch, kv_);
       DS_CHECK(status.ok(), status.message());
@@ -232,7 +248,8 @@ class GoldenRunner {
   std::vector<int32_t> odd_pages_, even_pages_;
 };
 
-// max|a - b| / max|b| over the rows of `run` whose logits the case holds; rows of AllTokens, of which the run may have the first.
+// max|a - b| / max|b| over the rows of `run` whose logits the case holds; rows of AllTokens, of
+// which the run may have the first.
 inline double GoldenError(const GoldenCase& golden, const GoldenRun& run) {
   const size_t vocab = static_cast<size_t>(golden.vocab);
   const size_t run_end = run.first_row + run.logits.size() / vocab;
@@ -267,7 +284,8 @@ inline GoldenChoices CompareChoices(const GoldenCase& golden, const GoldenRun& r
     const size_t row = golden.prompt.size() - 1 + i;
     if (row < run.first_row || (row + 1 - run.first_row) * vocab > run.logits.size()) continue;
     const auto begin = run.logits.begin() + static_cast<long>((row - run.first_row) * vocab);
-    const auto best = static_cast<int32_t>(std::max_element(begin, begin + static_cast<long>(vocab)) - begin);
+    const auto best = static_cast<int32_t>(
+        std::max_element(begin, begin + static_cast<long>(vocab)) - begin);
     if (best == golden.greedy_tokens[i]) {
       ++choices.equal;
     } else if (golden.greedy_margins[i] <= 2 * kGoldenFloat32Tolerance * golden.largest_logit) {

@@ -1,5 +1,5 @@
-// GrpcStack: a gRPC server on a free port of this process, over a real engine whose executor is the fake one, and ways to call
-// it.
+// GrpcStack: a gRPC server on a free port of this process, over a real engine whose executor is the
+// fake one, and ways to call it.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -13,9 +13,9 @@
 
 #include "diffserve/v1/inference.grpc.pb.h"
 #include "engine/engine.h"
-#include "engine/output_loop.h"
+#include "engine/text/output_loop.h"
 #include "server/frontend.h"
-#include "server/grpc_server.h"
+#include "server/grpc/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/step_gate.h"
@@ -43,12 +43,18 @@ class GrpcStack {
     options.frontend.served_model_name = "fake-model";
     options.executor.vocab_size = std::min(options.executor.vocab_size, config_.vocab_size);
     if (!options.keys.empty()) keys_ = ApiKeys::FromText(options.keys, "keys").value();
-    engine_ = std::make_unique<Engine>(options.engine, std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps_)),
-                                       [this](TokenEvent event) { output_->Post(std::move(event)); });
-    output_ = std::make_unique<OutputLoop>(*tokenizer_, 4096, [this](RequestId id, FinishReason as) { engine_->Cancel(id, as); });
-    frontend_ = std::make_unique<Frontend>(options.frontend, config_, *tokenizer_, nullptr, *engine_, *output_);
-    metrics_ = std::make_unique<MetricsExporter>(ServedModelInfo{}, [this] { return engine_->Snapshot(); });
-    Result<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(options.server, *frontend_, keys_, metrics_.get());
+    engine_ = std::make_unique<Engine>(
+        options.engine,
+        std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps_)),
+        [this](TokenEvent event) { output_->Post(std::move(event)); });
+    output_ = std::make_unique<OutputLoop>(
+        *tokenizer_, 4096, [this](RequestId id, FinishReason as) { engine_->Cancel(id, as); });
+    frontend_ = std::make_unique<Frontend>(options.frontend, config_, *tokenizer_, nullptr,
+                                           *engine_, *output_);
+    metrics_ = std::make_unique<MetricsExporter>(ServedModelInfo{},
+                                                 [this] { return engine_->Snapshot(); });
+    Result<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(options.server, *frontend_,
+                                                                   keys_, metrics_.get());
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(server).value();
   }
@@ -64,12 +70,15 @@ class GrpcStack {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
     arguments.SetMaxReceiveMessageSize(64 << 20);
-    return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials(),
-                                     arguments);
+    return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                     grpc::InsecureChannelCredentials(), arguments);
   }
-  std::unique_ptr<v1::Inference::Stub> NewStub() const { return v1::Inference::NewStub(NewChannel()); }
+  std::unique_ptr<v1::Inference::Stub> NewStub() const {
+    return v1::Inference::NewStub(NewChannel());
+  }
 
-  // Waits until the engine holds no request (true). Where steps are held, one may pass at each look: what was cancelled goes.
+  // Waits until the engine holds no request (true). Where steps are held, one may pass at each
+  // look: what was cancelled goes.
   bool BecomesIdle() {
     return Eventually([this] {
       const EngineStats stats = engine_->Snapshot();
@@ -121,13 +130,15 @@ struct Generated {
   }
 };
 
-inline Generated Finish(grpc::ClientContext& context, grpc::ClientReader<v1::GenerateResponse>& reader) {
+inline Generated Finish(grpc::ClientContext& context,
+                        grpc::ClientReader<v1::GenerateResponse>& reader) {
   Generated result;
   v1::GenerateResponse message;
   while (reader.Read(&message)) result.messages.push_back(message);
   result.status = reader.Finish();
   const auto param = context.GetServerTrailingMetadata().find("param");
-  if (param != context.GetServerTrailingMetadata().end()) result.param.assign(param->second.data(), param->second.size());
+  if (param != context.GetServerTrailingMetadata().end())
+    result.param.assign(param->second.data(), param->second.size());
   return result;
 }
 
@@ -145,11 +156,11 @@ inline v1::GenerateRequest RequestOf(const std::vector<int32_t>& ids, int max_to
   return request;
 }
 
-// Sends one message of bytes to any method and returns the first reply's bytes: for services whose messages are not generated
-// here.
-inline std::pair<grpc::Status, std::string> CallWithBytes(const std::shared_ptr<grpc::Channel>& channel,
-                                                          const std::string& method, const std::string& bytes,
-                                                          const std::string& api_key = {}) {
+// Sends one message of bytes to any method and returns the first reply's bytes: for services whose
+// messages are not generated here.
+inline std::pair<grpc::Status, std::string> CallWithBytes(
+    const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+    const std::string& bytes, const std::string& api_key = {}) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
   if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
@@ -173,7 +184,8 @@ inline std::pair<grpc::Status, std::string> CallWithBytes(const std::shared_ptr<
   if (wait()) {
     std::vector<grpc::Slice> slices;
     if (reply.Dump(&slices).ok()) {
-      for (const grpc::Slice& s : slices) text.append(reinterpret_cast<const char*>(s.begin()), s.size());
+      for (const grpc::Slice& s : slices)
+        text.append(reinterpret_cast<const char*>(s.begin()), s.size());
     }
   }
   grpc::Status status;

@@ -1,5 +1,6 @@
-// Malformed, hostile and odd HTTP requests, each with the status that answers it. 200: the request is served (it asks for /livez).
-// Run against the reader alone (in one piece and byte by byte) and against a listening server.
+// Malformed, hostile and odd HTTP requests, each with the status that answers it. 200: the request
+// is served (it asks for /livez). Run against the reader alone (in one piece and byte by byte) and
+// against a listening server.
 #pragma once
 
 #include <string>
@@ -13,7 +14,8 @@ struct HttpCase {
   int status;
 };
 
-inline std::string Get(const std::string& fields, const std::string& target = "/livez", const std::string& version = "HTTP/1.1") {
+inline std::string Get(const std::string& fields, const std::string& target = "/livez",
+                       const std::string& version = "HTTP/1.1") {
   return "GET " + target + " " + version + "\r\n" + fields + "\r\n";
 }
 
@@ -123,8 +125,14 @@ inline std::vector<HttpCase> LineCases() {
       {"bare CR in the request line", "GET /livez\rx HTTP/1.1\r\nHost: a\r\n\r\n", 400},
       {"NUL in a value", Get(string("Host: a\r\nX: a\0b\r\n", 17)), 400},
       {"NUL in the target", Get("Host: a\r\n", string("/li\0vez", 7)), 400},
-      {"control character in a value", Get("Host: a\r\nX: a\x01""b\r\n"), 400},
-      {"DEL in a value", Get("Host: a\r\nX: a\x7F""b\r\n"), 400},
+      {"control character in a value",
+       Get("Host: a\r\nX: a\x01"
+           "b\r\n"),
+       400},
+      {"DEL in a value",
+       Get("Host: a\r\nX: a\x7F"
+           "b\r\n"),
+       400},
       {"folded field", Get("Host: a\r\nX: a\r\n b\r\n"), 400},
       {"folded with a tab", Get("Host: a\r\nX: a\r\n\tb\r\n"), 400},
       {"first field line begins with a space", "GET /livez HTTP/1.1\r\n Host: a\r\n\r\n", 400},
@@ -145,7 +153,8 @@ inline std::vector<HttpCase> LineCases() {
 inline std::vector<HttpCase> RepeatedFieldCases() {
   using std::string;
   return {
-      {"two authorizations", Get("Host: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n"), 400},
+      {"two authorizations",
+       Get("Host: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n"), 400},
       {"two api keys", Get("Host: a\r\nX-Api-Key: a\r\nx-api-key: b\r\n"), 400},
       {"two content types", Get("Host: a\r\nContent-Type: a/b\r\nContent-Type: a/b\r\n"), 400},
       {"two request ids", Get("Host: a\r\nX-Request-Id: a\r\nX-Request-Id: b\r\n"), 400},
@@ -156,7 +165,8 @@ inline std::vector<HttpCase> RepeatedFieldCases() {
 
 inline std::vector<HttpCase> HttpHeadCases() {
   std::vector<HttpCase> all;
-  for (const auto& cases : {ServedHeadCases(), HostCases(), RequestLineCases(), TargetCases(), LineCases(), RepeatedFieldCases()}) {
+  for (const auto& cases : {ServedHeadCases(), HostCases(), RequestLineCases(), TargetCases(),
+                            LineCases(), RepeatedFieldCases()}) {
     all.insert(all.end(), cases.begin(), cases.end());
   }
   return all;
@@ -171,11 +181,13 @@ inline std::vector<HttpCase> FramedBodyCases() {
       {"leading zeros in the length", Post("Content-Length: 0004\r\n", "abcd"), 405},
       {"chunks", Post(chunked, "4\r\nabcd\r\n0\r\n\r\n"), 405},
       {"upper case coding name", Post("Transfer-Encoding: CHUNKED\r\n", "0\r\n\r\n"), 405},
-      {"hexadecimal chunk sizes", Post(chunked, "a\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\n"), 405},
+      {"hexadecimal chunk sizes", Post(chunked, "a\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\n"),
+       405},
       {"leading zeros in a chunk size", Post(chunked, "0004\r\nabcd\r\n000\r\n\r\n"), 405},
       {"trailer", Post(chunked, "4\r\nabcd\r\n0\r\nX-Sum: 1\r\n\r\n"), 405},
       {"authorization in the trailer", Post(chunked, "0\r\nAuthorization: Bearer k\r\n\r\n"), 405},
-      {"length and host in the trailer", Post(chunked, "0\r\nContent-Length: 5\r\nHost: b\r\n\r\n"), 405},
+      {"length and host in the trailer", Post(chunked, "0\r\nContent-Length: 5\r\nHost: b\r\n\r\n"),
+       405},
   };
 }
 
@@ -205,7 +217,8 @@ inline std::vector<HttpCase> CodingCases() {
   using std::string;
   const string chunked = "Transfer-Encoding: chunked\r\n";
   return {
-      {"coding in http/1.0", "POST /livez HTTP/1.0\r\nHost: a\r\n" + chunked + "\r\n0\r\n\r\n", 400},
+      {"coding in http/1.0", "POST /livez HTTP/1.0\r\nHost: a\r\n" + chunked + "\r\n0\r\n\r\n",
+       400},
       {"identity coding", Post("Transfer-Encoding: identity\r\n", ""), 501},
       {"chunked, identity", Post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"), 501},
       {"identity, chunked", Post("Transfer-Encoding: identity, chunked\r\n", "0\r\n\r\n"), 501},
@@ -214,7 +227,11 @@ inline std::vector<HttpCase> CodingCases() {
       {"empty coding", Post("Transfer-Encoding:\r\n", ""), 501},
       {"two codings", Post(chunked + chunked, "0\r\n\r\n"), 501},
       {"coding with a parameter", Post("Transfer-Encoding: chunked;q=1\r\n", "0\r\n\r\n"), 501},
-      {"coding with a vertical tab", Post("Transfer-Encoding: \x0B" "chunked\r\n", "0\r\n\r\n"), 400},
+      {"coding with a vertical tab",
+       Post("Transfer-Encoding: \x0B"
+            "chunked\r\n",
+            "0\r\n\r\n"),
+       400},
   };
 }
 

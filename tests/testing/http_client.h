@@ -1,4 +1,5 @@
-// A blocking HTTP client over a raw socket, for tests: it sends any bytes and reads replies strictly. Every wait is bounded.
+// A blocking HTTP client over a raw socket, for tests: it sends any bytes and reads replies
+// strictly. Every wait is bounded.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,7 +22,7 @@
 namespace diffserve::testing {
 
 struct ClientReply {
-  int status = 0;  // 0: the connection ended without a reply
+  int status = 0;                             // 0: the connection ended without a reply
   std::map<std::string, std::string> fields;  // names in lower case
   std::string body;                           // chunks joined
   nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
@@ -31,7 +32,8 @@ class HttpClient {
  public:
   explicit HttpClient(int port, int receive_buffer_bytes = 0) {
     fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (receive_buffer_bytes > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+    if (receive_buffer_bytes > 0)
+      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
     const int yes = 1;
     setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     sockaddr_in address{};
@@ -57,14 +59,17 @@ class HttpClient {
 
   // A whole request with a JSON body.
   bool SendPost(const std::string& path, const std::string& body, const std::string& fields = {}) {
-    return Send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-                std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
+    return Send(
+        "POST " + path +
+        " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
   }
   bool SendGet(const std::string& path, const std::string& fields = {}) {
     return Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + fields + "\r\n");
   }
 
-  ClientReply Post(const std::string& path, const std::string& body, const std::string& fields = {}) {
+  ClientReply Post(const std::string& path, const std::string& body,
+                   const std::string& fields = {}) {
     EXPECT_TRUE(SendPost(path, body, fields));
     return ReadReply();
   }
@@ -86,7 +91,8 @@ class HttpClient {
       const size_t line_end = head.find("\r\n", begin);
       const size_t colon = head.find(':', begin);
       std::string name = head.substr(begin, colon - begin);
-      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+      std::transform(name.begin(), name.end(), name.begin(),
+                     [](unsigned char c) { return std::tolower(c); });
       reply->fields[name] = head.substr(colon + 2, line_end - colon - 2);
       begin = line_end + 2;
     }

@@ -1,5 +1,5 @@
-// A batch of sequences over a paged cache for attention tests: random q, K and V, pages in shuffled places, and every slot that
-// no token was written to poisoned with NaN.
+// A batch of sequences over a paged cache for attention tests: random q, K and V, pages in shuffled
+// places, and every slot that no token was written to poisoned with NaN.
 #pragma once
 
 #include <cstring>
@@ -18,16 +18,19 @@ struct SequenceShape {
 
 class AttentionBatch {
  public:
-  AttentionBatch(const DiffSpec& spec, int page_size, DType dtype, std::vector<SequenceShape> shapes, uint32_t seed = 1)
+  AttentionBatch(const DiffSpec& spec, int page_size, DType dtype,
+                 std::vector<SequenceShape> shapes, uint32_t seed = 1)
       : spec_(spec), layout_(PagedKvLayout::Of(spec, page_size, dtype)), seed_(seed) {
     size_t num_pages = 1;
     for (const SequenceShape& shape : shapes) num_pages += PagesOf(shape.position + shape.num_rows);
     kv_ = Buffer(num_pages * static_cast<size_t>(spec.num_kv_groups) * layout_.page_bytes());
     std::memset(kv_.data(), 0xff, kv_.size_bytes());
     std::vector<int32_t> free_pages;
-    for (size_t page = 0; page < num_pages; ++page) free_pages.push_back(static_cast<int32_t>(page));
+    for (size_t page = 0; page < num_pages; ++page)
+      free_pages.push_back(static_cast<int32_t>(page));
     std::mt19937 generator(seed);
-    for (size_t i = num_pages - 1; i > 0; --i) std::swap(free_pages[i], free_pages[generator() % (i + 1)]);
+    for (size_t i = num_pages - 1; i > 0; --i)
+      std::swap(free_pages[i], free_pages[generator() % (i + 1)]);
     page_lists_.resize(shapes.size());
     for (size_t i = 0; i < shapes.size(); ++i) {
       const int length = shapes[i].position + shapes[i].num_rows;
@@ -35,15 +38,20 @@ class AttentionBatch {
         page_lists_[i].push_back(free_pages.back());
         free_pages.pop_back();
       }
-      sequences_.push_back({num_rows_, shapes[i].num_rows, shapes[i].position, page_lists_[i].data()});
+      sequences_.push_back(
+          {num_rows_, shapes[i].num_rows, shapes[i].position, page_lists_[i].data()});
       num_rows_ += shapes[i].num_rows;
       FillKv(i, length);
     }
-    q_ = RandomFloats(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.q_width()), seed + 17, -2.0f, 2.0f);
+    q_ = RandomFloats(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.q_width()),
+                      seed + 17, -2.0f, 2.0f);
     if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-      lambda_rows_ = RandomFloats(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.num_q1_heads), seed + 18, 0.0f, 1.0f);
+      lambda_rows_ = RandomFloats(
+          static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.num_q1_heads), seed + 18, 0.0f,
+          1.0f);
     }
-    if (spec.sub_norm == SubNorm::kAffine) weight_ = RandomFloats(static_cast<size_t>(spec.v_dim), seed + 19, 0.5f, 1.5f);
+    if (spec.sub_norm == SubNorm::kAffine)
+      weight_ = RandomFloats(static_cast<size_t>(spec.v_dim), seed + 19, 0.5f, 1.5f);
   }
   AttentionBatch(const AttentionBatch&) = delete;
   AttentionBatch& operator=(const AttentionBatch&) = delete;
@@ -58,8 +66,9 @@ class AttentionBatch {
 
   // The K1|K2|V element of one token; map 2 addresses V.
   void SetKv(int sequence, int group, int slot, bool is_v, int map, int dim, float value) {
-    std::byte* page =
-        Layer().Page(page_lists_[static_cast<size_t>(sequence)][static_cast<size_t>(slot / layout_.page_size)], group);
+    std::byte* page = Layer().Page(
+        page_lists_[static_cast<size_t>(sequence)][static_cast<size_t>(slot / layout_.page_size)],
+        group);
     const int in_page = slot % layout_.page_size;
     const size_t offset = is_v ? layout_.VOffset(dim, in_page) : layout_.KOffset(map, dim, in_page);
     if (layout_.dtype == DType::kBFloat16) {
@@ -96,19 +105,23 @@ class AttentionBatch {
   }
 
  private:
-  size_t PagesOf(int length) const { return static_cast<size_t>((length + layout_.page_size - 1) / layout_.page_size); }
+  size_t PagesOf(int length) const {
+    return static_cast<size_t>((length + layout_.page_size - 1) / layout_.page_size);
+  }
 
   void FillKv(size_t sequence, int length) {
     const size_t per_token = static_cast<size_t>(spec_.k_width() + spec_.v_width());
-    const std::vector<float> values =
-        RandomFloats(static_cast<size_t>(length) * per_token, seed_ + 100 + static_cast<uint32_t>(sequence));
+    const std::vector<float> values = RandomFloats(static_cast<size_t>(length) * per_token,
+                                                   seed_ + 100 + static_cast<uint32_t>(sequence));
     size_t next = 0;
     for (int slot = 0; slot < length; ++slot) {
       for (int group = 0; group < spec_.num_kv_groups; ++group) {
         for (int map = 0; map < spec_.k_maps; ++map) {
-          for (int d = 0; d < spec_.head_dim; ++d) SetKv(static_cast<int>(sequence), group, slot, false, map, d, values[next++]);
+          for (int d = 0; d < spec_.head_dim; ++d)
+            SetKv(static_cast<int>(sequence), group, slot, false, map, d, values[next++]);
         }
-        for (int d = 0; d < spec_.v_dim; ++d) SetKv(static_cast<int>(sequence), group, slot, true, 0, d, values[next++]);
+        for (int d = 0; d < spec_.v_dim; ++d)
+          SetKv(static_cast<int>(sequence), group, slot, true, 0, d, values[next++]);
       }
     }
   }

@@ -1,5 +1,6 @@
-// The one table of how far a CPU kernel may be from the double-precision reference. Both read the same stored K, V and weights,
-// so what is left is float32 arithmetic, at every level and for either storage dtype.
+// The one table of how far a CPU kernel may be from the double-precision reference. Both read the
+// same stored K, V and weights, so what is left is float32 arithmetic, at every level and for
+// either storage dtype.
 #pragma once
 
 #include <cmath>
@@ -23,8 +24,8 @@ struct ToleranceRow {
   Tolerance avx512;  // also avx512_bf16 and paired16, which run the same arithmetic
 };
 
-// Linear sums up to 700 products of size 1; the sub-norm after a subtraction magnifies attention's rounding errors; rope's result
-// is rounded once more when it is stored as bfloat16.
+// Linear sums up to 700 products of size 1; the sub-norm after a subtraction magnifies attention's
+// rounding errors; rope's result is rounded once more when it is stored as bfloat16.
 inline constexpr ToleranceRow kTolerances[] = {
     {KernelOp::kLinear, DType::kFloat32, {1e-4, 1e-5}, {1e-4, 1e-5}},
     {KernelOp::kLinear, DType::kBFloat16, {1e-4, 1e-5}, {1e-4, 1e-5}},
@@ -47,7 +48,8 @@ inline Tolerance ToleranceOf(KernelOp op, DType dtype, CpuIsa isa) {
 
 // NaN matches NaN and an infinity itself, nothing else.
 inline bool WithinTolerance(double value, double expected, const Tolerance& tolerance) {
-  if (std::isnan(expected) || std::isinf(expected)) return value == expected || (std::isnan(value) && std::isnan(expected));
+  if (std::isnan(expected) || std::isinf(expected))
+    return value == expected || (std::isnan(value) && std::isnan(expected));
   return std::abs(value - expected) <= tolerance.absolute + tolerance.relative * std::abs(expected);
 }
 

@@ -1,4 +1,5 @@
-// Loads a model directory as `serve` does, answers a prompt if it loads, and says what is wrong with what came of it.
+// Loads a model directory as `serve` does, answers a prompt if it loads, and says what is wrong
+// with what came of it.
 #pragma once
 
 #include <filesystem>
@@ -38,18 +39,21 @@ inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
   return {true, ""};
 }
 
-// Why the line of a refusal is not good enough, or "": it is one line of sensible length that names the
+// Why the line of a refusal is not good enough, or "": it is one line of sensible length that names
+// the
 // directory or a file in it.
 inline std::string ProblemOfLine(const std::string& line, const std::string& dir) {
   if (line.empty()) return "it is empty";
   if (line.size() > 1000) return "it has " + std::to_string(line.size()) + " bytes";
-  if (std::ranges::any_of(line, [](unsigned char c) { return c < 0x20 || c == 0x7f; })) return "it has control characters";
+  if (std::ranges::any_of(line, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    return "it has control characters";
   if (line.find(dir) == std::string::npos) return "it names no file";
   return "";
 }
 
 // What is wrong with the outcome of a damage, or "".
-inline std::string ProblemOf(const LoadOutcome& outcome, const Damage& damage, const std::string& dir) {
+inline std::string ProblemOf(const LoadOutcome& outcome, const Damage& damage,
+                             const std::string& dir) {
   if (outcome.loaded) return damage.expected == Expected::kRefused ? "it was loaded" : "";
   if (damage.expected == Expected::kLoaded) return "it was refused: " + outcome.line;
   const std::string problem = ProblemOfLine(outcome.line, dir);
@@ -64,18 +68,25 @@ struct CheckpointToDamage {
 
 // Of each family's golden cases the smallest as one file and the smallest as shards.
 inline std::vector<CheckpointToDamage> CheckpointsToDamage() {
-  const std::filesystem::path cases = std::filesystem::path(DIFFSERVE_SOURCE_DIR) / "tests/golden/cases";
-  constexpr const char* kFamilies[] = {"diff_", "llama_", "unilm_v1_", "unilm_v2_", "motif_gda_", "motif_"};
-  struct Smallest { uintmax_t bytes = UINTMAX_MAX; std::filesystem::path dir; };
+  const std::filesystem::path cases = std::filesystem::path(DIFFSERVE_SOURCE_DIR) /
+                                      "tests/golden/cases";
+  constexpr const char* kFamilies[] = {"diff_",     "llama_",     "unilm_v1_",
+                                       "unilm_v2_", "motif_gda_", "motif_"};
+  struct Smallest {
+    uintmax_t bytes = UINTMAX_MAX;
+    std::filesystem::path dir;
+  };
   std::map<std::string, Smallest> smallest;
   for (const auto& entry : std::filesystem::directory_iterator(cases)) {
     const std::string name = entry.path().filename().string();
-    const auto family = std::ranges::find_if(kFamilies, [&](const char* prefix) { return name.starts_with(prefix); });
+    const auto family = std::ranges::find_if(
+        kFamilies, [&](const char* prefix) { return name.starts_with(prefix); });
     const std::filesystem::path weights = entry.path() / "model.safetensors";
     if (family == std::end(kFamilies) || !std::filesystem::exists(weights)) continue;
     Smallest& best = smallest[*family];
     const uintmax_t bytes = std::filesystem::file_size(weights);
-    if (std::pair(bytes, entry.path()) < std::pair(best.bytes, best.dir)) best = {bytes, entry.path()};
+    if (std::pair(bytes, entry.path()) < std::pair(best.bytes, best.dir))
+      best = {bytes, entry.path()};
   }
   std::vector<CheckpointToDamage> checkpoints;
   for (const auto& [prefix, best] : smallest) {

@@ -1,4 +1,5 @@
-// The whole server in one process: HTTP on a free port, routes, frontend, the real engine over FakeExecutor, and a small tokenizer.
+// The whole server in one process: HTTP on a free port, routes, frontend, the real engine over
+// FakeExecutor, and a small tokenizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,15 +10,15 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/output_loop.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/log.h"
 #include "server/api_key.h"
 #include "server/frontend.h"
 #include "server/health.h"
-#include "server/http_server.h"
-#include "server/openai_routes.h"
+#include "server/http/server.h"
+#include "server/openai/routes.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/step_gate.h"
@@ -61,12 +62,17 @@ class ServingFixture {
     config.vocab_size = tokenizer->vocab_size();
     config.eos_token_ids = options.eos_token_ids;
     if (!options.keys.empty()) keys = ApiKeys::FromText(options.keys, "keys").value();
-    output = std::make_unique<OutputLoop>(*tokenizer, 1024, [this](RequestId id, FinishReason as) { engine->Cancel(id, as); });
-    engine = std::make_unique<Engine>(options.engine, std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps)),
-                                      [this](TokenEvent event) { output->Post(std::move(event)); });
-    frontend = std::make_unique<Frontend>(options.frontend, config, *tokenizer, chat_template.get(), *engine, *output);
+    output = std::make_unique<OutputLoop>(
+        *tokenizer, 1024, [this](RequestId id, FinishReason as) { engine->Cancel(id, as); });
+    engine = std::make_unique<Engine>(
+        options.engine,
+        std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps)),
+        [this](TokenEvent event) { output->Post(std::move(event)); });
+    frontend = std::make_unique<Frontend>(options.frontend, config, *tokenizer, chat_template.get(),
+                                          *engine, *output);
     health = std::make_unique<Health>([this] { return engine->Snapshot(); });
-    if (!options.routes.metrics_text) options.routes.metrics_text = [] { return std::string("diffserve_up 1\n"); };
+    if (!options.routes.metrics_text)
+      options.routes.metrics_text = [] { return std::string("diffserve_up 1\n"); };
     routes = std::make_unique<OpenAiRoutes>(options.routes, *frontend, *health, keys);
     http = std::make_unique<HttpServer>(options.http, routes->Service());
     const Status status = http->Start();
@@ -86,7 +92,9 @@ class ServingFixture {
   int port() const { return http->port(); }
   EngineStats Stats() const { return engine->Snapshot(); }
 
-  uint64_t Refused(RefusalReason reason) const { return Stats().refused[static_cast<size_t>(reason)]; }
+  uint64_t Refused(RefusalReason reason) const {
+    return Stats().refused[static_cast<size_t>(reason)];
+  }
 
   // Nothing runs, nothing waits, no page is held.
   bool EngineIsEmpty() const {

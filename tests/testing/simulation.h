@@ -1,14 +1,21 @@
-// Simulation: the real Scheduler, PagePool and PrefixIndex with a FakeExecutor, without threads or clock. A seed decides
-// everything: sizes of the engine, arrivals, cancellations, faults. After each step the thirteen invariants below are checked; Run
-// returns the first violation in words, or nothing.
+// Simulation: the real Scheduler, PagePool and PrefixIndex with a FakeExecutor, without threads or
+// clock. A seed decides everything: sizes of the engine, arrivals, cancellations, faults. After
+// each step the thirteen invariants below are checked; Run returns the first violation in words, or
+// nothing.
 //
-//  1. free + in use + cached = all pages          7. the oldest running sequence advances in every step
-//  2. holders of a page = sequences that list it  8. it is never preempted, preemptions are bounded, what fits is admitted
+//  1. free + in use + cached = all pages          7. the oldest running sequence advances in every
+//     step
+//  2. holders of a page = sequences that list it  8. it is never preempted, preemptions are
+//     bounded, what fits is admitted
 //  3. what has ended holds no page                9. first come, first served
-//  4. a shared page is never written             10. a prefix hit has the same salt and the same tokens
-//  5. page table length = ceil(tokens / size)    11. exactly one terminal event for each request, nothing after it
-//  6. rows, sequences and pages within limits    12. the output of a sequence = its output when it runs alone
-//                                                13. who follows the KV events knows the pages of the prefix index
+//  4. a shared page is never written             10. a prefix hit has the same salt and the same
+//     tokens
+//  5. page table length = ceil(tokens / size)    11. exactly one terminal event for each request,
+//     nothing after it
+//  6. rows, sequences and pages within limits    12. the output of a sequence = its output when it
+//     runs alone
+//                                                13. who follows the KV events knows the pages of
+//                                                    the prefix index
 #pragma once
 
 #include <algorithm>
@@ -39,7 +46,8 @@ class Simulation {
     bool operator==(const Outcome&) const = default;
   };
 
-  // `depth`: steps launched and not committed, as in Executor. Request number i is the same for every depth.
+  // `depth`: steps launched and not committed, as in Executor. Request number i is the same for
+  // every depth.
   Simulation(uint64_t seed, int depth)
       : seed_(seed),
         depth_(depth),
@@ -52,7 +60,8 @@ class Simulation {
     if (dice_.Chance(30)) penalty_percent_ = 15;
   }
 
-  // `arriving_steps` steps with arrivals and cancellations, then as many as it takes to finish what is left.
+  // `arriving_steps` steps with arrivals and cancellations, then as many as it takes to finish what
+  // is left.
   std::string Run(int arriving_steps) {
     for (int step = 0; step < arriving_steps && violation_.empty(); ++step) {
       while (dice_.Chance(busyness_) && live() < 40) Arrive();
@@ -60,13 +69,15 @@ class Simulation {
       Turn();
     }
     const int64_t limit = 100000;
-    for (int64_t step = 0; (scheduler_.HasWork() || !launched_.empty()) && violation_.empty(); ++step) {
+    for (int64_t step = 0; (scheduler_.HasWork() || !launched_.empty()) && violation_.empty();
+         ++step) {
       Turn();
       Require(step < limit, "7: the work ends");
     }
     Require(live() == 0, "11: every request has ended");
     Require(scheduler_.pool().num_in_use() == 0, "3: no page is in use after the last request");
-    Require(executor_.num_sequences() == 0, "11: the executor holds nothing after the last request");
+    Require(executor_.num_sequences() == 0,
+            "11: the executor holds nothing after the last request");
     return violation_;
   }
 
@@ -85,7 +96,9 @@ class Simulation {
   static constexpr int kVocab = 40;
   struct Dice {
     std::mt19937_64 random;
-    int Pick(int low, int high) { return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1)); }
+    int Pick(int low, int high) {
+      return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
+    }
     bool Chance(int percent) { return Pick(1, 100) <= percent; }
     std::vector<int32_t> Tokens(int count) {
       std::vector<int32_t> tokens(count);
@@ -119,20 +132,25 @@ class Simulation {
     PrefixIndex::Options options;
     options.hash_key = dice_.random();
     options.record_events = true;
-    if (dice_.Chance(25)) options.hash_mask = (1u << dice_.Pick(1, 6)) - 1;  // almost every lookup collides
+    if (dice_.Chance(25))
+      options.hash_mask = (1u << dice_.Pick(1, 6)) - 1;  // almost every lookup collides
     return options;
   }
   FakeExecutor::Options ExecutorOptions() {
     FakeExecutor::Options options;
     options.vocab_size = kVocab;
     options.depth = depth_;
-    options.is_corrupt = [this](RequestId id, int position) { return records_.at(id).corrupt_position == position; };
+    options.is_corrupt = [this](RequestId id, int position) {
+      return records_.at(id).corrupt_position == position;
+    };
     return options;
   }
 
   Request RandomRequest(Dice& dice) {
     Request request;
-    const int longest = std::max(1, std::min(options_.max_model_len, options_.page_size * options_.num_pages) / dice.Pick(1, 6));
+    const int longest = std::max(
+        1, std::min(options_.max_model_len, options_.page_size * options_.num_pages) /
+               dice.Pick(1, 6));
     request.prompt = families_[dice.Pick(0, 3)];
     request.prompt.resize(dice.Pick(1, longest));
     if (dice.Chance(60)) {
@@ -168,10 +186,13 @@ class Simulation {
       const int64_t tokens = static_cast<int64_t>(model.prompt.size()) + model.max_tokens;
       const int64_t slots = int64_t{options_.page_size} * options_.num_pages;
       const bool fits = tokens <= options_.max_model_len && MaxCachedTokens(model) <= slots;
-      Require(CheckFits(options_, record.request).ok() == fits, "admission refuses exactly what cannot fit");
+      Require(CheckFits(options_, record.request).ok() == fits,
+              "admission refuses exactly what cannot fit");
       if (!fits || !violation_.empty()) return;
       record.expected = FakeExecutor::Continue(record.request, kVocab);
-      if (dice.Chance(3)) record.corrupt_position = dice.Pick(1, static_cast<int>(model.prompt.size()) + model.max_tokens);
+      if (dice.Chance(3))
+        record.corrupt_position = dice.Pick(
+            1, static_cast<int>(model.prompt.size()) + model.max_tokens);
       const Request request = record.request;
       records_.emplace(request.id, std::move(record));
       scheduler_.Add(request);
@@ -181,15 +202,17 @@ class Simulation {
   void CancelOne() {
     if (records_.empty()) return;
     const bool known = dice_.Chance(90);
-    const RequestId id = known ? std::next(records_.begin(), dice_.Pick(0, live() - 1))->first : RequestId{last_id_ + 1000};
+    const RequestId id = known ? std::next(records_.begin(), dice_.Pick(0, live() - 1))->first
+                               : RequestId{last_id_ + 1000};
     const auto event = scheduler_.End(id, FinishReason::kCancelled, Status());
-    Require(event.has_value() == records_.contains(id), "11: a live request can be cancelled, an unknown one is ignored");
+    Require(event.has_value() == records_.contains(id),
+            "11: a live request can be cancelled, an unknown one is ignored");
     if (event) TakeEvent(*event);
     LetGo();
   }
 
-  // As the engine's loop: another step is launched if there is one, and then the oldest one is committed if `depth_` are launched
-  // or none could be added.
+  // As the engine's loop: another step is launched if there is one, and then the oldest one is
+  // committed if `depth_` are launched or none could be added.
   void Turn() {
     const size_t steps_before = launched_.size();
     try {
@@ -202,7 +225,9 @@ class Simulation {
   }
 
   void Launch() {
-    const RequestId oldest = scheduler_.running().empty() ? 0 : scheduler_.running().front()->request.id;
+    const RequestId oldest = scheduler_.running().empty()
+                                 ? 0
+                                 : scheduler_.running().front()->request.id;
     const SchedulerCounters counters = scheduler_.counters();
     const StepPlan plan = scheduler_.Plan();
     CheckState();
@@ -216,7 +241,8 @@ class Simulation {
     CheckService(plan, oldest, counters);
     for (const PlannedSequence& planned : plan.sequences) {
       Record& record = records_.at(planned.request);
-      Require(planned.first_step == !std::exchange(record.started, true), "the first step of a sequence is marked");
+      Require(planned.first_step == !std::exchange(record.started, true),
+              "the first step of a sequence is marked");
       if (planned.first_step) executor_.Begin(record.request);
     }
     executor_.Launch(plan);
@@ -233,10 +259,13 @@ class Simulation {
       if (sequence->num_indexed_pages > 0) first_pages[sequence->request.id] = sequence->pages[0];
     }
     for (const TokenEvent& event : scheduler_.Commit(executor_.Collect())) {
-      const auto is_it = [&](const PlannedSequence& planned) { return planned.request == event.request; };
+      const auto is_it = [&](const PlannedSequence& planned) {
+        return planned.request == event.request;
+      };
       Require(std::ranges::any_of(plan.sequences, is_it), "an event comes from a planned sequence");
       if (event.finish == FinishReason::kError && first_pages.contains(event.request)) {
-        Require(!scheduler_.index().Contains(first_pages[event.request]), "10: pages of broken logits are not in the index");
+        Require(!scheduler_.index().Contains(first_pages[event.request]),
+                "10: pages of broken logits are not in the index");
       }
       TakeEvent(event);
     }
@@ -244,7 +273,8 @@ class Simulation {
     CheckState();
   }
 
-  // A request that ends by itself wastes the row that was planned ahead, a cancelled or broken one what was launched already.
+  // A request that ends by itself wastes the row that was planned ahead, a cancelled or broken one
+  // what was launched already.
   void CountWaste(const PlannedSequence& planned) {
     const auto it = leaving_.find(planned.request);
     if (it == leaving_.end()) return;
@@ -277,13 +307,17 @@ class Simulation {
 
   // 4, 5, 6, 7.
   void CheckPlan(const StepPlan& plan) {
-    Require(plan.num_rows() >= 1 && plan.num_rows() <= options_.max_num_batched_tokens, "6: rows within the limit");
-    Require(static_cast<int>(scheduler_.running().size()) <= options_.max_num_seqs, "6: sequences within the limit");
+    Require(plan.num_rows() >= 1 && plan.num_rows() <= options_.max_num_batched_tokens,
+            "6: rows within the limit");
+    Require(static_cast<int>(scheduler_.running().size()) <= options_.max_num_seqs,
+            "6: sequences within the limit");
     for (const PlannedSequence& planned : plan.sequences) {
       const int64_t end = int64_t{planned.num_computed} + planned.num_planned;
-      Require(static_cast<int64_t>(planned.pages.size()) == PagesFor(end, options_.page_size), "5: page table length");
+      Require(static_cast<int64_t>(planned.pages.size()) == PagesFor(end, options_.page_size),
+              "5: page table length");
       for (size_t i = planned.num_computed / options_.page_size; i < planned.pages.size(); ++i) {
-        Require(scheduler_.pool().holders(planned.pages[i]) == 1 && !scheduler_.index().Contains(planned.pages[i]),
+        Require(scheduler_.pool().holders(planned.pages[i]) == 1 &&
+                    !scheduler_.index().Contains(planned.pages[i]),
                 "4: a page that others see is not written");
       }
     }
@@ -293,14 +327,18 @@ class Simulation {
       Require(end <= MaxCachedTokens(record.request), "what is certain to end is not planned");
     }
     const Sequence& oldest = *scheduler_.running().front();
-    const bool all_is_planned = oldest.num_committed < oldest.num_computed && oldest.num_remaining() == 0;
-    const bool advances = std::ranges::any_of(plan.sequences, [&](const auto& s) { return s.request == oldest.request.id; });
+    const bool all_is_planned = oldest.num_committed < oldest.num_computed &&
+                                oldest.num_remaining() == 0;
+    const bool advances = std::ranges::any_of(
+        plan.sequences, [&](const auto& s) { return s.request == oldest.request.id; });
     Require(advances || all_is_planned, "7: the oldest sequence advances");
   }
 
   // 8 and 9, after Plan.
   void CheckService(const StepPlan& plan, RequestId oldest, const SchedulerCounters& before) {
-    if (oldest != 0) Require(scheduler_.running().front()->request.id == oldest, "8: the oldest running sequence stays");
+    if (oldest != 0)
+      Require(scheduler_.running().front()->request.id == oldest,
+              "8: the oldest running sequence stays");
     RequestId last = 0;  // ids go up in order of arrival
     const auto check_order = [&](const Sequence& sequence) {
       Require(sequence.request.id > last, "9: first come, first served");
@@ -313,11 +351,14 @@ class Simulation {
     }
     for (const auto& sequence : scheduler_.waiting()) {
       check_order(*sequence);
-      Require(sequence->preemptions <= options_.max_preemptions_per_sequence, "8: preemptions are bounded");
+      Require(sequence->preemptions <= options_.max_preemptions_per_sequence,
+              "8: preemptions are bounded");
     }
     if (scheduler_.waiting().empty()) return;
-    pages_at_end += PagesFor(MaxCachedTokens(scheduler_.waiting().front()->request), options_.page_size);
-    const bool has_room = pages_at_end <= options_.num_pages && plan.num_rows() < options_.max_num_batched_tokens &&
+    pages_at_end += PagesFor(MaxCachedTokens(scheduler_.waiting().front()->request),
+                             options_.page_size);
+    const bool has_room = pages_at_end <= options_.num_pages &&
+                          plan.num_rows() < options_.max_num_batched_tokens &&
                           static_cast<int>(scheduler_.running().size()) <
                               std::min(options_.max_num_seqs, options_.max_num_batched_tokens);
     const bool deferred = scheduler_.counters().deferrals > before.deferrals;
@@ -325,7 +366,8 @@ class Simulation {
     Require(!has_room || deferred || preempted, "8: what fits is admitted");
     const RequestId head = scheduler_.waiting().front()->request.id;
     steps_deferred_ = deferred && std::exchange(last_head_, head) == head ? steps_deferred_ + 1 : 0;
-    Require(steps_deferred_ <= options_.max_model_len, "8: nobody waits for a prefix longer than it takes to compute it");
+    Require(steps_deferred_ <= options_.max_model_len,
+            "8: nobody waits for a prefix longer than it takes to compute it");
   }
 
   // 1, 2, 3 from outside, and the scheduler's own checks.
@@ -339,13 +381,17 @@ class Simulation {
     }
     const PagePool& pool = scheduler_.pool();
     const int in_use = static_cast<int>(holders.size());
-    Require(pool.num_free() + pool.num_cached() + in_use == options_.num_pages, "1: all pages are there");
-    for (const auto& [page, count] : holders) Require(pool.holders(page) == count, "2: holders are counted");
+    Require(pool.num_free() + pool.num_cached() + in_use == options_.num_pages,
+            "1: all pages are there");
+    for (const auto& [page, count] : holders)
+      Require(pool.holders(page) == count, "2: holders are counted");
     for (const StepPlan& plan : launched_) {
       for (const PlannedSequence& planned : plan.sequences) {
         for (size_t i = planned.num_computed / options_.page_size; i < planned.pages.size(); ++i) {
-          Require(pool.holders(planned.pages[i]) <= 1 && !scheduler_.index().Contains(planned.pages[i]),
-                  "4: a page that a launched step writes is not shared, and not in the index, even if its sequence has ended");
+          Require(
+              pool.holders(planned.pages[i]) <= 1 && !scheduler_.index().Contains(planned.pages[i]),
+              "4: a page that a launched step writes is not shared, and not in the index, even if "
+              "its sequence has ended");
         }
       }
     }
@@ -364,25 +410,34 @@ class Simulation {
         if (event.kind == KvEvent::Kind::kRemoved) {
           const auto hangs_on_it = [&](const auto& entry) { return entry.second.parent == hash; };
           Require(known_pages_.erase(hash) == 1, "13: what is removed was there");
-          Require(std::ranges::none_of(known_pages_, hangs_on_it), "13: the end of a chain leaves first");
+          Require(std::ranges::none_of(known_pages_, hangs_on_it),
+                  "13: the end of a chain leaves first");
           continue;
         }
-        Require(!parent || known_pages_.contains(*parent), "13: what is stored hangs on what is there");
+        Require(!parent || known_pages_.contains(*parent),
+                "13: what is stored hangs on what is there");
         const auto begin = event.tokens.begin() + static_cast<ptrdiff_t>(i * page_size);
-        KnownPage page{parent, {begin, begin + options_.page_size}, parent ? known_pages_[*parent].salt : event.salt};
+        KnownPage page{parent,
+                       {begin, begin + options_.page_size},
+                       parent ? known_pages_[*parent].salt : event.salt};
         Require(known_pages_.emplace(hash, std::move(page)).second, "13: a page is stored once");
         parent = hash;
       }
-      Require(event.tokens.size() == (event.kind == KvEvent::Kind::kStored ? event.hashes.size() * page_size : 0), "13: tokens a page");
+      Require(event.tokens.size() ==
+                  (event.kind == KvEvent::Kind::kStored ? event.hashes.size() * page_size : 0),
+              "13: tokens a page");
     }
-    Require(static_cast<int>(known_pages_.size()) == scheduler_.index().size(), "13: as many pages are known as are in the index");
+    Require(static_cast<int>(known_pages_.size()) == scheduler_.index().size(),
+            "13: as many pages are known as are in the index");
     for (const auto& sequence : scheduler_.running()) {
-      if (sequence->num_indexed_pages == 0 || !scheduler_.index().Contains(sequence->pages[0])) continue;
+      if (sequence->num_indexed_pages == 0 || !scheduler_.index().Contains(sequence->pages[0]))
+        continue;
       for (size_t i = 0; i < static_cast<size_t>(sequence->num_indexed_pages); ++i) {
         const auto known = known_pages_.find(sequence->page_hashes[i]);
         if (!Require(known != known_pages_.end(), "13: indexed pages are known")) return;
         const auto tokens = sequence->tokens.begin() + static_cast<ptrdiff_t>(i * page_size);
-        Require(std::ranges::equal(known->second.tokens, std::span(tokens, page_size)), "13: with their tokens");
+        Require(std::ranges::equal(known->second.tokens, std::span(tokens, page_size)),
+                "13: with their tokens");
         Require(known->second.salt == sequence->request.cache_salt, "13: with their salt");
       }
     }
@@ -395,9 +450,12 @@ class Simulation {
     Record& record = it->second;
     std::vector<int32_t>& outputs = record.outcome.tokens;
     outputs.insert(outputs.end(), event.tokens.begin(), event.tokens.end());
-    for (const SampleResult& sample : event.logprobs) record.outcome.logprobs.push_back(sample.logprob);
-    for (const SampleResult& sample : event.prompt_logprobs) record.outcome.prompt_logprobs.push_back(sample.logprob);
-    Require(outputs.size() <= record.expected.size() && std::equal(outputs.begin(), outputs.end(), record.expected.begin()),
+    for (const SampleResult& sample : event.logprobs)
+      record.outcome.logprobs.push_back(sample.logprob);
+    for (const SampleResult& sample : event.prompt_logprobs)
+      record.outcome.prompt_logprobs.push_back(sample.logprob);
+    Require(outputs.size() <= record.expected.size() &&
+                std::equal(outputs.begin(), outputs.end(), record.expected.begin()),
             "12: the output is that of a run alone");
     if (record.request.sampling.num_logprobs >= 0) {
       Require(event.logprobs.size() == event.tokens.size(), "12: each token has its logprob");
@@ -408,7 +466,8 @@ class Simulation {
     record.outcome.finish = event.finish;
     record.outcome.stop_token = event.stop_token;
     record.outcome.error = event.error.message();
-    if (event.finish != FinishReason::kCancelled) outcomes_.emplace(event.request, std::move(record.outcome));
+    if (event.finish != FinishReason::kCancelled)
+      outcomes_.emplace(event.request, std::move(record.outcome));
     if (record.started) leaving_.emplace(event.request, 0);
     records_.erase(it);
   }
@@ -419,11 +478,14 @@ class Simulation {
       Require(!std::exchange(record.has_scores, true), "11: prompt logprobs come once");
       Require(event.prompt_logprobs.size() == expected.size() &&
                   std::equal(expected.begin(), expected.end(), event.prompt_logprobs.begin(),
-                             [](float score, const SampleResult& result) { return score == result.logprob; }),
+                             [](float score, const SampleResult& result) {
+                               return score == result.logprob;
+                             }),
               "12: prompt logprobs are those of a run alone");
     }
     const bool due = record.request.prompt_logprobs >= 0 && record.request.prompt.size() > 1;
-    Require(event.tokens.empty() || record.has_scores == due, "11: prompt logprobs come before or with the first token");
+    Require(event.tokens.empty() || record.has_scores == due,
+            "11: prompt logprobs come before or with the first token");
   }
 
   void CheckEnd(const Record& record, const TokenEvent& event) {
@@ -433,9 +495,12 @@ class Simulation {
         ++cancelled_;
         return;
       case FinishReason::kError:
-        Require(record.corrupt_position > 0 && event.error.code() == StatusCode::kInternal, "an error has a cause");
-        Require(record.corrupt_position == static_cast<int>(request.prompt.size() + record.outcome.tokens.size()) ||
-                    (request.prompt_logprobs >= 0 && record.corrupt_position < static_cast<int>(request.prompt.size())),
+        Require(record.corrupt_position > 0 && event.error.code() == StatusCode::kInternal,
+                "an error has a cause");
+        Require(record.corrupt_position ==
+                        static_cast<int>(request.prompt.size() + record.outcome.tokens.size()) ||
+                    (request.prompt_logprobs >= 0 &&
+                     record.corrupt_position < static_cast<int>(request.prompt.size())),
                 "an error comes where its cause is");
         ++corrupted_;
         return;
@@ -444,7 +509,8 @@ class Simulation {
     }
     Require(record.outcome.tokens == record.expected, "12: the output is complete");
     const bool at_limit = static_cast<int>(record.outcome.tokens.size()) == request.max_tokens;
-    Require(event.finish == FinishReason::kStop || at_limit, "finish_reason length means max_tokens were generated");
+    Require(event.finish == FinishReason::kStop || at_limit,
+            "finish_reason length means max_tokens were generated");
     ++finished_;
   }
 
@@ -465,9 +531,11 @@ class Simulation {
   uint64_t steps_ = 0;
   int steps_deferred_ = 0;
   RequestId last_head_ = 0;
-  uint64_t finished_ = 0, cancelled_ = 0, corrupted_ = 0, steps_launched_ahead_ = 0, results_dropped_ = 0;
-  std::deque<StepPlan> launched_;        // not committed yet, oldest first
-  std::map<RequestId, int> leaving_;     // ended requests that the executor knows -> steps collected since
+  uint64_t finished_ = 0, cancelled_ = 0, corrupted_ = 0, steps_launched_ahead_ = 0,
+           results_dropped_ = 0;
+  std::deque<StepPlan> launched_;     // not committed yet, oldest first
+  std::map<RequestId, int> leaving_;  // ended requests that the executor knows -> steps collected
+                                      // since
   std::map<RequestId, Outcome> outcomes_;
   struct KnownPage {
     std::optional<uint64_t> parent;

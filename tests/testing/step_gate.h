@@ -1,4 +1,5 @@
-// StepGate: stands between the engine and its fake executor, so that a test decides how far the engine comes while clients act.
+// StepGate: stands between the engine and its fake executor, so that a test decides how far the
+// engine comes while clients act.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// The small tokenizers of tests/text/data, what Hugging Face's code makes with them (golden.json), and model directories made on
-// the spot.
+// The small tokenizers of tests/text/data, what Hugging Face's code makes with them (golden.json),
+// and model directories made on the spot.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,9 @@ namespace diffserve {
 
 inline std::string TextDataDir() { return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/text/data"; }
 
-inline std::vector<std::string> TokenizerFixtures() { return {"byte_bpe", "sentencepiece", "metaspace", "wordpiece"}; }
+inline std::vector<std::string> TokenizerFixtures() {
+  return {"byte_bpe", "sentencepiece", "metaspace", "wordpiece"};
+}
 
 inline std::unique_ptr<Tokenizer> LoadTokenizerFixture(const std::string& name) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(TextDataDir() + "/" + name);
@@ -28,7 +30,8 @@ inline std::unique_ptr<Tokenizer> LoadTokenizerFixture(const std::string& name) 
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
 
-// "encode", "decode" or "template" of golden.json, with keys in the order of the file: templates show it.
+// "encode", "decode" or "template" of golden.json, with keys in the order of the file: templates
+// show it.
 inline nlohmann::ordered_json TextGolden(const std::string& part) {
   std::ifstream file(TextDataDir() + "/golden.json");
   return nlohmann::ordered_json::parse(file).at(part);
@@ -60,7 +63,8 @@ class TemporaryModelDir {
   std::string path_;
 };
 
-// True if `text` has no broken character (by the definition of UTF-8, independent of the code under test).
+// True if `text` has no broken character (by the definition of UTF-8, independent of the code under
+// test).
 inline bool IsValidUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);

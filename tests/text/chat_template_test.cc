@@ -9,20 +9,24 @@ using json = nlohmann::ordered_json;
 
 Result<std::unique_ptr<ChatTemplate>> LoadTemplate(const json& chat_template) {
   TemporaryModelDir dir;
-  const json config = {
-      {"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}, {"pad_token", nullptr}, {"chat_template", chat_template}};
+  const json config = {{"bos_token", "<s>"},
+                       {"eos_token", {{"content", "</s>"}}},
+                       {"pad_token", nullptr},
+                       {"chat_template", chat_template}};
   dir.Write("tokenizer_config.json", config.dump());
   return ChatTemplate::Load(dir.path());
 }
 
-Result<std::string> RenderSource(const std::string& source, const std::string& messages = R"([{"role":"user","content":"hi"}])",
-                                 const std::string& kwargs = "{}") {
+Result<std::string> RenderSource(
+    const std::string& source, const std::string& messages = R"([{"role":"user","content":"hi"}])",
+    const std::string& kwargs = "{}") {
   const auto loaded = LoadTemplate(source);
   if (!loaded.ok()) return loaded.status();
   return loaded.value()->Render(messages, false, kwargs);
 }
 
-std::string RenderError(const std::string& source, const std::string& messages = R"([{"role":"user","content":"hi"}])",
+std::string RenderError(const std::string& source,
+                        const std::string& messages = R"([{"role":"user","content":"hi"}])",
                         const std::string& kwargs = "{}") {
   const auto text = RenderSource(source, messages, kwargs);
   EXPECT_FALSE(text.ok()) << text.value();
@@ -38,7 +42,8 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
     const auto loaded = LoadTemplate(item["template"]);
     ASSERT_TRUE(loaded.ok()) << item["name"] << loaded.status().message();
     const json kwargs = item.value("kwargs", json::object());
-    const auto text = loaded.value()->Render(item["messages"].dump(), item.value("add_generation_prompt", false), kwargs.dump());
+    const auto text = loaded.value()->Render(
+        item["messages"].dump(), item.value("add_generation_prompt", false), kwargs.dump());
     ASSERT_TRUE(text.ok()) << item["name"] << text.status().message();
     EXPECT_EQ(text.value(), item["text"].get<std::string>()) << item["name"];
     ++count;
@@ -55,7 +60,8 @@ TEST(ChatTemplateTest, AModelWithoutTemplateHasNone) {
 }
 
 TEST(ChatTemplateTest, OfAListTheDefaultIsTaken) {
-  const json list = {{{"name", "tool_use"}, {"template", "tools"}}, {{"name", "default"}, {"template", "plain"}}};
+  const json list = {{{"name", "tool_use"}, {"template", "tools"}},
+                     {{"name", "default"}, {"template", "plain"}}};
   EXPECT_EQ(LoadTemplate(list).value()->Render("[]", false, "{}").value(), "plain");
   const auto none = LoadTemplate(json{{{"name", "tool_use"}, {"template", "tools"}}});
   ASSERT_FALSE(none.ok());
@@ -67,16 +73,20 @@ TEST(ChatTemplateTest, TheJinjaFileComesBeforeTheConfig) {
   TemporaryModelDir dir;
   dir.Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "config"})");
   dir.Write("chat_template.jinja", "{{ bos_token }}file {{ messages[0].content }}\n");
-  const auto text = ChatTemplate::Load(dir.path()).value()->Render(R"([{"role": "user", "content": "x"}])", false, "{}");
+  const auto text = ChatTemplate::Load(dir.path())
+                        .value()
+                        ->Render(R"([{"role": "user", "content": "x"}])", false, "{}");
   EXPECT_EQ(text.value(), "<s>file x");
 }
 
 TEST(ChatTemplateTest, SaysInOneLineWhereATemplateDoesNotCompile) {
-  for (const std::string source : {"a\n{% if %}", "{{ 'a' ", "{% for x in y %}", "{{ x | no_such_filter }}{% bad %}"}) {
+  for (const std::string source :
+       {"a\n{% if %}", "{{ 'a' ", "{% for x in y %}", "{{ x | no_such_filter }}{% bad %}"}) {
     const auto loaded = LoadTemplate(source);
     ASSERT_FALSE(loaded.ok()) << source;
     const std::string& message = loaded.status().message();
-    EXPECT_NE(message.find("/tokenizer_config.json: chat_template: "), std::string::npos) << message;
+    EXPECT_NE(message.find("/tokenizer_config.json: chat_template: "), std::string::npos)
+        << message;
     EXPECT_NE(message.find(source.starts_with("a") ? ":2)" : ":1)"), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
@@ -90,21 +100,24 @@ TEST(ChatTemplateTest, ARaisedExceptionIsTheMessage) {
 }
 
 TEST(ChatTemplateTest, AnEndlessTemplateRunsOutOfSteps) {
-  const std::string message =
-      RenderError("{% for a in range(99999) %}{% for b in range(99999) %}{% set c = b %}{% endfor %}{% endfor %}");
+  const std::string message = RenderError(
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = b %}{% endfor %}{% endfor "
+      "%}");
   EXPECT_NE(message.find("steps"), std::string::npos) << message;
   EXPECT_FALSE(RenderSource("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").ok());
 }
 
 TEST(ChatTemplateTest, TheTextIsBounded) {
-  const std::string message = RenderError("{% for a in range(40000) %}{{ 'x' * 1000 }}{% endfor %}");
+  const std::string message = RenderError(
+      "{% for a in range(40000) %}{{ 'x' * 1000 }}{% endfor %}");
   EXPECT_NE(message.find("33554432"), std::string::npos) << message;
 }
 
 TEST(ChatTemplateTest, ATemplateReachesNoFileAndNoOtherTemplate) {
-  for (const std::string source : {"{% include '/etc/passwd' %}", "{% import 'x' as y %}{{ y }}",
-                                   "{% extends 'tokenizer_config.json' %}", "{{ debug() }}", "{{ messages.__class__.__mro__[1] }}",
-                                   "{{ ''.__class__.mro() }}"}) {
+  for (const std::string source :
+       {"{% include '/etc/passwd' %}", "{% import 'x' as y %}{{ y }}",
+        "{% extends 'tokenizer_config.json' %}", "{{ debug() }}",
+        "{{ messages.__class__.__mro__[1] }}", "{{ ''.__class__.mro() }}"}) {
     EXPECT_FALSE(RenderSource(source).ok()) << source;
   }
 }
@@ -118,7 +131,9 @@ TEST(ChatTemplateTest, RefusesMessagesThatAreNoListAndArgumentsThatAreNoObject) 
 
 TEST(ChatTemplateTest, ArgumentsDoNotReplaceTheMessages) {
   const std::string kwargs = R"({"messages": [], "add_generation_prompt": 7})";
-  EXPECT_EQ(RenderSource("{{ messages | length }}{{ add_generation_prompt }}", "[1]", kwargs).value(), "1False");
+  EXPECT_EQ(
+      RenderSource("{{ messages | length }}{{ add_generation_prompt }}", "[1]", kwargs).value(),
+      "1False");
 }
 
 TEST(ChatTemplateTest, ATemplateMayBeRenderedAgainAfterAnError) {

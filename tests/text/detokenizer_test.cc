@@ -10,7 +10,8 @@ namespace diffserve {
 namespace {
 
 // Streams `ids` and checks each delta; returns the deltas joined.
-std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special_tokens) {
+std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                   bool skip_special_tokens) {
   Detokenizer detokenizer(tokenizer, skip_special_tokens);
   std::string text;
   for (const int32_t id : ids) {
@@ -25,7 +26,9 @@ std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, 
 
 TEST(DetokenizerTest, DeltasOfTenThousandRandomWalksJoinToTheFullDecode) {
   std::mt19937 random(11);
-  const std::vector<std::string> texts = {"emoji 😀👩‍👩‍👧🇨🇭", "日本語 世界 テスト", "Zürich, naïve", "  two  spaces ", "नमस्ते שלום"};
+  const std::vector<std::string> texts = {"emoji 😀👩‍👩‍👧🇨🇭",
+                                          "日本語 世界 テスト", "Zürich, naïve", "  two  spaces ",
+                                          "नमस्ते שלום"};
   for (const std::string& name : TokenizerFixtures()) {
     const auto tokenizer = LoadTokenizerFixture(name);
     const auto size = static_cast<uint32_t>(tokenizer->vocab_size());
@@ -33,8 +36,10 @@ TEST(DetokenizerTest, DeltasOfTenThousandRandomWalksJoinToTheFullDecode) {
       std::vector<int32_t> walk;
       const size_t length = 1 + random() % 40;
       while (walk.size() < length) {
-        if (random() % 4 == 0) {  // some real text, so that whole characters of several tokens occur
-          const auto ids = tokenizer->Encode(texts[random() % texts.size()], random() % 2 == 0).value();
+        if (random() % 4 == 0) {  // some real text, so that whole characters of several tokens
+                                  // occur
+          const auto ids =
+              tokenizer->Encode(texts[random() % texts.size()], random() % 2 == 0).value();
           walk.insert(walk.end(), ids.begin(), ids.end());
         } else {
           walk.push_back(static_cast<int32_t>(random() % size));
@@ -52,7 +57,9 @@ TEST(DetokenizerTest, TheDeltasOfWhatTransformersDecodedJoinToItsText) {
   for (const std::string& name : TokenizerFixtures()) tokenizers[name] = LoadTokenizerFixture(name);
   for (const auto& item : TextGolden("decode")) {
     const auto ids = item["ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(Stream(*tokenizers.at(item["fixture"]), ids, item["skip_special_tokens"]), item["text"].get<std::string>()) << item;
+    EXPECT_EQ(Stream(*tokenizers.at(item["fixture"]), ids, item["skip_special_tokens"]),
+              item["text"].get<std::string>())
+        << item;
   }
 }
 
@@ -95,7 +102,8 @@ TEST(DetokenizerTest, AStreamThatNeverCompletesACharacterIsNotHeldBack) {
   EXPECT_EQ(shown, 999u * 3) << "each start of a character ends the one before";
 }
 
-// The definition: at each place the longest start of a character that the bytes hold, whole, or broken and replaced.
+// The definition: at each place the longest start of a character that the bytes hold, whole, or
+// broken and replaced.
 std::string RepairedByDefinition(const std::string& bytes) {
   std::string out;
   for (size_t i = 0; i < bytes.size();) {
@@ -109,7 +117,8 @@ std::string RepairedByDefinition(const std::string& bytes) {
         break;
       }
       // A start of some character: completed by one of the extreme tails.
-      for (const std::string tail : {"\x80", "\xBF", "\x80\x80", "\xBF\xBF", "\x80\x80\x80", "\xBF\xBF\xBF"}) {
+      for (const std::string tail :
+           {"\x80", "\xBF", "\x80\x80", "\xBF\xBF", "\x80\x80\x80", "\xBF\xBF\xBF"}) {
         if (IsValidUtf8(part + tail)) longest = n;
       }
     }
@@ -121,11 +130,13 @@ std::string RepairedByDefinition(const std::string& bytes) {
 
 TEST(Utf8RepairTest, ReplacesWhatTheDefinitionReplaces) {
   std::mt19937 random(5);
-  const std::vector<unsigned char> bytes = {0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0,
-                                            0xE1, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF, 0x00};
+  const std::vector<unsigned char> bytes = {0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF,
+                                            0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEE,
+                                            0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF, 0x00};
   for (int round = 0; round < 20000; ++round) {
     std::string text;
-    for (size_t n = random() % 9; n > 0; --n) text.push_back(static_cast<char>(bytes[random() % bytes.size()]));
+    for (size_t n = random() % 9; n > 0; --n)
+      text.push_back(static_cast<char>(bytes[random() % bytes.size()]));
     Utf8Repair repair(Utf8Repair::Unit::kCharacter);
     std::string out;
     for (size_t i = 0; i < text.size();) {

@@ -71,21 +71,25 @@ def sentencepiece_bpe() -> Tokenizer:
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<unk>", "<s>", "</s>"]
     bytes_ = [f"<0x{b:02X}>" for b in range(256)]
-    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special + bytes_, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special + bytes_,
+                                  show_progress=False)
     latin = [line for line in CORPUS if line.isascii()] + ["世界 你好 世界 Städte schön"]
     trained.train_from_iterator(latin * 3, trainer)
     model = json.loads(trained.to_str())["model"]
     tokenizer = Tokenizer(
-        models.BPE(
-            vocab=model["vocab"], merges=[tuple(m) for m in model["merges"]], unk_token="<unk>", fuse_unk=True, byte_fallback=True
-        )
-    )
+        models.BPE(vocab=model["vocab"], merges=[tuple(m) for m in model["merges"]],
+                   unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1, right=0)]
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("▁", " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(content=" ", left=1, right=0)
+    ])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B",
+                                                             special_tokens=[("<s>", 1)])
     return tokenizer
 
 
@@ -94,9 +98,8 @@ def metaspace_unigram() -> Tokenizer:
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"], unk_token="<unk>", show_progress=False
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"],
+                                      unk_token="<unk>", show_progress=False)
     tokenizer.train_from_iterator(CORPUS * 3, trainer)
     return tokenizer
 
@@ -107,7 +110,8 @@ def wordpiece() -> Tokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]", "<s>", "</s>"], show_progress=False)
+    trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]", "<s>", "</s>"],
+                                        show_progress=False)
     tokenizer.train_from_iterator(CORPUS * 3, trainer)
     return tokenizer
 
@@ -130,8 +134,10 @@ def write_fixture(name: str, tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         "clean_up_tokenization_spaces": False,
         **CONFIGS[name],
     }
-    (directory / "tokenizer.json").write_text(tokenizer.to_str(pretty=False) + "\n", encoding="utf-8")
-    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    (directory / "tokenizer.json").write_text(
+        tokenizer.to_str(pretty=False) + "\n", encoding="utf-8")
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=1) + "\n", encoding="utf-8")
     return PreTrainedTokenizerFast.from_pretrained(directory)
 
 
@@ -164,7 +170,9 @@ def decode_cases(name: str, reference: PreTrainedTokenizerFast) -> list[dict]:
     size = len(reference)
     while len(walks) < 60:
         walk = [rng.randrange(size) for _ in range(rng.randint(1, 24))]
-        if not any(mixed_byte_run(reference.convert_ids_to_tokens(walk, skip_special_tokens=skip)) for skip in (False, True)):
+        if not any(
+                mixed_byte_run(reference.convert_ids_to_tokens(walk, skip_special_tokens=skip))
+                for skip in (False, True)):
             walks.append(walk)
     cases = []
     for ids in walks:
@@ -204,7 +212,8 @@ def main() -> None:
             golden["template"] = template_cases(reference)
     lines = []
     for part, cases in golden.items():
-        lines.append(f'"{part}": [\n' + ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]")
+        lines.append(f'"{part}": [\n' +
+                     ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases) + "\n]")
     (DATA / "golden.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-#include "engine/output_loop.h"
+#include "engine/text/output_loop.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -64,14 +64,18 @@ class OutputLoopTest : public testing::Test {
   OutputLoopTest() : tokenizer_(LoadTokenizerFixture("byte_bpe")) { Start(64); }
 
   void Start(size_t capacity) {
-    loop_ = std::make_unique<OutputLoop>(*tokenizer_, capacity, [this](RequestId id, FinishReason as) {
-      std::lock_guard lock(mutex_);
-      cancelled_.push_back(id);
-      cancelled_as_.push_back(as);
-    });
+    loop_ = std::make_unique<OutputLoop>(*tokenizer_, capacity,
+                                         [this](RequestId id, FinishReason as) {
+                                           std::lock_guard lock(mutex_);
+                                           cancelled_.push_back(id);
+                                           cancelled_as_.push_back(as);
+                                         });
   }
-  std::vector<int32_t> Encode(const std::string& text) const { return tokenizer_->Encode(text, false).value(); }
-  static TokenEvent Event(RequestId id, std::vector<int32_t> tokens, FinishReason finish = FinishReason::kNone) {
+  std::vector<int32_t> Encode(const std::string& text) const {
+    return tokenizer_->Encode(text, false).value();
+  }
+  static TokenEvent Event(RequestId id, std::vector<int32_t> tokens,
+                          FinishReason finish = FinishReason::kNone) {
     TokenEvent event;
     event.request = id;
     event.tokens = std::move(tokens);
@@ -81,7 +85,8 @@ class OutputLoopTest : public testing::Test {
   // One event a token; `finish` with the last.
   void PostText(RequestId id, const std::string& text, FinishReason finish = FinishReason::kNone) {
     const std::vector<int32_t> ids = Encode(text);
-    for (size_t i = 0; i < ids.size(); ++i) loop_->Post(Event(id, {ids[i]}, i + 1 == ids.size() ? finish : FinishReason::kNone));
+    for (size_t i = 0; i < ids.size(); ++i)
+      loop_->Post(Event(id, {ids[i]}, i + 1 == ids.size() ? finish : FinishReason::kNone));
   }
   ResponseSpec Spec(const Client& client, std::vector<RequestId> requests) const {
     ResponseSpec spec;
@@ -120,7 +125,9 @@ TEST_F(OutputLoopTest, StreamsTheTextOfEachChoiceAndEndsOnce) {
   for (size_t i = 0; i < 30; ++i) {
     for (size_t c = 0; c < 4; ++c) {
       if (i >= ids[c].size()) continue;
-      TokenEvent event = Event(11 + c, {ids[c][i]}, i + 1 == ids[c].size() ? FinishReason::kLength : FinishReason::kNone);
+      TokenEvent event = Event(
+          11 + c, {ids[c][i]},
+          i + 1 == ids[c].size() ? FinishReason::kLength : FinishReason::kNone);
       event.cached_tokens = i == 0 ? static_cast<int>(c) + 1 : 0;
       loop_->Post(event);
     }
@@ -161,7 +168,8 @@ TEST_F(OutputLoopTest, AStopStringTruncatesCancelsAndSwallowsWhatFollows) {
     seen += tokenizer_->TokenBytes(id);
     ++needed;
   }
-  EXPECT_EQ(client.done[0].usage.completion_tokens, needed + static_cast<int64_t>(Encode("fine").size()));
+  EXPECT_EQ(client.done[0].usage.completion_tokens,
+            needed + static_cast<int64_t>(Encode("fine").size()));
   EXPECT_EQ(client.tokens[0].size(), static_cast<size_t>(needed));
 }
 
@@ -194,7 +202,8 @@ TEST_F(OutputLoopTest, StopStringsCountOnlyBeyondMinTokens) {
   spec.stop = {"3"};
   spec.min_tokens = 4;
   loop_->Register(spec);
-  for (const char* digit : {"1", "3", "1", "3", "1", "3", "1"}) loop_->Post(Event(1, Encode(digit)));
+  for (const char* digit : {"1", "3", "1", "3", "1", "3", "1"})
+    loop_->Post(Event(1, Encode(digit)));
   client.WaitForDone();
   EXPECT_EQ(client.text[0], "13131");
   EXPECT_EQ(client.done[0].usage.completion_tokens, 6);
@@ -376,7 +385,8 @@ TEST_F(OutputLoopTest, AFullOutboxHoldsTheEngineBackAndIsCounted) {
   EXPECT_EQ(events, 12u);
 }
 
-// The engine, clients that go away, and aborts at once: each response ends exactly once, and no continuation is left running.
+// The engine, clients that go away, and aborts at once: each response ends exactly once, and no
+// continuation is left running.
 TEST_F(OutputLoopTest, ResponsesOfManyThreadsEndOnceEach) {
   Start(8);
   const std::string stopped = "The quick brown fox jumps over the ";
@@ -394,15 +404,18 @@ TEST_F(OutputLoopTest, ResponsesOfManyThreadsEndOnceEach) {
       loop_->Register(spec);
       const uint32_t fate = random() % 4;
       for (size_t i = 0; i < ids.size(); ++i) {
-        const FinishReason finish = i + 1 == ids.size() ? FinishReason::kLength : FinishReason::kNone;
+        const FinishReason finish = i + 1 == ids.size() ? FinishReason::kLength
+                                                        : FinishReason::kNone;
         for (const RequestId id : spec.requests) loop_->Post(Event(id, {ids[i]}, finish));
         if (i == 5 && fate == 0) client.stream()->Close();
-        if (i == 5 && fate == 1) loop_->Abort(first + 1, Status(StatusCode::kDeadlineExceeded, "late"));
+        if (i == 5 && fate == 1)
+          loop_->Abort(first + 1, Status(StatusCode::kDeadlineExceeded, "late"));
       }
       if (fate == 0) continue;
       client.WaitForDone();
       EXPECT_EQ(client.done.size(), 1u);
-      EXPECT_EQ(client.done[0].status.code(), fate == 1 ? StatusCode::kDeadlineExceeded : StatusCode::kOk);
+      EXPECT_EQ(client.done[0].status.code(),
+                fate == 1 ? StatusCode::kDeadlineExceeded : StatusCode::kOk);
       if (fate == 1) continue;
       ++ended_ok;
       for (int c = 0; c < 3; ++c) EXPECT_EQ(client.text[c], spec.stop.empty() ? text : stopped);

@@ -8,7 +8,9 @@
 namespace diffserve {
 namespace {
 
-ResponseDelta Text(size_t bytes) { return {0, std::string(bytes, 'x'), {}, FinishReason::kNone, {}}; }
+ResponseDelta Text(size_t bytes) {
+  return {0, std::string(bytes, 'x'), {}, FinishReason::kNone, {}};
+}
 
 size_t Drain(ResponseStream& stream) {
   size_t count = 0;
@@ -20,7 +22,8 @@ TEST(ResponseStreamTest, EventsComeInOrderAndEachIsNotified) {
   int notified = 0;
   ResponseStream stream(1 << 20, [&] { ++notified; });
   EXPECT_TRUE(stream.Push(ResponseStarted{}));
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(stream.Push(ResponseDelta{i, "t", {}, FinishReason::kNone, {}}));
+  for (int i = 0; i < 10; ++i)
+    EXPECT_TRUE(stream.Push(ResponseDelta{i, "t", {}, FinishReason::kNone, {}}));
   EXPECT_TRUE(stream.Push(ResponseDone{}));
   EXPECT_EQ(notified, 12);
   EXPECT_TRUE(std::holds_alternative<ResponseStarted>(*stream.TryPop()));
@@ -35,7 +38,8 @@ TEST(ResponseStreamTest, WhatIsQueuedIsBoundedInBytesAndDoneAlwaysFits) {
   while (stream.Push(Text(1000))) ++taken;
   EXPECT_GT(taken, 40u);
   EXPECT_LT(taken, 66u);
-  EXPECT_FALSE(stream.Push(Text(1))) << "after an overflow nothing is taken, or text would be missing in between";
+  EXPECT_FALSE(stream.Push(Text(1)))
+      << "after an overflow nothing is taken, or text would be missing in between";
   EXPECT_TRUE(stream.Push(ResponseDone{Status(StatusCode::kResourceExhausted, "slow"), {}}));
   EXPECT_FALSE(stream.Push(ResponseDone{})) << "only one";
   EXPECT_EQ(Drain(stream), taken + 1);
@@ -112,7 +116,8 @@ TEST(ResponseStreamTest, EveryEventOfManyThreadsArrivesOnce) {
   std::vector<std::thread> pushers;
   for (int t = 0; t < 4; ++t) {
     pushers.emplace_back([&stream, t] {
-      for (int i = 0; i < 500; ++i) EXPECT_TRUE(stream.Push(ResponseDelta{t, std::to_string(i), {}, FinishReason::kNone, {}}));
+      for (int i = 0; i < 500; ++i)
+        EXPECT_TRUE(stream.Push(ResponseDelta{t, std::to_string(i), {}, FinishReason::kNone, {}}));
     });
   }
   std::vector<int> next(4);

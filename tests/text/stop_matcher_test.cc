@@ -13,11 +13,14 @@ struct Outcome {
 };
 
 std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
-  return out << "'" << outcome.text << "' " << (outcome.matched ? static_cast<int>(*outcome.matched) : -1);
+  return out << "'" << outcome.text << "' "
+             << (outcome.matched ? static_cast<int>(*outcome.matched) : -1);
 }
 
-// By the definition: the shortest prefix of `text` (beyond `quiet` bytes) that ends in a stop string, the longest such stop string.
-Outcome MatchedByDefinition(const std::vector<std::string>& stops, const std::string& text, bool include, size_t quiet) {
+// By the definition: the shortest prefix of `text` (beyond `quiet` bytes) that ends in a stop
+// string, the longest such stop string.
+Outcome MatchedByDefinition(const std::vector<std::string>& stops, const std::string& text,
+                            bool include, size_t quiet) {
   for (size_t end = quiet + 1; end <= text.size(); ++end) {
     std::optional<size_t> best;
     for (size_t s = 0; s < stops.size(); ++s) {
@@ -56,7 +59,8 @@ TEST(StopMatcherTest, FindsWhatTheDefinitionFindsHoweverTheTextIsCut) {
     for (size_t i = 0; i < text.size() && !outcome.matched;) {
       size_t n = 1 + random() % 4;
       if (i < quiet) n = std::min(n, quiet - i);
-      const StopMatcher::Piece piece = matcher.Push(std::string_view(text).substr(i, n), i >= quiet);
+      const StopMatcher::Piece piece = matcher.Push(std::string_view(text).substr(i, n),
+                                                    i >= quiet);
       outcome.text += piece.text;
       outcome.matched = piece.matched;
       i += n;
@@ -68,7 +72,8 @@ TEST(StopMatcherTest, FindsWhatTheDefinitionFindsHoweverTheTextIsCut) {
     }
     if (!outcome.matched) outcome.text += matcher.Finish();
     matches += outcome.matched.has_value();
-    ASSERT_EQ(outcome, MatchedByDefinition(stops, text, include, quiet)) << testing::PrintToString(stops) << " in " << text;
+    ASSERT_EQ(outcome, MatchedByDefinition(stops, text, include, quiet))
+        << testing::PrintToString(stops) << " in " << text;
   }
   EXPECT_GT(matches, 5000);
 }
@@ -82,7 +87,8 @@ TEST(StopMatcherTest, WithoutStopStringsNothingIsHeld) {
 TEST(StopMatcherTest, NoByteOfAStopStringSplitOverOneToEightTokensLeaks) {
   std::mt19937 random(9);
   const auto tokenizer = LoadTokenizerFixture("byte_bpe");
-  const std::vector<std::string> stops = {"<|stop|>", "世界", "👩‍👩‍👧", "\n\nHuman:", "END"};
+  const std::vector<std::string> stops = {"<|stop|>", "世界", "👩‍👩‍👧",
+                                          "\n\nHuman:", "END"};
   size_t most_tokens = 0;
   for (int round = 0; round < 2000; ++round) {
     const std::string& stop = stops[random() % stops.size()];

@@ -7,19 +7,17 @@ CHAT = [
     {"role": "user", "content": "a\nb"},
 ]
 
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "get_weather",
-            "description": "It's <hot> & \"é\"",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
-            },
+TOOLS = [{
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "It's <hot> & \"é\"",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
         },
-    }
-]
+    },
+}]
 
 _TURNS = """{{ bos_token }}{% for message in messages %}
     {% if loop.first and message.role == 'system' %}
@@ -103,16 +101,25 @@ _STRFTIME = """{{ strftime_now('%Y-%m-%d') | length }} {{ strftime_now('%%') }}\
 
 TEMPLATE_CASES = [
     {"name": "turns", "template": _TURNS, "messages": CHAT},
-    {"name": "turns with generation prompt", "template": _TURNS, "messages": CHAT[1:], "add_generation_prompt": True},
+    {
+        "name": "turns with generation prompt", "template": _TURNS, "messages": CHAT[1:],
+        "add_generation_prompt": True
+    },
     {"name": "namespace and loop controls", "template": _NAMESPACE, "messages": CHAT},
     {"name": "python methods", "template": _METHODS, "messages": CHAT},
     {"name": "tools as JSON", "template": _TOOLS, "messages": CHAT[:1], "kwargs": {"tools": TOOLS}},
     {"name": "no tools", "template": _TOOLS, "messages": CHAT[:1]},
     {"name": "values as Python prints them", "template": _VALUES, "messages": CHAT},
-    {"name": "variables from the request", "template": _VALUES, "messages": CHAT, "kwargs": {"date_string": "today"}},
+    {
+        "name": "variables from the request", "template": _VALUES, "messages": CHAT,
+        "kwargs": {"date_string": "today"}
+    },
     {"name": "macro, set block, comment", "template": _MACRO, "messages": CHAT},
     {"name": "generation tags", "template": _GENERATION, "messages": CHAT},
     {"name": "strftime_now", "template": _STRFTIME, "messages": CHAT},
-    {"name": "extra keys in messages", "template": "{{ messages[0].name }} {{ messages[0]['x']['y'][1] }} {{ messages[0].x }}",
-     "messages": [{"role": "user", "content": "c", "name": "Ann", "x": {"y": [1, "two"]}}]},
+    {
+        "name": "extra keys in messages",
+        "template": "{{ messages[0].name }} {{ messages[0]['x']['y'][1] }} {{ messages[0].x }}",
+        "messages": [{"role": "user", "content": "c", "name": "Ann", "x": {"y": [1, "two"]}}]
+    },
 ]

@@ -27,7 +27,8 @@ TEST(TokenizerTest, EncodesAsTransformersDoes) {
   const auto tokenizers = LoadAll();
   int count = 0;
   for (const auto& item : TextGolden("encode")) {
-    const auto ids = tokenizers.at(item["fixture"])->Encode(item["text"].get<std::string>(), item["add_special_tokens"]);
+    const auto ids = tokenizers.at(item["fixture"])
+                         ->Encode(item["text"].get<std::string>(), item["add_special_tokens"]);
     ASSERT_TRUE(ids.ok()) << item << ids.status().message();
     EXPECT_EQ(ids.value(), item["ids"].get<std::vector<int32_t>>()) << item;
     ++count;
@@ -95,7 +96,8 @@ TEST(TokenizerTest, KnowsWhichTokensAreSpecial) {
 TEST(TokenizerTest, ATokenThatTheConfigNamesIsSpecialEvenIfTokenizerJsonDoesNotSaySo) {
   TemporaryModelDir dir;
   dir.Write("tokenizer.json", ReadTextFile(TextDataDir() + "/byte_bpe/tokenizer.json"));
-  dir.Write("tokenizer_config.json", R"({"eos_token": "<tool>", "pad_token": "not in the vocabulary"})");
+  dir.Write("tokenizer_config.json",
+            R"({"eos_token": "<tool>", "pad_token": "not in the vocabulary"})");
   const auto tokenizer = Tokenizer::Load(dir.path());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   EXPECT_TRUE(tokenizer.value()->IsSpecial(tokenizer.value()->vocab_size() - 1));
@@ -108,7 +110,8 @@ TEST(TokenizerTest, RefusesAnIdOutsideTheVocabulary) {
   for (const int32_t id : {-1, size, INT32_MAX, INT32_MIN}) {
     const auto text = tokenizer->Decode(std::vector<int32_t>{5, id}, false);
     ASSERT_FALSE(text.ok());
-    EXPECT_EQ(text.status().message(), "token 1 is " + std::to_string(id) + ", allowed are 0 .. " + std::to_string(size - 1));
+    EXPECT_EQ(text.status().message(), "token 1 is " + std::to_string(id) + ", allowed are 0 .. " +
+                                           std::to_string(size - 1));
   }
 }
 
@@ -128,9 +131,12 @@ TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
       {"\xFF\xFE", "line 1"},
       {good.substr(0, good.size() / 2), "EOF"},
       {std::string(200000, '['), "recursion limit"},
-      {R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]},"added_tokens":[]})", "4294967295"},
-      {R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":["x y"]},"added_tokens":[]})", "out of vocabulary"},
-      {R"({"version":"1.0","model":{"type":"BPE","vocab":{},"merges":[]},"added_tokens":[]})", "empty"},
+      {R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]},"added_tokens":[]})",
+       "4294967295"},
+      {R"({"version":"1.0","model":{"type":"BPE","vocab":{"a":0},"merges":["x y"]},"added_tokens":[]})",
+       "out of vocabulary"},
+      {R"({"version":"1.0","model":{"type":"BPE","vocab":{},"merges":[]},"added_tokens":[]})",
+       "empty"},
       {R"({"version":"1.0","model":{"type":"None"}})", "tokenizer.json"},
   };
   for (const auto& [json, expected] : bad) {
@@ -197,17 +203,19 @@ TEST(TokenizerTest, ManyThreadsEncodeAndDecodeAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Long runs of one kind are where patterns and merges go quadratic. This much text takes seconds in all if they do not, and hours if
-// they do.
+// Long runs of one kind are where patterns and merges go quadratic. This much text takes seconds in
+// all if they do not, and hours if they do.
 TEST(TokenizerTest, LongRunsOfOneKindAreEncoded) {
   const auto tokenizers = LoadAll();
-  for (const std::string unit : {"a", " ", "\n", "1", "!", "ü", "世", "a ", "<s", "\xF0\x9F\x98\x80"}) {
+  for (const std::string unit :
+       {"a", " ", "\n", "1", "!", "ü", "世", "a ", "<s", "\xF0\x9F\x98\x80"}) {
     std::string text;
     while (text.size() < kLongRunBytes) text += unit;
     for (const std::string name : {"byte_bpe", "sentencepiece"}) {
       const Result<std::vector<int32_t>> ids = tokenizers.at(name)->Encode(text, false);
       ASSERT_TRUE(ids.ok()) << name << " with runs of '" << unit << "': " << ids.status().message();
-      EXPECT_EQ(tokenizers.at(name)->Decode(*ids, false).value(), text) << name << " with runs of '" << unit << "'";
+      EXPECT_EQ(tokenizers.at(name)->Decode(*ids, false).value(), text)
+          << name << " with runs of '" << unit << "'";
     }
   }
 }

@@ -13,13 +13,14 @@ CLEAN = {
     "kernels/attention/decode.h": HEADER + '#include "kernels/base/status.h"\n',
     "kernels/attention/decode_cpu.cc": '#include "kernels/attention/decode.h"\n// Stage 1: scores\n// Stage 2: softmax\n',
     "kernels/attention/decode_cuda.cu": '#include "kernels/attention/decode.h"\n#include <cuda_runtime.h>\n'
-                                        "// Stage 1: scores\n// Stage 2: softmax\n",
+    "// Stage 1: scores\n// Stage 2: softmax\n",
     "kernels/attention/decode.isa.cc": '#include "kernels/base/simd.h"\n#include "kernels/attention/decode.h"\n',
-    "engine/scheduler.h": HEADER + '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
+    "engine/scheduler.h": HEADER +
+    '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
     "engine/engine.cc": '#include <thread>\n#include "engine/scheduler.h"\n',
-    "server/grpc_session.h": HEADER + "#include <grpcpp/grpcpp.h>\n",
-    "server/grpc_server.cc": '#include "server/grpc_session.h"\n#include "engine/scheduler.h"\n'
-                             '#include "diffserve/v1/inference.pb.h"\n',
+    "server/grpc/session.h": HEADER + "#include <grpcpp/grpcpp.h>\n",
+    "server/grpc/server.cc": '#include "server/grpc/session.h"\n#include "engine/scheduler.h"\n'
+    '#include "diffserve/v1/inference.pb.h"\n',
     "server/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
     "tests/engine/scheduler_test.cc": '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
     "README.md": "# diffserve\n",
@@ -49,70 +50,97 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(findings({}), set())
 
     def test_sizes(self):
-        self.extend("file_length", "engine/engine.cc", lines(499, "int x;"))
-        self.assertEqual(findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + lines(498, "int x;")}), set())
-        self.expect("file_length", "tests/e2e/test_a.py", lines(501, "x = 1"))
-        for opening in ("void F(int a) {", "Foo::Foo(int a)\n    : a_{a}, b_(a) {", "namespace d {\nclass C {\n int F() const {",
-                        "template <class T>\nT F() noexcept {", "TEST(A, IsLong) {\nif (x) {\n}", "struct stat F() {",
-                        'extern "C" {\nvoid F() {', "void F() { char c = '{'; // }"):
-            self.extend("function_length", "engine/engine.cc", opening + "\n" + lines(70) + "}\n")
-        self.expect("function_length", "tests/e2e/test_a.py", "def f():\n" + lines(70, "  x = 1"))
-        self.extend("function_length", "kernels/attention/decode.isa.cc", "void F() {\n" + lines(149) + "}\n")
+        self.extend("file_length", "engine/engine.cc", lines(tidy.FILE_LINES - 1, "int x;"))
+        self.assertEqual(
+            findings({
+                "engine/engine.cc": CLEAN["engine/engine.cc"] + lines(tidy.FILE_LINES - 2, "int x;")
+            }), set())
+        self.expect("file_length", "tests/e2e/test_a.py", lines(tidy.FILE_LINES + 1, "x = 1"))
+        for opening in ("void F(int a) {", "Foo::Foo(int a)\n    : a_{a}, b_(a) {",
+                        "namespace d {\nclass C {\n int F() const {",
+                        "template <class T>\nT F() noexcept {", "TEST(A, IsLong) {\nif (x) {\n}",
+                        "struct stat F() {", 'extern "C" {\nvoid F() {',
+                        "void F() { char c = '{'; // }"):
+            self.extend("function_length", "engine/engine.cc",
+                        opening + "\n" + lines(tidy.FUNCTION_LINES) + "}\n")
+        self.expect("function_length", "tests/e2e/test_a.py",
+                    "def f():\n" + lines(tidy.FUNCTION_LINES, "  x = 1"))
+        self.extend("function_length", "kernels/attention/decode.isa.cc",
+                    "void F() {\n" + lines(tidy.KERNEL_LINES - 1) + "}\n")
 
     def test_lengths_that_are_allowed(self):
-        for path, text in (("engine/engine.cc", "void F() {\n" + lines(68) + "}\n"),
-                           ("kernels/attention/decode.isa.cc", "void F() {\n" + lines(148) + "}\n"),
-                           ("engine/engine.cc", "class C {\n" + lines(100, "int F() { return 1; }") + "};\n"),
+        for path, text in (("engine/engine.cc", "void F() {\n" + lines(tidy.FUNCTION_LINES - 2) +
+                            "}\n"), ("kernels/attention/decode.isa.cc",
+                                     "void F() {\n" + lines(tidy.KERNEL_LINES - 2) + "}\n"),
+                           ("engine/engine.cc",
+                            "class C {\n" + lines(100, "int F() { return 1; }") + "};\n"),
                            ("engine/engine.cc", "enum E {\n" + lines(100, "kA,") + "};\n"),
-                           ("engine/engine.cc", "constexpr std::array<int, N()> kTable = {\n" + lines(100, "1,") + "};\n"),
-                           ("engine/engine.cc", "namespace {\n" + lines(100, 'void F() { g("}"); }') + "}\n")):
+                           ("engine/engine.cc", "constexpr std::array<int, N()> kTable = {\n" +
+                            lines(100, "1,") + "};\n"),
+                           ("engine/engine.cc",
+                            "namespace {\n" + lines(100, 'void F() { g("}"); }') + "}\n")):
             with self.subTest(text=text[:30]):
                 self.assertEqual(findings({path: CLEAN[path] + text}), set())
 
     def test_includes(self):
         self.extend("include_direction", "kernels/base/status.h", '#include "engine/scheduler.h"\n')
-        self.extend("include_direction", "kernels/base/status.h", '#include "kernels/attention/decode.h"\n')
+        self.extend("include_direction", "kernels/base/status.h",
+                    '#include "kernels/attention/decode.h"\n')
         self.extend("include_direction", "engine/engine.cc", '#include "scheduler.h"\n')
         self.extend("include_direction", "engine/engine.cc", "#include <engine/scheduler.h>\n")
-        with_tensor = {"kernels/base/tensor.h": HEADER, "kernels/ops/linear.cc": '#include "kernels/base/tensor.h"\n'}
+        with_tensor = {
+            "kernels/base/tensor.h": HEADER,
+            "kernels/ops/linear.cc": '#include "kernels/base/tensor.h"\n'
+        }
         main = '#include "kernels/base/tensor.h"\n' + CLEAN["server/main.cc"]
         self.assertEqual(findings(with_tensor), set())
         self.assertEqual(findings(with_tensor | {"server/main.cc": main}), {"include_direction"})
         self.extend("policy_and_memory_apart", "engine/scheduler.h", "#include <chrono>\n")
-        self.extend("policy_and_memory_apart", "engine/scheduler.h", "auto t = std::chrono::steady_clock::now();\n")
+        self.extend("policy_and_memory_apart", "engine/scheduler.h",
+                    "auto t = std::chrono::steady_clock::now();\n")
 
     def test_homes(self):
-        for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"), ("server/grpc_server.cc", "boost/beast.hpp"),
-                           ("engine/scheduler.h", "nlohmann/json.hpp"), ("kernels/attention/decode_cpu.cc", "immintrin.h"),
-                           ("kernels/attention/decode_cpu.cc", "cuda_runtime.h"), ("server/main.cc", "openssl/sha.h"),
-                           ("server/main.cc", "absl/strings/cord.h"), ("server/main.cc", "prometheus/counter.h")):
+        for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),
+                           ("server/grpc/server.cc", "boost/beast.hpp"), ("engine/scheduler.h",
+                                                                          "nlohmann/json.hpp"),
+                           ("kernels/attention/decode_cpu.cc",
+                            "immintrin.h"), ("kernels/attention/decode_cpu.cc",
+                                             "cuda_runtime.h"), ("server/main.cc", "openssl/sha.h"),
+                           ("server/main.cc", "absl/strings/cord.h"), ("server/main.cc",
+                                                                       "prometheus/counter.h")):
             self.extend("home_files", path, f"#include <{name}>\n")
         self.extend("home_files", "server/main.cc", '#include "diffserve/v1/inference.pb.h"\n')
-        self.extend("home_files", "server/main.cc", '#include "server/grpc_session.h"\n')
+        self.extend("home_files", "server/main.cc", '#include "server/grpc/session.h"\n')
 
     def test_words(self):
-        for name in ("server/json_util.py", "engine/common/page.py", "tests/testing/test_helpers.py"):
+        for name in ("server/json_util.py", "engine/common/page.py",
+                     "tests/testing/test_helpers.py"):
             self.expect("names", name, "x = 1\n")
         self.extend("names", "engine/engine.cc", "class RequestManager {};\n")
         self.extend("names", "engine/engine.cc", "template <class T>\nstruct StringUtil {};\n")
         self.extend("words", "README.md", "TO" + "DO: write it\n")
-        for text in ("int num_blocks = 1;\n", "// frees the KV block\n", "struct BlockTable {};\n", "void FreeBlock();\n"):
+        for text in ("int num_blocks = 1;\n", "// frees the KV block\n", "struct BlockTable {};\n",
+                     "void FreeBlock();\n"):
             self.extend("words", "engine/engine.cc", text)
         self.extend("banned_code", "engine/engine.cc", "std::regex r;\n")
         self.extend("banned_code", "engine/engine.cc", "void F() { assert(true); }\n")
-        self.assertEqual(findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + "// no assert(x) here\n"}), set())
+        self.assertEqual(
+            findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + "// no assert(x) here\n"}),
+            set())
 
     def test_headers_and_dead_files(self):
         self.expect("headers", "kernels/base/status.h", "// Says what it is.\nclass Status {};\n")
         self.expect("headers", "kernels/base/status.h", "#pragma once\nclass Status {};\n")
         self.extend("headers", "kernels/base/status.h", "using namespace std;\n")
         self.expect("dead_files", "engine/unused.h", HEADER)
-        self.assertEqual(findings({"engine/a.h": HEADER, "engine/a.cc": '#include "engine/a.h"\n'}), {"dead_files"})
+        self.assertEqual(findings({"engine/a.h": HEADER, "engine/a.cc": '#include "engine/a.h"\n'}),
+                         {"dead_files"})
         self.expect("dead_files", "engine/orphan.cc", "int x;\n")
 
     def test_documents(self):
         self.expect("markdown", "ARCHITECTURE.md", lines(1499, "text"))
-        for name in ("PLAN.md", "docs/notes.txt", "server/build.log", "docs/CHANGELOG.md", "CHANGELOG"):
+        for name in ("PLAN.md", "docs/notes.txt", "server/build.log", "docs/CHANGELOG.md",
+                     "CHANGELOG"):
             self.expect("markdown", name, "text\n")
         self.assertEqual(findings({"CHANGELOG.md": "text\n"}), set())
 
@@ -124,7 +152,8 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(findings(gap), {"twin_stages"})
 
     def test_whitespace(self):
-        for text in ("int x;", "int x;\n\n", "int x; \n", "\tint x;\n", "int x" + " " * 140 + ";\n"):
+        for text in ("int x;", "int x;\n\n", "int x; \n", "\tint x;\n",
+                     "int x" + " " * 140 + ";\n"):
             self.extend("whitespace", "engine/engine.cc", text)
 
     def test_every_rule_is_tested(self):

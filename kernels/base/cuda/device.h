@@ -1,6 +1,8 @@
-// The CUDA devices of this machine, asked for without ever aborting: every build has these functions, also one without the CUDA
-// backend (device_absent.cc) and one that runs where there is no driver. No CUDA type shows here.
-// Thread safety: all functions may be called from any thread. The current device belongs to the calling thread.
+// The CUDA devices of this machine, asked for without ever aborting: every build has these
+// functions, also one without the CUDA backend (device_absent.cc) and one that runs where there is
+// no driver. No CUDA type shows here.
+// Thread safety: all functions may be called from any thread. The current device belongs to the
+// calling thread.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +37,14 @@ struct DeviceMemory {
 // Whether this build holds the CUDA backend.
 bool IsCompiledIn();
 
-// Every device that our kernels have code for, at least one. Errors: kUnimplemented if the backend is not compiled in, kNotFound
-// with what is missing in one line (no driver; a driver too old, with both versions; no device; none new enough).
+// Every device that our kernels have code for, at least one. Errors: kUnimplemented if the backend
+// is not compiled in, kNotFound with what is missing in one line (no driver; a driver too old, with
+// both versions; no device; none new enough).
 Result<std::vector<DeviceInfo>> ListDevices();
 
-// Makes device `ordinal` the calling thread's and creates its context. Buffers, streams and launches of this thread are then its.
-// Errors: as ListDevices, or kInvalidArgument if there is no such device.
+// Makes device `ordinal` the calling thread's and creates its context. Buffers, streams and
+// launches of this thread are then its. Errors: as ListDevices, or kInvalidArgument if there is no
+// such device.
 Result<DeviceInfo> OpenDevice(int ordinal);
 
 // Of the calling thread's device. REQUIRES: OpenDevice.

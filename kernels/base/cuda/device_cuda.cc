@@ -10,17 +10,23 @@
 namespace diffserve::cuda {
 namespace {
 
-std::string VersionString(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+std::string VersionString(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 // The driver counts as there if it can run what this build was compiled with.
 Status CheckDriver() {
   int version = 0;
   DS_RETURN_IF_ERROR(ToStatus(cudaDriverGetVersion(&version), "cudaDriverGetVersion"));
-  if (version == 0) return Status(StatusCode::kNotFound, "no NVIDIA driver on this machine (libcuda.so.1 is not to be found)");
-  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // any driver of the same major version will do
+  if (version == 0)
+    return Status(StatusCode::kNotFound,
+                  "no NVIDIA driver on this machine (libcuda.so.1 is not to be found)");
+  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // any driver of the same major version
+                                                         // will do
   if (version >= kNeeded) return Status();
-  return Status(StatusCode::kNotFound, "the NVIDIA driver supports CUDA " + VersionString(version) + ", this build needs " +
-                                           VersionString(kNeeded) + " or newer");
+  return Status(StatusCode::kNotFound, "the NVIDIA driver supports CUDA " + VersionString(version) +
+                                           ", this build needs " + VersionString(kNeeded) +
+                                           " or newer");
 }
 
 Result<int> CountDevices() {
@@ -30,7 +36,9 @@ Result<int> CountDevices() {
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
     static_cast<void>(cudaGetLastError());
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    const std::string hint = visible == nullptr ? "" : std::string(" (CUDA_VISIBLE_DEVICES is \"") + visible + "\")";
+    const std::string hint = visible == nullptr
+                                 ? ""
+                                 : std::string(" (CUDA_VISIBLE_DEVICES is \"") + visible + "\")";
     return Status(StatusCode::kNotFound, "the NVIDIA driver shows no device" + hint);
   }
   DS_RETURN_IF_ERROR(ToStatus(error, "cudaGetDeviceCount"));
@@ -39,7 +47,8 @@ Result<int> CountDevices() {
 
 Result<DeviceInfo> InfoOf(int ordinal) {
   cudaDeviceProp properties = {};
-  DS_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties"));
+  DS_RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties"));
   DeviceInfo info;
   info.ordinal = ordinal;
   info.name = properties.name;
@@ -52,8 +61,9 @@ Result<DeviceInfo> InfoOf(int ordinal) {
 }
 
 Status TooOld(const DeviceInfo& device) {
-  return Status(StatusCode::kNotFound, device.name + " is sm_" + std::to_string(device.compute_capability) + ", the kernels need sm_" +
-                                           std::to_string(kComputeCapabilityMin) + " or newer");
+  return Status(StatusCode::kNotFound,
+                device.name + " is sm_" + std::to_string(device.compute_capability) +
+                    ", the kernels need sm_" + std::to_string(kComputeCapabilityMin) + " or newer");
 }
 
 }  // namespace
@@ -82,8 +92,8 @@ Result<DeviceInfo> OpenDevice(int ordinal) {
   const Result<int> count = CountDevices();
   if (!count.ok()) return count.status();
   if (ordinal < 0 || ordinal >= *count) {
-    return InvalidArgument("CUDA device " + std::to_string(ordinal) + " does not exist; devices 0 to " + std::to_string(*count - 1) +
-                           " do");
+    return InvalidArgument("CUDA device " + std::to_string(ordinal) +
+                           " does not exist; devices 0 to " + std::to_string(*count - 1) + " do");
   }
   Result<DeviceInfo> info = InfoOf(ordinal);
   if (!info.ok()) return info.status();
@@ -94,13 +104,15 @@ Result<DeviceInfo> OpenDevice(int ordinal) {
 
 Result<DeviceMemory> MemoryOfDevice() {
   DeviceMemory memory;
-  DS_RETURN_IF_ERROR(ToStatus(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo"));
+  DS_RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo"));
   return memory;
 }
 
 std::string Describe(const DeviceInfo& device) {
   char text[64];
-  std::snprintf(text, sizeof(text), " (sm_%d, %d SMs, %.1f GiB)", device.compute_capability, device.num_sms,
+  std::snprintf(text, sizeof(text), " (sm_%d, %d SMs, %.1f GiB)", device.compute_capability,
+                device.num_sms,
                 static_cast<double>(device.memory_bytes) / static_cast<double>(1 << 30));
   return device.name + text;
 }

@@ -1,8 +1,10 @@
 // How CUDA's errors look outside the CUDA files: Status values whose message names the call.
 //   kResourceExhausted  an allocation failed; the message has the size asked for and what was free
 //   kNotFound           no driver, no device, or one that this build has no code for
-//   kUnavailable        the context is lost: an earlier kernel did something illegal, or the hardware failed. Every later call on the
-//                       device fails too, nothing can be saved: end the streams with an error and exit
+//   kUnavailable        the context is lost: an earlier kernel did something illegal, or the
+//   hardware failed. Every later call on the
+//                       device fails too, nothing can be saved: end the streams with an error and
+//                       exit
 //   kInternal           everything else: a wrong argument of ours
 #pragma once
 
@@ -15,6 +17,8 @@ namespace diffserve::cuda {
 // For launchers that return a cudaError_t as int (0 is success): as ToStatus of error.cuh.
 Status StatusOfCudaError(int error, std::string_view call);
 
-inline bool IsContextLost(const Status& status) { return status.code() == StatusCode::kUnavailable; }
+inline bool IsContextLost(const Status& status) {
+  return status.code() == StatusCode::kUnavailable;
+}
 
 }  // namespace diffserve::cuda

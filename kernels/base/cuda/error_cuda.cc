@@ -31,8 +31,11 @@ bool IsSticky(cudaError_t error) {
 Status ToStatus(cudaError_t error, std::string_view call) {
   if (error == cudaSuccess) return Status();
   static_cast<void>(cudaGetLastError());
-  std::string message = std::string(call) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
-  if (IsSticky(error)) return Status(StatusCode::kUnavailable, message + "; this or an earlier kernel has lost the CUDA context");
+  std::string message = std::string(call) + ": " + cudaGetErrorString(error) + " (" +
+                        cudaGetErrorName(error) + ")";
+  if (IsSticky(error))
+    return Status(StatusCode::kUnavailable,
+                  message + "; this or an earlier kernel has lost the CUDA context");
   switch (error) {
     case cudaErrorMemoryAllocation:
       return Status(StatusCode::kResourceExhausted, std::move(message));
@@ -51,6 +54,8 @@ Status ToStatus(cudaError_t error, std::string_view call) {
   }
 }
 
-Status StatusOfCudaError(int error, std::string_view call) { return ToStatus(static_cast<cudaError_t>(error), call); }
+Status StatusOfCudaError(int error, std::string_view call) {
+  return ToStatus(static_cast<cudaError_t>(error), call);
+}
 
 }  // namespace diffserve::cuda

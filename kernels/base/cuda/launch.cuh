@@ -1,5 +1,5 @@
-// The one way a kernel is launched: through CUDA's function, not <<<>>>, so that the error is this launch's own and that the
-// tests' CPU shim compiles the same text with a C++ compiler.
+// The one way a kernel is launched: through CUDA's function, not <<<>>>, so that the error is this
+// launch's own and that the tests' CPU shim compiles the same text with a C++ compiler.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,17 +20,18 @@ struct LaunchShape {
   size_t shared_bytes = 0;
 };
 
-// Queues kernel(arguments...) on the stream. What the kernel does wrong shows at a later call. REQUIRES: no dimension of the grid
-// is 0.
+// Queues kernel(arguments...) on the stream. What the kernel does wrong shows at a later call.
+// REQUIRES: no dimension of the grid is 0.
 template <typename... Parameters, typename... Arguments>
-Status Launch(std::string_view name, const LaunchShape& shape, const Stream& stream, void (*kernel)(Parameters...),
-              Arguments&&... arguments) {
+Status Launch(std::string_view name, const LaunchShape& shape, const Stream& stream,
+              void (*kernel)(Parameters...), Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream.handle();
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel,
+                                               std::forward<Arguments>(arguments)...);
   return error == cudaSuccess ? Status() : ToStatus(error, "launching " + std::string(name));
 }
 

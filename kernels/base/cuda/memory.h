@@ -1,7 +1,8 @@
-// DeviceBuffer: one allocation on the calling thread's device, made at start-up; PinnedBuffer: host memory that the device can
-// copy from and to while both run. Both own what they hold; nothing is allocated within a step. No CUDA type shows here. Copies
-// check their ranges (a range outside is a DS_CHECK) and are queued: the host side must live until the stream got there.
-// Thread safety: none.
+// DeviceBuffer: one allocation on the calling thread's device, made at start-up; PinnedBuffer: host
+// memory that the device can copy from and to while both run. Both own what they hold; nothing is
+// allocated within a step. No CUDA type shows here. Copies check their ranges (a range outside is a
+// DS_CHECK) and are queued: the host side must live until the stream got there. Thread safety:
+// none.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,8 @@ class OwnedMemory {
 class DeviceBuffer : public OwnedMemory<FreeDeviceMemory> {  // data() is a device address
  public:
   DeviceBuffer() = default;
-  // 256-byte aligned, of arbitrary content. Error: kResourceExhausted, with the bytes asked for and free.
+  // 256-byte aligned, of arbitrary content. Error: kResourceExhausted, with the bytes asked for and
+  // free.
   static Result<DeviceBuffer> Allocate(size_t size_bytes);
 
  private:
@@ -62,10 +64,13 @@ class PinnedBuffer : public OwnedMemory<FreePinnedMemory> {
   using OwnedMemory::OwnedMemory;
 };
 
-// to[offset_bytes, + from.size()) = from. From memory that is not pinned the call returns only when `from` has been read.
-Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes, const Stream& stream);
+// to[offset_bytes, + from.size()) = from. From memory that is not pinned the call returns only when
+// `from` has been read.
+Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to, size_t offset_bytes,
+                    const Stream& stream);
 // to = from[offset_bytes, + to.size()).
-Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::byte> to, const Stream& stream);
+Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::byte> to,
+                  const Stream& stream);
 // Both are device memory that does not overlap.
 Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream);
 // Every byte of the buffer becomes `value`.

@@ -1,6 +1,7 @@
-// The instructions that CUDA C++ has no name for, one function each (PTX ISA 8.0; sm_80, bulk copies and their barriers sm_90).
-// "shared" addresses are 32-bit offsets in the shared window. Compiled without nvcc, the functions of the same names and meanings
-// on the CPU take their place (found on the include path of the tests that run kernels there).
+// The instructions that CUDA C++ has no name for, one function each (PTX ISA 8.0; sm_80, bulk
+// copies and their barriers sm_90). "shared" addresses are 32-bit offsets in the shared window.
+// Compiled without nvcc, the functions of the same names and meanings on the CPU take their place
+// (found on the include path of the tests that run kernels there).
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -23,9 +24,12 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
 
 // ---- cp.async: 16 bytes a thread, past the L1 cache.
 __device__ __forceinline__ void CpAsync16(uint32_t destination, const void* source) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source)
+               : "memory");
 }
-__device__ __forceinline__ void CpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void CpAsyncCommit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int kGroupsInFlight>
 __device__ __forceinline__ void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsInFlight) : "memory");
@@ -37,9 +41,12 @@ __device__ __forceinline__ void BarrierInit(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 // After BarrierInit and before the first asynchronous use.
-__device__ __forceinline__ void BarrierInitFence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void BarrierInitFence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 __device__ __forceinline__ void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 __device__ __forceinline__ void BarrierArrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -57,13 +64,18 @@ __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 // `bytes`, both addresses: multiples of 16. Counts `bytes` at the barrier when done.
-__device__ __forceinline__ void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),
-               "l"(source), "r"(bytes), "r"(barrier)
-               : "memory");
+__device__ __forceinline__ void BulkCopy(uint32_t destination, const void* source, uint32_t bytes,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
 }
 // Between this thread's ordinary accesses to shared memory and later asynchronous ones.
-__device__ __forceinline__ void ProxyFence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void ProxyFence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 #else
 __device__ __forceinline__ void BarrierInit(uint32_t, int) { __trap(); }
 __device__ __forceinline__ void BarrierInitFence() {}
@@ -79,7 +91,8 @@ __device__ __forceinline__ void NamedBarrier(int id, int num_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
 }
 
-// ---- Matrices. Four 8x8 tiles of 16-bit elements: lane l gives the address of row l % 8 of tile l / 8.
+// ---- Matrices. Four 8x8 tiles of 16-bit elements: lane l gives the address of row l % 8 of tile l
+// / 8.
 __device__ __forceinline__ void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
@@ -93,9 +106,11 @@ __device__ __forceinline__ void LdMatrix4Transposed(uint32_t (&fragments)[4], ui
                : "memory");
 }
 // C[16][8] += A[16][16] B[16][8]
-__device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                            uint32_t b1) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -1,5 +1,5 @@
-// Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a stream that a host thread or
-// another stream can wait for. No CUDA header is needed to use them.
+// Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a
+// stream that a host thread or another stream can wait for. No CUDA header is needed to use them.
 // Thread safety: none; an Event may be waited for by another thread than the one that recorded it.
 #pragma once
 
@@ -18,8 +18,8 @@ class Event {
   static Result<Event> Create(bool timed = false);
 
   CUevent_st* handle() const { return handle_.get(); }
-  // Blocks the calling thread (asleep, not spinning) until the work before the event is done. What that work did wrong shows
-  // here.
+  // Blocks the calling thread (asleep, not spinning) until the work before the event is done. What
+  // that work did wrong shows here.
   Status Wait() const;
   // Whether the work before the event is done.
   Result<bool> IsDone() const;

@@ -1,14 +1,18 @@
-#include "kernels/base/cuda/stream.h"
-
 #include <cuda_runtime.h>
 
 #include "kernels/base/cuda/error.cuh"
+#include "kernels/base/cuda/stream.h"
 
 namespace diffserve::cuda {
 
-// An error of a destructor has been reported by the call that met it first, or nobody is left to hear it.
-void Event::Destroy::operator()(CUevent_st* event) const { static_cast<void>(cudaEventDestroy(event)); }
-void Stream::Destroy::operator()(CUstream_st* stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
+// An error of a destructor has been reported by the call that met it first, or nobody is left to
+// hear it.
+void Event::Destroy::operator()(CUevent_st* event) const {
+  static_cast<void>(cudaEventDestroy(event));
+}
+void Stream::Destroy::operator()(CUstream_st* stream) const {
+  static_cast<void>(cudaStreamDestroy(stream));
+}
 
 Result<Event> Event::Create(bool timed) {
   cudaEvent_t event = nullptr;
@@ -17,7 +21,9 @@ Result<Event> Event::Create(bool timed) {
   return Event(event);
 }
 
-Status Event::Wait() const { return ToStatus(cudaEventSynchronize(handle()), "cudaEventSynchronize"); }
+Status Event::Wait() const {
+  return ToStatus(cudaEventSynchronize(handle()), "cudaEventSynchronize");
+}
 
 Result<bool> Event::IsDone() const {
   const cudaError_t error = cudaEventQuery(handle());
@@ -31,21 +37,27 @@ Result<bool> Event::IsDone() const {
 
 Result<Stream> Stream::Create() {
   cudaStream_t stream = nullptr;
-  DS_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+  DS_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                              "cudaStreamCreateWithFlags"));
   return Stream(stream);
 }
 
-Status Stream::Record(const Event& event) const { return ToStatus(cudaEventRecord(event.handle(), handle()), "cudaEventRecord"); }
+Status Stream::Record(const Event& event) const {
+  return ToStatus(cudaEventRecord(event.handle(), handle()), "cudaEventRecord");
+}
 
 Status Stream::WaitFor(const Event& event) const {
   return ToStatus(cudaStreamWaitEvent(handle(), event.handle()), "cudaStreamWaitEvent");
 }
 
-Status Stream::Synchronize() const { return ToStatus(cudaStreamSynchronize(handle()), "cudaStreamSynchronize"); }
+Status Stream::Synchronize() const {
+  return ToStatus(cudaStreamSynchronize(handle()), "cudaStreamSynchronize");
+}
 
 Result<float> MillisecondsBetween(const Event& begin, const Event& end) {
   float milliseconds = 0;
-  DS_RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&milliseconds, begin.handle(), end.handle()), "cudaEventElapsedTime"));
+  DS_RETURN_IF_ERROR(ToStatus(cudaEventElapsedTime(&milliseconds, begin.handle(), end.handle()),
+                              "cudaEventElapsedTime"));
   return milliseconds;
 }
 

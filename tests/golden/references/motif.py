@@ -63,7 +63,8 @@ class MergedColumnParallelLinear(Linear):
 
 
 class QKVParallelLinear(Linear):
-    def __init__(self, hidden_size, head_size, total_num_heads, total_num_kv_heads, bias, quant_config, prefix):
+    def __init__(self, hidden_size, head_size, total_num_heads, total_num_kv_heads, bias,
+                 quant_config, prefix):
         super().__init__(hidden_size, (total_num_heads + 2 * total_num_kv_heads) * head_size, bias)
 
 
@@ -79,35 +80,42 @@ class Rotary:
 
     def forward_native(self, positions, q, k):
         cos, sin = stand_ins.cos_sin(self.theta, self.head_size, positions, q.dtype)
-        return tuple(stand_ins.rotate_halves(x.unflatten(-1, (-1, self.head_size)), cos, sin).flatten(-2) for x in (q, k))
+        return tuple(
+            stand_ins.rotate_halves(x.unflatten(-1, (-1, self.head_size)), cos, sin).flatten(-2)
+            for x in (q, k))
 
 
 class Attention(torch.nn.Module):
     """vLLM's attention layer: one sequence from its first token, on a paged cache of its own."""
 
-    def __init__(self, num_heads, head_size, scale, num_kv_heads, cache_config, quant_config, per_layer_sliding_window, attn_type,
-                 prefix, attn_backend, **more):
+    def __init__(self, num_heads, head_size, scale, num_kv_heads, cache_config, quant_config,
+                 per_layer_sliding_window, attn_type, prefix, attn_backend, **more):
         super().__init__()
-        self.backend = sys.modules["vllm.attention.backends.registry"].AttentionBackendEnum.GROUPED_DIFF_ATTN
+        self.backend = sys.modules[
+            "vllm.attention.backends.registry"].AttentionBackendEnum.GROUPED_DIFF_ATTN
         self.back_end, self.num_kv_heads, self.head_size = attn_backend, num_kv_heads, head_size
         # The list of widths is that of the flash kernels; a test model's are smaller.
         attn_backend.validate_head_size = classmethod(lambda cls, size: None)
-        self.impl = attn_backend.get_impl_cls()(num_heads, head_size, scale, num_kv_heads, None, per_layer_sliding_window, "auto",
-                                                None, attn_type, None, **more)
+        self.impl = attn_backend.get_impl_cls()(num_heads, head_size, scale, num_kv_heads, None,
+                                                per_layer_sliding_window, "auto", None, attn_type,
+                                                None, **more)
         self._q_scale = self._k_scale = self._v_scale = torch.ones(1)
 
     def forward(self, q, k, v, output_shape):
         rows = q.shape[0]
         blocks = -(-rows // CACHE_BLOCK)
-        cache = torch.full(self.back_end.get_kv_cache_shape(blocks, CACHE_BLOCK, self.num_kv_heads, self.head_size), float("nan"),
-                           dtype=q.dtype)
+        cache = torch.full(
+            self.back_end.get_kv_cache_shape(blocks, CACHE_BLOCK, self.num_kv_heads,
+                                             self.head_size), float("nan"), dtype=q.dtype)
         table = torch.arange(blocks).flip(0)  # not in order
         slots = (table[:, None] * CACHE_BLOCK + torch.arange(CACHE_BLOCK)).flatten()[:rows]
         ends = torch.tensor([0, rows])
-        metadata = self.back_end.get_metadata_cls()(
-            num_actual_tokens=rows, max_query_len=rows, query_start_loc=ends, max_seq_len=rows, seq_lens=ends[1:],
-            block_table=table[None], slot_mapping=slots, use_cascade=False, common_prefix_len=0, cu_prefix_query_lens=None,
-            prefix_kv_lens=None, suffix_kv_lens=None)
+        metadata = self.back_end.get_metadata_cls()(num_actual_tokens=rows, max_query_len=rows,
+                                                    query_start_loc=ends, max_seq_len=rows,
+                                                    seq_lens=ends[1:], block_table=table[None],
+                                                    slot_mapping=slots, use_cascade=False,
+                                                    common_prefix_len=0, cu_prefix_query_lens=None,
+                                                    prefix_kv_lens=None, suffix_kv_lens=None)
         output = torch.empty(output_shape, dtype=q.dtype)
         return self.impl.forward(self, q, k, v, cache, metadata, output)
 
@@ -117,39 +125,46 @@ def fill_cache(key, value, key_cache, value_cache, slots, kv_cache_dtype, k_scal
     value_cache.flatten(0, 1)[slots] = value
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, seqused_k, softmax_scale, causal, alibi_slopes, window_size, block_table,
-                           softcap, **schedule):
-    assert causal and alibi_slopes is None and window_size == (-1, -1) and not softcap and len(cu_seqlens_q) == 2
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, seqused_k, softmax_scale, causal, alibi_slopes,
+                           window_size, block_table, softcap, **schedule):
+    assert causal and alibi_slopes is None and window_size == (
+        -1, -1) and not softcap and len(cu_seqlens_q) == 2
     keys = int(seqused_k[0])
     k, v = (cache[block_table[0]].flatten(0, 1)[:keys] for cache in (k, v))
     return stand_ins.causal_attention(q, k, v, softmax_scale)
 
 
 def install_stand_ins():
-    for name in ("vllm", "vllm._custom_ops", "vllm._aiter_ops", "vllm.attention", "vllm.attention.backends",
-                 "vllm.attention.backends.abstract", "vllm.attention.backends.registry", "vllm.attention.layer",
-                 "vllm.attention.utils", "vllm.attention.utils.fa_utils", "vllm.config", "vllm.distributed", "vllm.logger",
-                 "vllm.model_executor", "vllm.model_executor.custom_op", "vllm.model_executor.layers",
-                 "vllm.model_executor.layers.batch_invariant", "vllm.model_executor.layers.linear",
-                 "vllm.model_executor.layers.quantization", "vllm.model_executor.layers.rotary_embedding",
-                 "vllm.model_executor.models", "vllm.model_executor.models.adapters", "vllm.model_executor.models.llama",
-                 "vllm.model_executor.models.utils", "vllm.platforms", "vllm.v1", "vllm.v1.attention",
-                 "vllm.v1.attention.backends", "vllm.v1.attention.backends.utils", "vllm.v1.kv_cache_interface"):
+    for name in ("vllm", "vllm._custom_ops", "vllm._aiter_ops", "vllm.attention",
+                 "vllm.attention.backends", "vllm.attention.backends.abstract",
+                 "vllm.attention.backends.registry", "vllm.attention.layer", "vllm.attention.utils",
+                 "vllm.attention.utils.fa_utils", "vllm.config", "vllm.distributed", "vllm.logger",
+                 "vllm.model_executor", "vllm.model_executor.custom_op",
+                 "vllm.model_executor.layers", "vllm.model_executor.layers.batch_invariant",
+                 "vllm.model_executor.layers.linear", "vllm.model_executor.layers.quantization",
+                 "vllm.model_executor.layers.rotary_embedding", "vllm.model_executor.models",
+                 "vllm.model_executor.models.adapters", "vllm.model_executor.models.llama",
+                 "vllm.model_executor.models.utils", "vllm.platforms", "vllm.v1",
+                 "vllm.v1.attention", "vllm.v1.attention.backends",
+                 "vllm.v1.attention.backends.utils", "vllm.v1.kv_cache_interface"):
         sys.modules[name] = NamesOnly(name)
     here = sys.modules
     vars(here["vllm.distributed"]).update(get_tensor_model_parallel_world_size=lambda: 1)
-    vars(here["vllm.platforms"]).update(current_platform=types.SimpleNamespace(is_rocm=lambda: False))
+    vars(here["vllm.platforms"]).update(current_platform=types.SimpleNamespace(
+        is_rocm=lambda: False))
     vars(here["vllm.logger"]).update(init_logger=lambda name: None)
     vars(here["vllm.model_executor.custom_op"]).update(CustomOp=CustomOp)
-    vars(here["vllm.model_executor.layers.linear"]).update(MergedColumnParallelLinear=MergedColumnParallelLinear,
-                                                           QKVParallelLinear=QKVParallelLinear,
-                                                           RowParallelLinear=RowParallelLinear)
+    vars(here["vllm.model_executor.layers.linear"]).update(
+        MergedColumnParallelLinear=MergedColumnParallelLinear, QKVParallelLinear=QKVParallelLinear,
+        RowParallelLinear=RowParallelLinear)
     vars(here["vllm.model_executor.layers.rotary_embedding"]).update(
         get_rope=lambda head_size, **rest: Rotary(head_size, **rest))
     vars(here["vllm.model_executor.models.adapters"]).update(as_seq_cls_model=lambda model: model)
-    vars(here["vllm.model_executor.models.utils"]).update(extract_layer_index=lambda prefix: int(prefix.split(".")[2]))
-    vars(here["vllm.attention.backends.abstract"]).update(AttentionType=types.SimpleNamespace(DECODER="decoder"),
-                                                          is_quantized_kv_cache=lambda dtype: False)
+    vars(here["vllm.model_executor.models.utils"]).update(
+        extract_layer_index=lambda prefix: int(prefix.split(".")[2]))
+    vars(here["vllm.attention.backends.abstract"]).update(
+        AttentionType=types.SimpleNamespace(DECODER="decoder"),
+        is_quantized_kv_cache=lambda dtype: False)
     vars(here["vllm.attention.backends.registry"]).update(
         AttentionBackendEnum=types.SimpleNamespace(GROUPED_DIFF_ATTN="GROUPED_DIFF_ATTN"))
     vars(here["vllm.attention.layer"]).update(Attention=Attention)
@@ -159,8 +174,9 @@ def install_stand_ins():
     vars(here["vllm.v1.attention.backends.utils"]).update(
         AttentionCGSupport=types.SimpleNamespace(ALWAYS=0, UNIFORM_BATCH=1))
     library = torch.library.Library("_C_cache_ops", "DEF")
-    library.define("reshape_and_cache_flash(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, "
-                   "Tensor slots, str kv_cache_dtype, Tensor k_scale, Tensor v_scale) -> ()")
+    library.define(
+        "reshape_and_cache_flash(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, "
+        "Tensor slots, str kv_cache_dtype, Tensor k_scale, Tensor v_scale) -> ()")
     library.impl("reshape_and_cache_flash", fill_cache, "CPU")
     return library  # lives as long as the operator is wanted
 
@@ -168,13 +184,15 @@ def install_stand_ins():
 def import_layers(checkout):
     for path, sha256 in SHA256.items():
         tensors.warn_unless_same(checkout / path, sha256)
-    for path in ("vllm/model_executor/layers/layernorm.py", "vllm/v1/attention/backends/grouped_diff_attn.py",
+    for path in ("vllm/model_executor/layers/layernorm.py",
+                 "vllm/v1/attention/backends/grouped_diff_attn.py",
                  "vllm/model_executor/models/motif.py"):
         name = path.removesuffix(".py").replace("/", ".")
         spec = importlib.util.spec_from_file_location(name, checkout / path)
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
-    return sys.modules["vllm.model_executor.models.motif"], sys.modules["vllm.model_executor.layers.layernorm"]
+    return sys.modules["vllm.model_executor.models.motif"], sys.modules[
+        "vllm.model_executor.layers.layernorm"]
 
 
 class Motif:
@@ -208,7 +226,10 @@ class Motif:
             add(attention + "k_proj", kv_heads * head_dim, hidden, qkv_bias)
             add(attention + "v_proj", kv_heads * head_dim, hidden, qkv_bias)
             add(attention + "o_proj", hidden, 2 * (heads - noise_heads) * head_dim, output_bias)
-            shapes.update({attention + name: (head_dim,) for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")})
+            shapes.update({
+                attention + name: (head_dim, )
+                for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+            })
             shapes[attention + "subln.weight"] = (2 * head_dim,)
             add(mlp + "gate_proj", inner, hidden, mlp_bias)
             add(mlp + "up_proj", inner, hidden, mlp_bias)
@@ -220,8 +241,8 @@ class Motif:
     def load(self, folder, dtype):
         config, weights = tensors.read_config(folder), tensors.read_tensors(folder)
         namespace = types.SimpleNamespace(**config)
-        vllm_config = types.SimpleNamespace(
-            model_config=types.SimpleNamespace(hf_config=namespace), cache_config=None, quant_config=None)
+        vllm_config = types.SimpleNamespace(model_config=types.SimpleNamespace(hf_config=namespace),
+                                            cache_config=None, quant_config=None)
         layers = []
         for layer in range(config["num_hidden_layers"]):
             made = self.motif.MotifDecoderLayer(vllm_config, f"model.layers.{layer}")
@@ -253,7 +274,8 @@ def fused(wanted, weights, prefix):
         owner, _, kind = name.rpartition(".")
         parent, _, last = owner.rpartition(".")
         if last in parts:
-            state[name] = torch.cat([weights[f"{prefix}{parent}.{part}.{kind}"] for part in parts[last]])
+            state[name] = torch.cat(
+                [weights[f"{prefix}{parent}.{part}.{kind}"] for part in parts[last]])
         else:
             state[name] = weights[prefix + name]
     return state

@@ -34,7 +34,8 @@ def rotate_neighbours(x, cos, sin):
     """x [..., rows, heads, d]: channels 2i and 2i + 1 are turned by angle i (GPT-J style); cos, sin [rows, d / 2]."""
     even, odd = x[..., 0::2].float(), x[..., 1::2].float()
     cos, sin = cos.float()[:, None, :], sin.float()[:, None, :]
-    return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2).to(x.dtype)
+    return torch.stack([even * cos - odd * sin, odd * cos + even * sin],
+                       dim=-1).flatten(-2).to(x.dtype)
 
 
 def rotate_halves(x, cos, sin):

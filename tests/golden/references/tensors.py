@@ -20,9 +20,11 @@ def read_tensors(folder):
 def warn_unless_same(path, sha256):
     """The expectations in the tree were made with one version of the authors' file."""
     if not path.exists():
-        raise SystemExit(f"{path} is not there: the checkout is another repository's, or older than this file")
+        raise SystemExit(
+            f"{path} is not there: the checkout is another repository's, or older than this file")
     if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
-        print(f"warning: {path} is not the version that made the cases in the tree", file=sys.stderr)
+        print(f"warning: {path} is not the version that made the cases in the tree",
+              file=sys.stderr)
 
 
 def shell_shapes(config):

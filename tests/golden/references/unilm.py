@@ -55,7 +55,9 @@ def import_attention(checkout):
                 "kernel.rotary": module("kernel.rotary", apply_rotary_emb=apply_rotary_emb)}
     path = [str(folder), str(folder / "Diff-Transformer-V2"), *sys.path]
     patch = unittest.mock.patch
-    with patch.dict(sys.modules, replaced), patch.object(sys, "path", path), patch.object(torch, "compile", lambda f: f):
+    with patch.dict(sys.modules,
+                    replaced), patch.object(sys, "path",
+                                            path), patch.object(torch, "compile", lambda f: f):
         v1 = importlib.import_module("multihead_flashdiff_1").MultiheadFlashDiff1
         v2 = importlib.import_module("multihead_flashdiffv2").MultiheadFlashDiffV2
     return v1, v2
@@ -94,11 +96,16 @@ class Unilm:
                 shapes[attention + "lambda_proj.weight"] = (heads, hidden)
             else:
                 shapes[attention + "out_proj.weight"] = (hidden, 2 * heads * head_dim)
-                shapes.update({attention + name: (head_dim,) for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")})
+                shapes.update({
+                    attention + name: (head_dim, )
+                    for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+                })
                 if config.get("use_subln", True) and config.get("subln_affine", True):
                     shapes[attention + "subln.weight"] = (2 * head_dim,)
-            shapes.update({mlp + "gate_proj.weight": (inner, hidden), mlp + "up_proj.weight": (inner, hidden),
-                           mlp + "down_proj.weight": (hidden, inner)})
+            shapes.update({
+                mlp + "gate_proj.weight": (inner, hidden), mlp + "up_proj.weight": (inner, hidden),
+                mlp + "down_proj.weight": (hidden, inner)
+            })
         return shapes
 
     def load(self, folder, dtype):
@@ -108,12 +115,17 @@ class Unilm:
         for layer in range(config["num_hidden_layers"]):
             prefix = f"model.layers.{layer}.self_attn."
             made = make(config, layer)
-            made.load_state_dict({name.removeprefix(prefix): weights[name] for name in weights if name.startswith(prefix)})
+            made.load_state_dict({
+                name.removeprefix(prefix): weights[name]
+                for name in weights if name.startswith(prefix)
+            })
             for name, parameter in made.named_parameters():
-                if name not in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):  # the module declares these float32
+                if name not in ("lambda_q1", "lambda_k1", "lambda_q2",
+                                "lambda_k2"):  # the module declares these float32
                     parameter.data = parameter.data.to(dtype)
             attention.append(made)
-        return Model(config, {name: tensor.to(dtype) for name, tensor in weights.items()}, attention, dtype)
+        return Model(config, {name: tensor.to(dtype)
+                              for name, tensor in weights.items()}, attention, dtype)
 
     def make_v2(self, config, layer):
         heads, kv_heads, head_dim = head_counts(config)
@@ -133,7 +145,8 @@ class Unilm:
         if not config.get("use_subln", True):
             made.subln = PlainNorm()
         else:
-            made.subln = norm(2 * head_dim, eps=1e-5, elementwise_affine=config.get("subln_affine", True))
+            made.subln = norm(2 * head_dim, eps=1e-5,
+                              elementwise_affine=config.get("subln_affine", True))
         lambda_init = config.get("lambda_init", "exp")
         if lambda_init != "exp":
             made.lambda_init = lambda_init
@@ -158,12 +171,14 @@ class Model:
 
     def norm(self, x, name):  # as Llama's: rounded before the weight
         x32 = x.float()
-        scale = torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + self.config.get("rms_norm_eps", 1e-5))
+        scale = torch.rsqrt(
+            x32.pow(2).mean(-1, keepdim=True) + self.config.get("rms_norm_eps", 1e-5))
         return (x32 * scale).to(self.dtype) * self.weights[name]
 
     def __call__(self, tokens):
         weights = self.weights
-        rotary = stand_ins.cos_sin(self.config.get("rope_theta", 10000.0), head_counts(self.config)[2], torch.arange(len(tokens)),
+        rotary = stand_ins.cos_sin(self.config.get("rope_theta", 10000.0),
+                                   head_counts(self.config)[2], torch.arange(len(tokens)),
                                    self.dtype)
         x = weights["model.embed_tokens.weight"][tokens]
         for layer, attention in enumerate(self.attention):
@@ -171,6 +186,7 @@ class Model:
             x = x + attention(self.norm(x, prefix + "input_layernorm.weight")[None], rotary)[0]
             y = self.norm(x, prefix + "post_attention_layernorm.weight")
             gate = functional.silu(y @ weights[prefix + "mlp.gate_proj.weight"].T)
-            x = x + (gate * (y @ weights[prefix + "mlp.up_proj.weight"].T)) @ weights[prefix + "mlp.down_proj.weight"].T
+            x = x + (gate * (y @ weights[prefix + "mlp.up_proj.weight"].T)
+                     ) @ weights[prefix + "mlp.down_proj.weight"].T
         head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
         return (self.norm(x, "model.norm.weight") @ head.T).float()

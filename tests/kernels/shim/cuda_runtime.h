@@ -1,5 +1,6 @@
-// What kernels and their launches use of CUDA's runtime, on the CPU: found on the include path in place of CUDA's own header when
-// the kernels' sources are compiled for tests/kernels/shim. Built-ins act on the fiber that is running (fiber_grid.h).
+// What kernels and their launches use of CUDA's runtime, on the CPU: found on the include path in
+// place of CUDA's own header when the kernels' sources are compiled for tests/kernels/shim.
+// Built-ins act on the fiber that is running (fiber_grid.h).
 #pragma once
 
 #include <algorithm>
@@ -73,7 +74,8 @@ T __shfl_xor_sync(unsigned mask, T value, int bits) {
 }
 template <typename T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta) {
-  return diffserve::shim::Shuffle("shfl.up", mask, value, [=](int lane) { return lane - static_cast<int>(delta); });
+  return diffserve::shim::Shuffle("shfl.up", mask, value,
+                                  [=](int lane) { return lane - static_cast<int>(delta); });
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   unsigned votes = 0;
@@ -83,7 +85,8 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   } argument{predicate != 0, &votes};
   diffserve::shim::MeetWarp(mask, "vote", &argument, [](void* const(&lanes)[32]) {
     unsigned all = 0;
-    for (int i = 0; i < 32; ++i) all |= lanes[i] != nullptr && static_cast<const Argument*>(lanes[i])->vote ? 1u << i : 0;
+    for (int i = 0; i < 32; ++i)
+      all |= lanes[i] != nullptr && static_cast<const Argument*>(lanes[i])->vote ? 1u << i : 0;
     for (void* lane : lanes) {
       if (lane != nullptr) *static_cast<const Argument*>(lane)->votes = all;
     }

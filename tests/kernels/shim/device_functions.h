@@ -4,4 +4,6 @@
 #include <bit>
 
 // 1 + the place of the lowest bit; 0 for 0.
-inline int __ffs(int value) { return value == 0 ? 0 : 1 + std::countr_zero(static_cast<unsigned>(value)); }
+inline int __ffs(int value) {
+  return value == 0 ? 0 : 1 + std::countr_zero(static_cast<unsigned>(value));
+}

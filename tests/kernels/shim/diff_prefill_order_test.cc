@@ -1,4 +1,6 @@
 // How the prefill kernels share out their tiles: no kernel runs, a loop plays all thread blocks.
+#include "kernels/attention/diff_prefill_order.cuh"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include "kernels/attention/diff_prefill_order.cuh"
 
 namespace diffserve::cuda {
 namespace {
@@ -35,8 +35,8 @@ std::vector<std::vector<PrefillWork>> ShareOut(int num_items, int num_groups, un
 }
 
 TEST(DiffPrefillOrderTest, EveryTileOfEveryGroupIsTakenOnce) {
-  for (const auto& [items, groups, num_blocks] :
-       std::vector<std::tuple<int, int, unsigned>>{{0, 3, 4}, {1, 1, 7}, {5, 3, 4}, {64, 12, 132}, {33, 4, 132}, {100, 7, 1}}) {
+  for (const auto& [items, groups, num_blocks] : std::vector<std::tuple<int, int, unsigned>>{
+           {0, 3, 4}, {1, 1, 7}, {5, 3, 4}, {64, 12, 132}, {33, 4, 132}, {100, 7, 1}}) {
     std::set<std::pair<int64_t, int>> taken;
     size_t count = 0;
     for (const std::vector<PrefillWork>& block : ShareOut(items, groups, num_blocks)) {
@@ -50,14 +50,17 @@ TEST(DiffPrefillOrderTest, EveryTileOfEveryGroupIsTakenOnce) {
 
 // A block with more pages than the mean keeps all others waiting at the end.
 TEST(DiffPrefillOrderTest, BlocksGetTheSameNumberOfPagesOfACausalPrompt) {
-  for (const auto& [num_tiles, worst] : std::vector<std::pair<int, double>>{{32, 1.11}, {64, 1.01}, {256, 1.002}}) {
+  for (const auto& [num_tiles, worst] :
+       std::vector<std::pair<int, double>>{{32, 1.11}, {64, 1.01}, {256, 1.002}}) {
     std::vector<int64_t> pages;  // of each block; item i of the prompt's 64-row tiles reads i + 1
     for (const std::vector<PrefillWork>& block : ShareOut(num_tiles, 12, 132)) {
       pages.push_back(0);
       for (const PrefillWork& work : block) pages.back() += work.item + 1;
     }
-    const double mean = static_cast<double>(std::accumulate(pages.begin(), pages.end(), int64_t{0})) / 132;
-    EXPECT_LE(static_cast<double>(*std::max_element(pages.begin(), pages.end())), worst * mean) << num_tiles;
+    const double mean =
+        static_cast<double>(std::accumulate(pages.begin(), pages.end(), int64_t{0})) / 132;
+    EXPECT_LE(static_cast<double>(*std::max_element(pages.begin(), pages.end())), worst * mean)
+        << num_tiles;
   }
 }
 

@@ -146,7 +146,8 @@ class Grid {
   void CheckTasksAreOver();
   bool Coin() { return (random_() & 1) != 0; }
   bool EarlyCopy() {
-    return options_.copy_timing == CopyTiming::kEarly || (options_.copy_timing == CopyTiming::kShuffled && Coin());
+    return options_.copy_timing == CopyTiming::kEarly ||
+           (options_.copy_timing == CopyTiming::kShuffled && Coin());
   }
   void Wake(Fiber& fiber) { ready_.push_back(&fiber); }
 
@@ -167,8 +168,8 @@ class Grid {
   std::vector<Fiber*> at_barrier_[kNumBarriers];
   std::vector<std::pair<uint32_t, Fiber*>> transaction_waiters_;
   std::vector<Copy> bulk_copies_;
-  std::vector<WarpTasks> tasks_;  // by warp
-  size_t num_tasks_ = 0;          // of all warps
+  std::vector<WarpTasks> tasks_;                   // by warp
+  size_t num_tasks_ = 0;                           // of all warps
   std::vector<std::vector<uint64_t>> signatures_;  // of all tasks issued, by warpgroup
   std::byte* shared_ = nullptr;
 };
@@ -205,7 +206,8 @@ void Grid::SwitchTo(Fiber& fiber) {
 
 void Grid::SwitchToScheduler(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(fiber.finished ? nullptr : &fiber.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
+  __sanitizer_start_switch_fiber(fiber.finished ? nullptr : &fiber.fake_stack, scheduler_stack_,
+                                 scheduler_stack_bytes_);
 #endif
   DiffserveShimSwitch(&fiber.place, &scheduler_);
 #if defined(__SANITIZE_ADDRESS__)
@@ -216,7 +218,8 @@ void Grid::SwitchToScheduler(Fiber& fiber) {
 void Grid::SetUpShared(std::vector<std::byte>& storage) {
   storage.assign(shape_.shared_bytes + 3 * kRedZoneBytes, std::byte{kRedZone});
   const uintptr_t begin = reinterpret_cast<uintptr_t>(storage.data()) + kRedZoneBytes;
-  shared_ = reinterpret_cast<std::byte*>((begin + kRedZoneBytes - 1) / kRedZoneBytes * kRedZoneBytes);
+  shared_ = reinterpret_cast<std::byte*>((begin + kRedZoneBytes - 1) / kRedZoneBytes *
+                                         kRedZoneBytes);
   std::memset(shared_, kPoison, shape_.shared_bytes);
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(storage.data(), static_cast<size_t>(shared_ - storage.data()));
@@ -231,7 +234,8 @@ void Grid::CheckRedZones(const std::vector<std::byte>& storage) {
   const size_t begin = static_cast<size_t>(shared_ - storage.data());
   for (size_t i = 0; i < storage.size(); ++i) {
     const bool outside = i < begin || i >= begin + shape_.shared_bytes;
-    if (outside && storage[i] != std::byte{kRedZone} && error_.empty()) error_ = "a write outside of shared memory";
+    if (outside && storage[i] != std::byte{kRedZone} && error_.empty())
+      error_ = "a write outside of shared memory";
   }
 }
 
@@ -303,9 +307,11 @@ std::string Grid::Run() {
 void Grid::MeetWarp(uint32_t mask, const char* operation, void* argument, WarpOperation apply) {
   const int warp = current_->number / 32;
   const int lane = current_->number % 32;
-  if ((mask >> lane & 1) == 0) Fail(std::string(operation) + ": the calling lane is not in its mask");
-  auto meeting =
-      std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) { return m.warp == warp && (m.mask & mask) != 0; });
+  if ((mask >> lane & 1) == 0)
+    Fail(std::string(operation) + ": the calling lane is not in its mask");
+  auto meeting = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& m) {
+    return m.warp == warp && (m.mask & mask) != 0;
+  });
   if (meeting == meetings_.end()) {
     meetings_.push_back({warp, mask, operation, {}, 0});
     meeting = meetings_.end() - 1;
@@ -319,7 +325,8 @@ void Grid::MeetWarp(uint32_t mask, const char* operation, void* argument, WarpOp
   apply(meeting->arguments);
   meetings_.erase(meeting);
   for (int other = 0; other < 32; ++other) {
-    if (other != lane && (mask >> other & 1) != 0) Wake(*fibers_[static_cast<size_t>(warp * 32 + other)]);
+    if (other != lane && (mask >> other & 1) != 0)
+      Wake(*fibers_[static_cast<size_t>(warp * 32 + other)]);
   }
 }
 
@@ -335,8 +342,10 @@ void Grid::MeetBlock(int id, int num_threads) {
 }
 
 std::byte* Grid::SharedAt(uint32_t address, size_t bytes, size_t alignment) {
-  if (address % alignment != 0) Fail("shared address " + std::to_string(address) + " is not aligned");
-  if (address + bytes > shape_.shared_bytes) Fail("shared address " + std::to_string(address) + " is beyond the block's");
+  if (address % alignment != 0)
+    Fail("shared address " + std::to_string(address) + " is not aligned");
+  if (address + bytes > shape_.shared_bytes)
+    Fail("shared address " + std::to_string(address) + " is beyond the block's");
   return shared_ + address;
 }
 
@@ -376,7 +385,8 @@ void Grid::PerformOneBulkCopy() {
 }
 
 void Grid::BarrierChange(uint32_t barrier, int arrivals, int64_t bytes) {
-  auto* word = reinterpret_cast<TransactionBarrier*>(SharedAt(barrier, sizeof(TransactionBarrier), 8));
+  auto* word = reinterpret_cast<TransactionBarrier*>(
+      SharedAt(barrier, sizeof(TransactionBarrier), 8));
   word->pending_bytes += static_cast<int32_t>(bytes);
   word->pending_arrivals = static_cast<int16_t>(word->pending_arrivals - arrivals);
   if (word->pending_arrivals < 0) Fail("more arrivals than the barrier was made for");
@@ -390,7 +400,8 @@ void Grid::BarrierChange(uint32_t barrier, int arrivals, int64_t bytes) {
 }
 
 void Grid::BarrierWait(uint32_t barrier, uint32_t parity) {
-  const auto* word = reinterpret_cast<const TransactionBarrier*>(SharedAt(barrier, sizeof(TransactionBarrier), 8));
+  const auto* word = reinterpret_cast<const TransactionBarrier*>(
+      SharedAt(barrier, sizeof(TransactionBarrier), 8));
   while (word->Phase() == parity) {
     transaction_waiters_.emplace_back(barrier, current_);
     SwitchToScheduler(*current_);
@@ -402,7 +413,8 @@ void Grid::AnnounceTask(uint64_t signature) {
   if (!mine.fenced) Fail("a task is issued without a fence after the last wait");
   std::vector<uint64_t>& signatures = signatures_[static_cast<size_t>(current_->number / 128)];
   if (mine.num_issued == signatures.size()) signatures.push_back(signature);
-  if (signatures[mine.num_issued++] != signature) Fail("warps of a warpgroup issue different tasks");
+  if (signatures[mine.num_issued++] != signature)
+    Fail("warps of a warpgroup issue different tasks");
 }
 
 void Grid::IssueTask(WarpTask task) {
@@ -440,7 +452,8 @@ void Grid::WaitTasks(size_t groups_in_flight) {
 void Grid::CheckTasksAreOver() {
   for (size_t i = 0; i < tasks_.size() && error_.empty(); ++i) {
     if (!tasks_[i].entries.empty()) error_ = "a warp ends with tasks in flight";
-    if (tasks_[i].num_issued != signatures_[i / 4].size()) error_ = "a warp issues fewer tasks than its warpgroup";
+    if (tasks_[i].num_issued != signatures_[i / 4].size())
+      error_ = "a warp issues fewer tasks than its warpgroup";
   }
   tasks_.clear();
 }
@@ -467,7 +480,9 @@ void MeetWarp(uint32_t mask, const char* operation, void* argument, WarpOperatio
 }
 void MeetBlock(int id, int num_threads) { grid->MeetBlock(id, num_threads); }
 std::byte* SharedBase() { return grid->shared(); }
-std::byte* SharedAt(uint32_t address, size_t bytes, size_t alignment) { return grid->SharedAt(address, bytes, alignment); }
+std::byte* SharedAt(uint32_t address, size_t bytes, size_t alignment) {
+  return grid->SharedAt(address, bytes, alignment);
+}
 void CopyAsync(uint32_t destination, const void* source, size_t bytes) {
   grid->CopyAsync({SharedAt(destination, bytes, bytes), source, bytes, 0});
 }
@@ -479,14 +494,17 @@ void FenceTasks() { grid->tasks().fenced = true; }
 void CommitTasks() { ++grid->tasks().open_group; }
 void WaitTasks(size_t groups_in_flight) { grid->WaitTasks(groups_in_flight); }
 void BulkCopyAsync(uint32_t destination, const void* source, size_t bytes, uint32_t barrier) {
-  if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0) Fail("a bulk copy is not a multiple of 16 bytes");
+  if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0)
+    Fail("a bulk copy is not a multiple of 16 bytes");
   grid->BulkCopyAsync({SharedAt(destination, bytes, 16), source, bytes, barrier});
 }
 void BarrierInit(uint32_t barrier, int arrivals) {
   const TransactionBarrier word{0, static_cast<int16_t>(arrivals), static_cast<uint16_t>(arrivals)};
   std::memcpy(SharedAt(barrier, sizeof(word), 8), &word, sizeof(word));
 }
-void BarrierArrive(uint32_t barrier, int64_t expected_bytes) { grid->BarrierChange(barrier, 1, expected_bytes); }
+void BarrierArrive(uint32_t barrier, int64_t expected_bytes) {
+  grid->BarrierChange(barrier, 1, expected_bytes);
+}
 void BarrierWait(uint32_t barrier, uint32_t parity) { grid->BarrierWait(barrier, parity); }
 
 }  // namespace diffserve::shim

@@ -1,4 +1,5 @@
-// The shim itself: that it computes what the manuals say, and that it finds the faults it is there for.
+// The shim itself: that it computes what the manuals say, and that it finds the faults it is there
+// for.
 #include "tests/kernels/shim/fiber_grid.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,8 @@ namespace {
 
 constexpr uint32_t kSeeds = 12;
 
-std::string RunBlock(unsigned threads, size_t shared_bytes, const std::function<void()>& kernel, GridOptions options = {}) {
+std::string RunBlock(unsigned threads, size_t shared_bytes, const std::function<void()>& kernel,
+                     GridOptions options = {}) {
   SetGridOptions(options);
   std::string error = RunGrid({{1, 1, 1}, {threads, 1, 1}, shared_bytes}, kernel);
   SetGridOptions({});
@@ -27,10 +29,13 @@ unsigned Lane() { return threadIdx.x % 32; }
 
 TEST(FiberGridTest, EveryThreadOfEveryBlockRunsOnce) {
   std::vector<int> runs(3 * 2 * 64);
-  EXPECT_EQ(
-      RunGrid({{3, 2, 1}, {32, 2, 1}, 0},
-              [&] { ++runs.at(((blockIdx.y * gridDim.x + blockIdx.x) * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x); }),
-      "");
+  EXPECT_EQ(RunGrid({{3, 2, 1}, {32, 2, 1}, 0},
+                    [&] {
+                      ++runs.at(((blockIdx.y * gridDim.x + blockIdx.x) * blockDim.y + threadIdx.y) *
+                                    blockDim.x +
+                                threadIdx.x);
+                    }),
+            "");
   EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int count) { return count == 1; }));
 }
 
@@ -38,15 +43,16 @@ TEST(FiberGridTest, SyncthreadsSeparatesAndItsAbsenceIsSeen) {
   for (bool has_barrier : {true, false}) {
     int wrong = 0;
     for (uint32_t seed = 0; seed < kSeeds; ++seed) {
-      EXPECT_EQ(RunBlock(128, 512,
-                         [&] {
-                           float* values = reinterpret_cast<float*>(cuda::DynamicShared());
-                           values[threadIdx.x] = static_cast<float>(threadIdx.x);
-                           if (has_barrier) __syncthreads();
-                           wrong += !(values[127 - threadIdx.x] == static_cast<float>(127 - threadIdx.x));
-                         },
-                         {.seed = seed}),
-                "");
+      EXPECT_EQ(
+          RunBlock(128, 512,
+                   [&] {
+                     float* values = reinterpret_cast<float*>(cuda::DynamicShared());
+                     values[threadIdx.x] = static_cast<float>(threadIdx.x);
+                     if (has_barrier) __syncthreads();
+                     wrong += !(values[127 - threadIdx.x] == static_cast<float>(127 - threadIdx.x));
+                   },
+                   {.seed = seed}),
+          "");
     }
     EXPECT_EQ(wrong == 0, has_barrier) << wrong;
   }
@@ -121,7 +127,8 @@ TEST(FiberGridTest, ShufflesAndVotesReachTheRightLanes) {
                        const int lane = static_cast<int>(Lane());
                        wrong += __shfl_sync(0xffffffffu, lane * 3, 7) != 21;
                        wrong += __shfl_xor_sync(0xffffffffu, lane, 5) != (lane ^ 5);
-                       wrong += __shfl_up_sync(0xffffffffu, lane, 4u) != (lane < 4 ? lane : lane - 4);
+                       wrong += __shfl_up_sync(0xffffffffu, lane, 4u) !=
+                                (lane < 4 ? lane : lane - 4);
                        wrong += __ballot_sync(0xffffffffu, lane % 3 == 0) != 0x49249249u;
                        wrong += __any_sync(0xffffffffu, lane == 31) != 1;
                        wrong += __any_sync(0xffffffffu, 0) != 0;
@@ -139,7 +146,8 @@ TEST(FiberGridTest, AnAsynchronousCopyIsThereAfterItsWaitAndNotBefore) {
     EXPECT_EQ(RunBlock(32, 512,
                        [&] {
                          const uint32_t mine = Lane() * 16;
-                         const auto* word = reinterpret_cast<const uint32_t*>(cuda::DynamicShared() + mine);
+                         const auto* word = reinterpret_cast<const uint32_t*>(
+                             cuda::DynamicShared() + mine);
                          cuda::CpAsync16(mine, source.data() + Lane() * 4);
                          cuda::CpAsyncCommit();
                          cuda::CpAsyncCommit();
@@ -176,7 +184,9 @@ TEST(FiberGridTest, ACopyInFlightOverwritesADestinationThatIsStillRead) {
 
 TEST(FiberGridTest, AThreadThatEndsWithCopiesInFlightIsReported) {
   std::vector<uint32_t> source(4, 7);
-  EXPECT_NE(RunBlock(1, 16, [&] { cuda::CpAsync16(0, source.data()); }, {.copy_timing = CopyTiming::kLate}), "");
+  EXPECT_NE(RunBlock(1, 16, [&] { cuda::CpAsync16(0, source.data()); },
+                     {.copy_timing = CopyTiming::kLate}),
+            "");
 }
 
 TEST(FiberGridTest, BulkCopiesArriveBeforeTheirBarrierAndInAnyOrder) {
@@ -185,25 +195,26 @@ TEST(FiberGridTest, BulkCopiesArriveBeforeTheirBarrierAndInAnyOrder) {
   int wrong = 0;
   int too_soon = 0;
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
-    EXPECT_EQ(RunBlock(64, 512,
-                       [&] {
-                         const auto* words = reinterpret_cast<const uint32_t*>(cuda::DynamicShared());
-                         if (threadIdx.x == 0) cuda::BarrierInit(256, 1);
-                         __syncthreads();
-                         for (uint32_t phase = 0; phase < 3; ++phase) {
-                           if (threadIdx.x == 0) {
-                             cuda::BarrierArriveExpect(256, 256);
-                             cuda::BulkCopy(0, source.data(), 128, 256);
-                             cuda::BulkCopy(128, source.data() + 32, 128, 256);
-                           }
-                           if (threadIdx.x == 1) too_soon += words[40] != 40;
-                           cuda::BarrierWait(256, phase & 1);
-                           wrong += words[threadIdx.x] != threadIdx.x;
-                           __syncthreads();
-                         }
-                       },
-                       {.seed = seed}),
-              "");
+    EXPECT_EQ(
+        RunBlock(64, 512,
+                 [&] {
+                   const auto* words = reinterpret_cast<const uint32_t*>(cuda::DynamicShared());
+                   if (threadIdx.x == 0) cuda::BarrierInit(256, 1);
+                   __syncthreads();
+                   for (uint32_t phase = 0; phase < 3; ++phase) {
+                     if (threadIdx.x == 0) {
+                       cuda::BarrierArriveExpect(256, 256);
+                       cuda::BulkCopy(0, source.data(), 128, 256);
+                       cuda::BulkCopy(128, source.data() + 32, 128, 256);
+                     }
+                     if (threadIdx.x == 1) too_soon += words[40] != 40;
+                     cuda::BarrierWait(256, phase & 1);
+                     wrong += words[threadIdx.x] != threadIdx.x;
+                     __syncthreads();
+                   }
+                 },
+                 {.seed = seed}),
+        "");
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(too_soon, 0);
@@ -226,7 +237,8 @@ TEST(FiberGridTest, ABarrierCountsTheArrivalsOfSeveralWarps) {
                          for (uint32_t round = 0; round < kRounds; ++round) {
                            if (threadIdx.x < 64) {
                              cuda::BarrierWait(kFull, round & 1);
-                             wrong += *reinterpret_cast<const uint32_t*>(cuda::DynamicShared()) != round * 4;
+                             wrong += *reinterpret_cast<const uint32_t*>(cuda::DynamicShared()) !=
+                                      round * 4;
                              __syncwarp();
                              if (Lane() == 0) cuda::BarrierArrive(kEmpty);
                            } else if (Lane() == 0) {
@@ -244,12 +256,13 @@ TEST(FiberGridTest, ABarrierCountsTheArrivalsOfSeveralWarps) {
 
 TEST(FiberGridTest, SharedMemoryHoldsNansAndEndsWhereItEnds) {
   int finite = 0;
-  EXPECT_EQ(RunBlock(1, 64,
-                     [&] {
-                       for (int i = 0; i < 16; ++i)
-                         finite += !std::isnan(reinterpret_cast<const float*>(cuda::DynamicShared())[i]);
-                     }),
-            "");
+  EXPECT_EQ(
+      RunBlock(1, 64,
+               [&] {
+                 for (int i = 0; i < 16; ++i)
+                   finite += !std::isnan(reinterpret_cast<const float*>(cuda::DynamicShared())[i]);
+               }),
+      "");
   EXPECT_EQ(finite, 0);
   EXPECT_NE(RunBlock(32, 64,
                      [] {
@@ -273,28 +286,38 @@ TEST(FiberGridTest, FragmentsMultiplyLikeMatrices) {
       for (int k = 0; k < 16; ++k) expected[m * 8 + n] += a[m * 16 + k] * b[k * 8 + n];
     }
   }
-  for (bool b_is_transposed : {false, true}) {  // stored [n][k], or [k][n] for the transposing ldmatrix
+  for (bool b_is_transposed : {false, true}) {  // stored [n][k], or [k][n] for the transposing
+                                                // ldmatrix
     EXPECT_EQ(RunBlock(32, 1536,
                        [&] {
                          const unsigned lane = Lane();
                          auto* a_shared = reinterpret_cast<uint16_t*>(cuda::DynamicShared());
                          uint16_t* b_shared = a_shared + 256;
-                         for (unsigned i = lane; i < 256; i += 32) a_shared[i] = FloatToBFloat16(a[i]);
+                         for (unsigned i = lane; i < 256; i += 32)
+                           a_shared[i] = FloatToBFloat16(a[i]);
                          for (unsigned i = lane; i < 256; i += 32) {
-                           b_shared[i] = b_is_transposed ? (i % 16 < 8 ? FloatToBFloat16(b[i / 16 * 8 + i % 16]) : uint16_t{0})
-                                                         : (i / 16 < 8 ? FloatToBFloat16(b[i % 16 * 8 + i / 16]) : uint16_t{0});
+                           b_shared[i] = b_is_transposed
+                                             ? (i % 16 < 8 ? FloatToBFloat16(b[i / 16 * 8 + i % 16])
+                                                           : uint16_t{0})
+                                             : (i / 16 < 8 ? FloatToBFloat16(b[i % 16 * 8 + i / 16])
+                                                           : uint16_t{0});
                          }
                          __syncwarp();
                          uint32_t a_fragments[4], b_fragments[4];
-                         cuda::LdMatrix4(a_fragments, 2 * ((lane / 8 % 2 * 8 + lane % 8) * 16 + lane / 16 * 8));
+                         cuda::LdMatrix4(a_fragments,
+                                         2 * ((lane / 8 % 2 * 8 + lane % 8) * 16 + lane / 16 * 8));
                          if (b_is_transposed) {
-                           cuda::LdMatrix4Transposed(b_fragments, 512 + 2 * ((lane / 8 % 2 * 8 + lane % 8) * 16 + lane / 16 * 8));
+                           cuda::LdMatrix4Transposed(
+                               b_fragments,
+                               512 + 2 * ((lane / 8 % 2 * 8 + lane % 8) * 16 + lane / 16 * 8));
                          } else {
-                           cuda::LdMatrix4(b_fragments, 512 + 2 * ((lane / 16 * 8 + lane % 8) * 16 + lane / 8 % 2 * 8));
+                           cuda::LdMatrix4(b_fragments, 512 + 2 * ((lane / 16 * 8 + lane % 8) * 16 +
+                                                                   lane / 8 % 2 * 8));
                          }
                          float sum[4] = {};
                          cuda::MmaBFloat16(sum, a_fragments, b_fragments[0], b_fragments[1]);
-                         for (unsigned i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
+                         for (unsigned i = 0; i < 4; ++i)
+                           c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
                        }),
               "");
     EXPECT_EQ(c, expected);
@@ -303,7 +326,9 @@ TEST(FiberGridTest, FragmentsMultiplyLikeMatrices) {
 
 TEST(FiberGridTest, AtomicsAddEveryThread) {
   int total = 0;
-  EXPECT_EQ(RunGrid({{5, 1, 1}, {64, 1, 1}, 0}, [&] { atomicAdd(&total, static_cast<int>(threadIdx.x)); }), "");
+  EXPECT_EQ(RunGrid({{5, 1, 1}, {64, 1, 1}, 0},
+                    [&] { atomicAdd(&total, static_cast<int>(threadIdx.x)); }),
+            "");
   EXPECT_EQ(total, 5 * 64 * 63 / 2);
 }
 

@@ -45,7 +45,8 @@ bool IsWithin(const std::map<const void*, size_t>& regions, const void* data, si
   auto region = regions.upper_bound(data);
   if (region == regions.begin()) return false;
   --region;
-  const size_t offset = static_cast<size_t>(static_cast<const char*>(data) - static_cast<const char*>(region->first));
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(data) -
+                                            static_cast<const char*>(region->first));
   return offset + size_bytes <= region->second;
 }
 
@@ -109,12 +110,18 @@ cudaError_t cudaGetLastError() { return poison; }
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
-    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
-    default: return "another cudaError";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    default:
+      return "another cudaError";
   }
 }
 
@@ -164,7 +171,8 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 // Not rounded up to the alignment, so that one byte beyond the end is seen.
 cudaError_t cudaMalloc(void** data, size_t size_bytes) {
   if (poison != cudaSuccess) return poison;
-  if (size_bytes > shim::simulated_device.memory_bytes - std::min(shim::simulated_device.memory_bytes, allocated_bytes) ||
+  if (size_bytes > shim::simulated_device.memory_bytes -
+                       std::min(shim::simulated_device.memory_bytes, allocated_bytes) ||
       posix_memalign(data, 256, size_bytes) != 0) {
     return cudaErrorMemoryAllocation;
   }
@@ -196,18 +204,25 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-// Memory of the host that is not pinned is read at once, and written only after the stream has been waited for.
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  const bool from_device = kind != cudaMemcpyHostToDevice, to_device = kind != cudaMemcpyDeviceToHost;
-  if ((from_device && !IsWithin(device_memory, from, size_bytes)) || (to_device && !IsWithin(device_memory, to, size_bytes))) {
+// Memory of the host that is not pinned is read at once, and written only after the stream has been
+// waited for.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  const bool from_device = kind != cudaMemcpyHostToDevice,
+             to_device = kind != cudaMemcpyDeviceToHost;
+  if ((from_device && !IsWithin(device_memory, from, size_bytes)) ||
+      (to_device && !IsWithin(device_memory, to, size_bytes))) {
     return cudaErrorInvalidValue;
   }
   if (!from_device && !IsWithin(pinned_memory, from, size_bytes)) {
     const char* bytes = static_cast<const char*>(from);
     if (stream != nullptr && stream->captures) return cudaErrorStreamCaptureUnsupported;
-    return shim::Enqueue(stream, [to, copy = std::vector<char>(bytes, bytes + size_bytes)] { return Copy(to, copy.data(), copy.size()); });
+    return shim::Enqueue(stream, [to, copy = std::vector<char>(bytes, bytes + size_bytes)] {
+      return Copy(to, copy.data(), copy.size());
+    });
   }
-  const cudaError_t error = shim::Enqueue(stream, [to, from, size_bytes] { return Copy(to, from, size_bytes); });
+  const cudaError_t error = shim::Enqueue(
+      stream, [to, from, size_bytes] { return Copy(to, from, size_bytes); });
   if (error != cudaSuccess || to_device || IsWithin(pinned_memory, to, size_bytes)) return error;
   if (stream != nullptr && stream->captures) return cudaErrorStreamCaptureUnsupported;
   return cudaStreamSynchronize(stream);
@@ -235,7 +250,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return error;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream == nullptr ? poison : RunAll(*stream); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return stream == nullptr ? poison : RunAll(*stream);
+}
 
 // The other stream runs first, which is one of the orders that CUDA allows.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event) {

@@ -1,6 +1,7 @@
-// CUDA's host API on the CPU, as far as this repository calls it. What is queued on a stream runs when somebody waits for it, not
-// before, so that a missing wait shows; the null stream, which only tests of single kernels use, runs everything at once. Device
-// memory is heap memory that AddressSanitizer watches, filled with NaNs when it is allocated. Used from one thread at a time.
+// CUDA's host API on the CPU, as far as this repository calls it. What is queued on a stream runs
+// when somebody waits for it, not before, so that a missing wait shows; the null stream, which only
+// tests of single kernels use, runs everything at once. Device memory is heap memory that
+// AddressSanitizer watches, filled with NaNs when it is allocated. Used from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,11 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3
+};
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventBlockingSync = 1;
@@ -92,7 +97,8 @@ inline std::string last_failure;  // of a launch: what the kernel did wrong
 
 // As if the process started anew: forgets an error that poisoned the context.
 void ResetContext();
-// The operation on a stream after `operations` more fails with `error`, and the context is poisoned if that is what it does.
+// The operation on a stream after `operations` more fails with `error`, and the context is poisoned
+// if that is what it does.
 void FailLater(int operations, cudaError_t error);
 size_t AllocatedDeviceBytes();
 
@@ -115,7 +121,8 @@ cudaError_t cudaMalloc(void** data, size_t size_bytes);
 cudaError_t cudaFree(void* data);
 cudaError_t cudaMallocHost(void** data, size_t size_bytes);
 cudaError_t cudaFreeHost(void* data);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -129,21 +136,26 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
-  return bytes <= diffserve::shim::simulated_device.shared_bytes_per_block_max ? cudaSuccess : cudaErrorInvalidValue;
+  return bytes <= diffserve::shim::simulated_device.shared_bytes_per_block_max
+             ? cudaSuccess
+             : cudaErrorInvalidValue;
 }
 
 // The arguments are copied now, as CUDA does.
 template <typename... Parameters, typename... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
   namespace shim = diffserve::shim;
-  if (config->dynamicSmemBytes > static_cast<size_t>(shim::simulated_device.shared_bytes_per_block_max)) {
+  if (config->dynamicSmemBytes >
+      static_cast<size_t>(shim::simulated_device.shared_bytes_per_block_max)) {
     return cudaErrorInvalidValue;
   }
   const shim::GridShape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes};

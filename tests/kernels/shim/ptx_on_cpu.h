@@ -1,4 +1,5 @@
-// The functions of kernels/base/cuda/ptx.cuh on the CPU, with the fragment layouts that the PTX manual documents.
+// The functions of kernels/base/cuda/ptx.cuh on the CPU, with the fragment layouts that the PTX
+// manual documents.
 #pragma once
 
 #include <bit>
@@ -16,7 +17,8 @@ inline uint32_t SharedAddress(const void* pointer) {
 }
 
 inline void CpAsync16(uint32_t destination, const void* source) {
-  if (reinterpret_cast<uintptr_t>(source) % 16 != 0) shim::Fail("cp.async from an address that is not a multiple of 16");
+  if (reinterpret_cast<uintptr_t>(source) % 16 != 0)
+    shim::Fail("cp.async from an address that is not a multiple of 16");
   shim::CopyAsync(destination, source, 16);
 }
 inline void CpAsyncCommit() { shim::CommitCopies(); }
@@ -27,7 +29,9 @@ void CpAsyncWait() {
 
 inline void BarrierInit(uint32_t barrier, int arrivals) { shim::BarrierInit(barrier, arrivals); }
 inline void BarrierInitFence() {}
-inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) { shim::BarrierArrive(barrier, bytes); }
+inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) {
+  shim::BarrierArrive(barrier, bytes);
+}
 inline void BarrierArrive(uint32_t barrier) { shim::BarrierArrive(barrier, 0); }
 inline void BarrierWait(uint32_t barrier, uint32_t parity) { shim::BarrierWait(barrier, parity); }
 inline void BulkCopy(uint32_t destination, const void* source, uint32_t bytes, uint32_t barrier) {
@@ -43,7 +47,8 @@ struct LdMatrixArgument {
   uint32_t* fragments;   // [4]
 };
 
-// Lane l of each 8x8 matrix receives row l / 4, columns 2 (l % 4) and + 1; transposed, column l / 4 of rows 2 (l % 4) and + 1.
+// Lane l of each 8x8 matrix receives row l / 4, columns 2 (l % 4) and + 1; transposed, column l / 4
+// of rows 2 (l % 4) and + 1.
 template <bool kTransposed>
 void LdMatrixApply(void* const (&lanes)[32]) {
   for (int lane = 0; lane < 32; ++lane) {
@@ -65,7 +70,8 @@ template <bool kTransposed>
 void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {
   uint32_t result[4];
   LdMatrixArgument argument{shim::SharedAt(row, 16, 16), result};
-  shim::MeetWarp(0xffffffffu, kTransposed ? "ldmatrix.trans" : "ldmatrix", &argument, LdMatrixApply<kTransposed>);
+  shim::MeetWarp(0xffffffffu, kTransposed ? "ldmatrix.trans" : "ldmatrix", &argument,
+                 LdMatrixApply<kTransposed>);
   for (int i = 0; i < 4; ++i) fragments[i] = result[i];
 }
 
@@ -75,10 +81,12 @@ struct MmaArgument {
   float* c;  // [4]
 };
 
-inline float Half(uint32_t pair, int which) { return BFloat16ToFloat(static_cast<uint16_t>(pair >> (which * 16))); }
+inline float Half(uint32_t pair, int which) {
+  return BFloat16ToFloat(static_cast<uint16_t>(pair >> (which * 16)));
+}
 
-// With g = lane / 4, t = lane % 4: a0 is A[g][2t..], a1 A[g + 8][2t..], a2 A[g][2t + 8..], a3 A[g + 8][2t + 8..]; b0 is
-// B[2t..][g], b1 B[2t + 8..][g]; c0, c1 are C[g][2t..], c2, c3 C[g + 8][2t..].
+// With g = lane / 4, t = lane % 4: a0 is A[g][2t..], a1 A[g + 8][2t..], a2 A[g][2t + 8..], a3 A[g +
+// 8][2t + 8..]; b0 is B[2t..][g], b1 B[2t + 8..][g]; c0, c1 are C[g][2t..], c2, c3 C[g + 8][2t..].
 inline void MmaApply(void* const (&lanes)[32]) {
   float a[16][16];
   float b[16][8];
@@ -102,8 +110,12 @@ inline void MmaApply(void* const (&lanes)[32]) {
 
 }  // namespace on_cpu
 
-inline void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) { on_cpu::LdMatrix4<false>(fragments, row); }
-inline void LdMatrix4Transposed(uint32_t (&fragments)[4], uint32_t row) { on_cpu::LdMatrix4<true>(fragments, row); }
+inline void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {
+  on_cpu::LdMatrix4<false>(fragments, row);
+}
+inline void LdMatrix4Transposed(uint32_t (&fragments)[4], uint32_t row) {
+  on_cpu::LdMatrix4<true>(fragments, row);
+}
 
 inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   on_cpu::MmaArgument argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
@@ -113,7 +125,8 @@ inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint
 inline float Exp2(float x) { return std::exp2(x); }
 inline float MulRounded(float x, float y) { return x * y; }
 inline uint32_t PackBFloat16(float low, float high) {
-  return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
+  return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high))
+                                                           << 16;
 }
 
 }  // namespace diffserve::cuda

@@ -1,7 +1,8 @@
-// The functions of kernels/base/cuda/wgmma.cuh on the CPU, with the layouts of fragments and shared memory that the PTX manual
-// documents. Each warp multiplies its own 16 rows, at some time between the instruction and the wait for it. Until the wait the
-// accumulators hold NaNs; A's registers and shared memory are read when it happens to run, so whoever changes or fills them at
-// the wrong time gets another result. (The hardware keeps the four warps of a warpgroup closer together.)
+// The functions of kernels/base/cuda/wgmma.cuh on the CPU, with the layouts of fragments and shared
+// memory that the PTX manual documents. Each warp multiplies its own 16 rows, at some time between
+// the instruction and the wait for it. Until the wait the accumulators hold NaNs; A's registers and
+// shared memory are read when it happens to run, so whoever changes or fills them at the wrong time
+// gets another result. (The hardware keeps the four warps of a warpgroup closer together.)
 #pragma once
 
 #include <cstring>
@@ -23,7 +24,8 @@ struct WgmmaAccumulators {
   std::vector<float> values;  // [32][count]
   int num_in_flight = 0;      // multiplications
 };
-inline std::map<float*, std::weak_ptr<WgmmaAccumulators>> wgmma_accumulators;  // in flight, by lane 0's
+inline std::map<float*, std::weak_ptr<WgmmaAccumulators>> wgmma_accumulators;  // in flight, by lane
+                                                                               // 0's
 
 struct WgmmaArgument {
   float* d;
@@ -40,7 +42,9 @@ void VisitWgmmaChunks(uint64_t operand, size_t n, bool is_mn_major, Visit visit)
   const uint32_t start = static_cast<uint32_t>(operand & 0x3fff) << 4;
   const uint32_t leading = static_cast<uint32_t>(operand >> 16 & 0x3fff) << 4;
   const uint32_t stride = static_cast<uint32_t>(operand >> 32 & 0x3fff) << 4;
-  const uint32_t base_offset = static_cast<uint32_t>(operand >> 49 & 7);  // the row in which the swizzle's pattern begins
+  const uint32_t base_offset = static_cast<uint32_t>(operand >> 49 & 7);  // the row in which the
+                                                                          // swizzle's pattern
+                                                                          // begins
   const auto at = [&](uint32_t offset) {
     const uint32_t linear = start + offset;
     const uint32_t row = (linear >> 7) - base_offset;
@@ -48,7 +52,8 @@ void VisitWgmmaChunks(uint64_t operand, size_t n, bool is_mn_major, Visit visit)
   };
   if (is_mn_major) {
     for (uint32_t k = 0; k < 16; ++k) {
-      for (uint32_t i = 0; i < n; i += 8) at(i / 64 * leading + i % 64 * 2 + k / 8 * stride + k % 8 * 128);
+      for (uint32_t i = 0; i < n; i += 8)
+        at(i / 64 * leading + i % 64 * 2 + k / 8 * stride + k % 8 * 128);
     }
   } else {
     for (uint32_t i = 0; i < n; ++i) {
@@ -70,8 +75,8 @@ struct WgmmaTask {
     for (size_t lane = 0; lane < 32; ++lane) {
       for (size_t i = 0; i < 8; ++i) {  // register 2 h + r, half e
         const size_t e = i % 2, r = i / 2 % 2, h = i / 4;
-        a_rows[lane / 4 + 8 * r][8 * h + lane % 4 * 2 + e] =
-            BFloat16ToFloat(static_cast<uint16_t>(a[lane][2 * h + r] >> (16 * e)));
+        a_rows[lane / 4 + 8 * r][8 * h + lane % 4 * 2 + e] = BFloat16ToFloat(
+            static_cast<uint16_t>(a[lane][2 * h + r] >> (16 * e)));
       }
     }
     std::vector<float> b_rows(16 * n);
@@ -85,7 +90,8 @@ struct WgmmaTask {
     std::vector<float> sums(n);
     for (size_t row = 0; row < 16; ++row) {
       std::fill(sums.begin(), sums.end(), 0.0f);
-      for (size_t k = 0; k < 16; ++k) AddMultiple(a_rows[row][k], b_rows.data() + k * n, n, sums.data());
+      for (size_t k = 0; k < 16; ++k)
+        AddMultiple(a_rows[row][k], b_rows.data() + k * n, n, sums.data());
       for (size_t column = 0; column < n; ++column) {
         const size_t lane = row % 8 * 4 + column / 2 % 4;
         float& value = d->values[lane * d->count + column / 8 * 4 + row / 8 * 2 + column % 2];
@@ -133,15 +139,20 @@ inline void WgmmaApply(void* const (&lanes)[32]) {
   const size_t n = first.count * 2;
   for (void* lane : lanes) {
     const auto& argument = *static_cast<const WgmmaArgument*>(lane);
-    if (argument.b != first.b || argument.accumulate != first.accumulate) shim::Fail("wgmma: lanes differ in operands");
+    if (argument.b != first.b || argument.accumulate != first.accumulate)
+      shim::Fail("wgmma: lanes differ in operands");
   }
   if (first.b >> 62 != 1) shim::Fail("wgmma: only the 128-byte swizzle is simulated");
-  VisitWgmmaChunks(first.b, n, first.b_is_mn_major, [](const uint16_t*) {});  // every address is good
-  shim::AnnounceTask(first.b * 31 + first.count * 4 + (first.accumulate ? 2 : 0) + (first.b_is_mn_major ? 1 : 0));
+  VisitWgmmaChunks(first.b, n, first.b_is_mn_major, [](const uint16_t*) {});  // every address is
+                                                                              // good
+  shim::AnnounceTask(first.b * 31 + first.count * 4 + (first.accumulate ? 2 : 0) +
+                     (first.b_is_mn_major ? 1 : 0));
 
   auto task = std::make_shared<WgmmaTask>();
-  for (size_t lane = 0; lane < 32; ++lane) task->a[lane] = static_cast<const WgmmaArgument*>(lanes[lane])->a;
-  VisitWgmmaChunks(first.b, n, first.b_is_mn_major, [&](const uint16_t* chunk) { task->b.push_back(chunk); });
+  for (size_t lane = 0; lane < 32; ++lane)
+    task->a[lane] = static_cast<const WgmmaArgument*>(lanes[lane])->a;
+  VisitWgmmaChunks(first.b, n, first.b_is_mn_major,
+                   [&](const uint16_t* chunk) { task->b.push_back(chunk); });
   task->b_is_mn_major = first.b_is_mn_major;
   task->accumulate = first.accumulate;
   task->d = HoldAccumulators(lanes);
@@ -163,7 +174,8 @@ inline void WgmmaCommit() {
 }
 template <int kGroupsInFlight>
 void WgmmaWait() {
-  on_cpu::MeetWgmma("wgmma.wait_group", nullptr, [](void* const(&)[32]) { shim::WaitTasks(kGroupsInFlight); });
+  on_cpu::MeetWgmma("wgmma.wait_group", nullptr,
+                    [](void* const(&)[32]) { shim::WaitTasks(kGroupsInFlight); });
 }
 template <typename T, size_t kCount>
 void WgmmaHold(T (&)[kCount]) {}

@@ -1,4 +1,7 @@
-// The shim's wgmma: that it multiplies what its descriptors and fragments say, and that it shows a wrong use of time.
+// The shim's wgmma: that it multiplies what its descriptors and fragments say, and that it shows a
+// wrong use of time.
+#include "tests/kernels/shim/wgmma_on_cpu.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +13,6 @@
 #include "kernels/attention/kv_image.h"
 #include "kernels/base/cuda/ptx.cuh"
 #include "kernels/base/cuda/wgmma.cuh"
-#include "tests/kernels/shim/wgmma_on_cpu.h"
 
 namespace diffserve::shim {
 namespace {
@@ -39,12 +41,16 @@ struct Operand {
   uint32_t first_row;  // of the swizzle's pattern, modulo 8
   bool is_mn_major;
 
-  uint64_t Descriptor() const { return cuda::WgmmaOperand(begin, leading, stride) | uint64_t{first_row} << 49; }
-  // Where the layouts of the PTX manual put an element: ((8, n), 64) : ((128, stride), 2), or ((64, n), (8, k)) : ((2, leading),
-  // (128, stride)), in bytes, bits 4-6 then XORed with bits 7-9 counted from the pattern's begin.
+  uint64_t Descriptor() const {
+    return cuda::WgmmaOperand(begin, leading, stride) | uint64_t{first_row} << 49;
+  }
+  // Where the layouts of the PTX manual put an element: ((8, n), 64) : ((128, stride), 2), or ((64,
+  // n), (8, k)) : ((2, leading), (128, stride)), in bytes, bits 4-6 then XORed with bits 7-9
+  // counted from the pattern's begin.
   uint32_t Address(uint32_t k, uint32_t n) const {
-    const uint32_t offset = is_mn_major ? n % 64 * 2 + n / 64 * leading + k % 8 * 128 + k / 8 * stride
-                                        : n % 8 * 128 + n / 8 * stride + k * 2;
+    const uint32_t offset = is_mn_major
+                                ? n % 64 * 2 + n / 64 * leading + k % 8 * 128 + k / 8 * stride
+                                : n % 8 * 128 + n / 8 * stride + k * 2;
     const uint32_t row = (begin + offset) / 128 + 8 - first_row;
     return (begin + offset) ^ (row % 8 * 16);
   }
@@ -52,22 +58,29 @@ struct Operand {
 
 // D = A B + initial, by one warpgroup.
 template <size_t kN, bool kMnMajor>
-std::vector<float> Multiply(const Operand& operand, const std::vector<float>& a, const std::vector<float>& b,
-                            const std::vector<float>& initial, bool accumulate, std::string* error) {
+std::vector<float> Multiply(const Operand& operand, const std::vector<float>& a,
+                            const std::vector<float>& b, const std::vector<float>& initial,
+                            bool accumulate, std::string* error) {
   std::vector<float> result(64 * kN);
   *error = RunBlock([&] {
     const unsigned t = threadIdx.x;
     for (uint32_t i = t; i < 16 * kN; i += kThreads) {
-      *reinterpret_cast<uint16_t*>(cuda::DynamicShared() + operand.Address(i / kN, i % kN)) = FloatToBFloat16(b[i]);
+      *reinterpret_cast<uint16_t*>(cuda::DynamicShared() +
+                                   operand.Address(i / kN, i % kN)) = FloatToBFloat16(b[i]);
     }
     __syncthreads();
     const size_t row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
     const auto at = [&](size_t i, size_t j) { return a[(row + 8 * i) * 16 + column + 8 * j]; };
-    const auto next = [&](size_t i, size_t j) { return a[(row + 8 * i) * 16 + column + 8 * j + 1]; };
+    const auto next = [&](size_t i, size_t j) {
+      return a[(row + 8 * i) * 16 + column + 8 * j + 1];
+    };
     uint32_t fragments[4];
-    for (size_t i = 0; i < 4; ++i) fragments[i] = cuda::PackBFloat16(at(i % 2, i / 2), next(i % 2, i / 2));
+    for (size_t i = 0; i < 4; ++i)
+      fragments[i] = cuda::PackBFloat16(at(i % 2, i / 2), next(i % 2, i / 2));
     float d[kN / 2];
-    const auto index = [&](size_t i) { return (row + i / 2 % 2 * 8) * kN + i / 4 * 8 + column + i % 2; };
+    const auto index = [&](size_t i) {
+      return (row + i / 2 % 2 * 8) * kN + i / 4 * 8 + column + i % 2;
+    };
     for (size_t i = 0; i < kN / 2; ++i) d[i] = initial[index(i)];
     cuda::WgmmaFence();
     cuda::Wgmma<kMnMajor>(d, fragments, operand.Descriptor(), accumulate);
@@ -82,7 +95,8 @@ template <size_t kN, bool kMnMajor>
 void ExpectPlainProduct(std::mt19937& random) {
   for (bool accumulate : {false, true}) {
     const uint32_t first_row = random() % 2 == 0 ? 0 : random() % 8;
-    const uint32_t begin = random() % 8 * 1024 + first_row * 128 + (kMnMajor ? 0 : random() % 4 * 32);
+    const uint32_t begin = random() % 8 * 1024 + first_row * 128 +
+                           (kMnMajor ? 0 : random() % 4 * 32);
     const uint32_t stride = 1024 * (1 + random() % 2);
     const uint32_t leading = kMnMajor ? 2048 * (2 + random() % 6) : 0;
     const Operand operand = {begin, leading, stride, first_row, kMnMajor};
@@ -120,8 +134,10 @@ TEST(WgmmaOnCpuTest, AnImagePageIsWhatDescriptorsDescribe) {
     for (uint32_t slot = 0; slot < 64; ++slot) {
       for (int i = 0; i < columns; ++i) {
         const uint32_t column = static_cast<uint32_t>(i);
-        const uint32_t in_image = 1024 + 2 * static_cast<uint32_t>(KvImageOffset(64, columns, static_cast<int>(slot), i));
-        const Operand k = {1024 + column / 64 * 64 * 128 + column % 64 / 16 * 32, 0, 1024, 0, false};
+        const uint32_t in_image = 1024 + 2 * static_cast<uint32_t>(KvImageOffset(
+                                                 64, columns, static_cast<int>(slot), i));
+        const Operand k = {1024 + column / 64 * 64 * 128 + column % 64 / 16 * 32, 0, 1024, 0,
+                           false};
         ASSERT_EQ(k.Address(column % 16, slot), in_image);
         ASSERT_EQ(v.Address(slot, column), in_image);
       }
@@ -134,7 +150,8 @@ struct Trial {
   float d[32];
   uint32_t a[4];
 };
-std::string RunTrial(CopyTiming timing, const std::function<void(Trial&)>& spoil, std::vector<float>* result) {
+std::string RunTrial(CopyTiming timing, const std::function<void(Trial&)>& spoil,
+                     std::vector<float>* result) {
   result->assign(kThreads, 0.0f);
   return RunBlock(
       [&] {
@@ -157,10 +174,16 @@ std::string RunTrial(CopyTiming timing, const std::function<void(Trial&)>& spoil
 TEST(WgmmaOnCpuTest, AccumulatorsAreThereAfterTheWaitAndNotBefore) {
   std::vector<float> result;
   int finite = 0;
-  EXPECT_EQ(RunTrial(CopyTiming::kEarly, [&](Trial& trial) { finite += std::isfinite(trial.d[5]); }, &result), "");
+  EXPECT_EQ(
+      RunTrial(
+          CopyTiming::kEarly, [&](Trial& trial) { finite += std::isfinite(trial.d[5]); }, &result),
+      "");
   EXPECT_EQ(finite, 0);
   EXPECT_EQ(result, std::vector<float>(kThreads, 16.0f));
-  EXPECT_EQ(RunTrial(CopyTiming::kEarly, [&](Trial&) { cuda::WgmmaWait<1>(); }, &result), "");  // a wait for nothing
+  EXPECT_EQ(
+      RunTrial(CopyTiming::kEarly, [&](Trial&) { cuda::WgmmaWait<1>(); }, &result), "");  // a wait
+                                                                                          // for
+                                                                                          // nothing
   EXPECT_EQ(result, std::vector<float>(kThreads, 16.0f));
 }
 
@@ -173,7 +196,8 @@ TEST(WgmmaOnCpuTest, RegistersOfAAndSharedMemoryAreReadUntilTheWait) {
     }
     __syncthreads();
   };
-  for (const std::function<void(Trial&)>& spoil : {std::function<void(Trial&)>(change_a), {change_shared}}) {
+  for (const std::function<void(Trial&)>& spoil :
+       {std::function<void(Trial&)>(change_a), {change_shared}}) {
     std::vector<float> result;
     EXPECT_EQ(RunTrial(CopyTiming::kEarly, spoil, &result), "");
     EXPECT_EQ(result, std::vector<float>(kThreads, 16.0f));
@@ -184,11 +208,18 @@ TEST(WgmmaOnCpuTest, RegistersOfAAndSharedMemoryAreReadUntilTheWait) {
 
 TEST(WgmmaOnCpuTest, AnAccumulatorThatIsWrittenInFlightIsReported) {
   std::vector<float> result;
-  EXPECT_EQ(RunTrial(CopyTiming::kEarly, [](Trial& trial) { trial.d[5] *= 2.0f; trial.d[6] = 1.0f; }, &result),
+  EXPECT_EQ(RunTrial(
+                CopyTiming::kEarly,
+                [](Trial& trial) {
+                  trial.d[5] *= 2.0f;
+                  trial.d[6] = 1.0f;
+                },
+                &result),
             "an accumulator changes while wgmma is in flight");
 }
 
-// Groups are waited for in the order of their commits; multiplications of one accumulator happen in the order of their issue.
+// Groups are waited for in the order of their commits; multiplications of one accumulator happen in
+// the order of their issue.
 TEST(WgmmaOnCpuTest, AWaitCoversAllButTheNewestGroups) {
   for (CopyTiming timing : {CopyTiming::kEarly, CopyTiming::kLate, CopyTiming::kShuffled}) {
     int wrong = 0;
@@ -236,13 +267,18 @@ TEST(WgmmaOnCpuTest, WrongUsesAreReported) {
   EXPECT_EQ(issue(good, true, true), "");
   EXPECT_EQ(issue(good, false, true), "a task is issued without a fence after the last wait");
   EXPECT_EQ(issue(good, true, false), "a warp ends with tasks in flight");
-  EXPECT_EQ(issue(good & ~(uint64_t{3} << 62), true, true), "wgmma: only the 128-byte swizzle is simulated");
-  EXPECT_NE(issue(cuda::WgmmaOperand(kSharedBytes - 4096, 0, 1024), true, true), "");  // its end is beyond the block's memory
+  EXPECT_EQ(issue(good & ~(uint64_t{3} << 62), true, true),
+            "wgmma: only the 128-byte swizzle is simulated");
+  EXPECT_NE(issue(cuda::WgmmaOperand(kSharedBytes - 4096, 0, 1024), true, true), "");  // its end is
+                                                                                       // beyond the
+                                                                                       // block's
+                                                                                       // memory
   EXPECT_EQ(RunBlock([=] {
               float d[32];
               uint32_t a[4] = {};
               cuda::WgmmaFence();
-              cuda::Wgmma<false>(d, a, cuda::WgmmaAdvance(good, threadIdx.x / 32 == 2 ? 32 : 0), false);
+              cuda::Wgmma<false>(d, a, cuda::WgmmaAdvance(good, threadIdx.x / 32 == 2 ? 32 : 0),
+                                 false);
               cuda::WgmmaCommit();
               cuda::WgmmaWait<0>();
             }),

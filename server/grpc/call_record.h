@@ -1,0 +1,48 @@
+// CallRecord: what is told of an RPC beside its answer. It checks the key, hands the caller's trace
+// on in the initial metadata, and at the end adds the load report that was asked for and writes the
+// log line of a traced call.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "engine/engine.h"
+#include "server/api_key.h"
+#include "server/load_report.h"
+#include "server/trace_context.h"
+
+namespace diffserve {
+
+using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;  // of a call, as the client
+                                                                         // sent it
+
+// OK if no key is needed or the metadata holds a valid one.
+Status CheckKey(const ApiKeys& keys, const GrpcMetadata& metadata);
+
+// May be copied; the context outlives it. REQUIRES: the initial metadata is not sent yet.
+class CallRecord {
+ public:
+  CallRecord(const char* method, const ApiKeys& keys, grpc::CallbackServerContext* context);
+
+  const char* method() const { return method_; }
+  const Status& access() const { return access_; }  // CheckKey of this call
+
+  // An error as gRPC has it; the field to blame goes into the trailers.
+  grpc::Status ToGrpc(const Status& status) const;
+  // Once, before Finish. The request id may be empty.
+  void End(const Engine& engine, const grpc::Status& status, std::string_view request_id) const;
+
+ private:
+  const char* method_;
+  grpc::CallbackServerContext* context_;
+  Status access_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::optional<TraceContext> trace_;
+  LoadFormat load_format_ = LoadFormat::kNone;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,194 @@
+#include "server/grpc/messages.h"
+
+#include <algorithm>
+
+#include "diffserve/v1/inference.pb.h"
+#include "server/openai/json.h"
+
+namespace diffserve {
+namespace {
+
+ChatPrompt FromProto(const v1::Chat& chat) {
+  ChatPrompt prompt;
+  std::string& json = prompt.messages_json;
+  json += '[';
+  for (const v1::ChatMessage& message : chat.messages()) {
+    if (json.size() > 1) json += ',';
+    json += "{\"role\":" + JsonQuoted(message.role()) +
+            ",\"content\":" + JsonQuoted(message.content()) + "}";
+  }
+  json += ']';
+  return prompt;
+}
+
+SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& defaults) {
+  SamplingParams out = defaults;
+  if (in.has_temperature()) out.temperature = in.temperature();
+  if (in.has_top_p()) out.top_p = in.top_p();
+  if (in.has_top_k()) out.top_k = in.top_k();
+  if (in.has_min_p()) out.min_p = in.min_p();
+  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
+  if (in.has_seed()) out.seed = in.seed();
+  out.presence_penalty = in.presence_penalty();
+  out.frequency_penalty = in.frequency_penalty();
+  // A map has no order; sorted, equal requests are equal.
+  for (const auto& [token, bias] : in.logit_bias()) out.logit_bias.emplace_back(token, bias);
+  std::sort(out.logit_bias.begin(), out.logit_bias.end());
+  return out;
+}
+
+void Fill(const TokenText& in, v1::TokenLogprob& out) {
+  out.set_id(in.id);
+  out.set_token(in.bytes);
+  out.set_logprob(in.logprob);
+}
+
+void Fill(const TokenOutput& in, v1::TokenOutput& out) {
+  Fill(in.token, *out.mutable_chosen());
+  for (const TokenText& other : in.top) Fill(other, *out.add_top());
+}
+
+Status NegativeCount(const std::string& field, int found) {
+  return InvalidArgument(field + " is " + std::to_string(found) + ", allowed: 0..20, or absent",
+                         field);
+}
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kCancelled:
+      return v1::FINISH_REASON_CANCELLED;
+    case FinishReason::kNone:
+    case FinishReason::kError:
+      break;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+void Append(const ResponseStarted& started, const AnswerShape& shape,
+            std::deque<v1::GenerateResponse>& out) {
+  v1::PromptStart& start = *out.emplace_back().mutable_start();
+  start.set_request_id(shape.request_id);
+  for (const PromptInfo& prompt : started.prompts)
+    start.mutable_token_ids()->Add(prompt.token_ids.begin(), prompt.token_ids.end());
+}
+
+void Append(const ResponsePromptLogprobs& scores, const AnswerShape&,
+            std::deque<v1::GenerateResponse>& out) {
+  v1::PromptLogprobs& message = *out.emplace_back().mutable_prompt_logprobs();
+  message.set_choice(scores.choice);
+  for (const std::optional<TokenOutput>& token : scores.tokens) {
+    v1::TokenOutput& entry = *message.add_tokens();
+    if (token) Fill(*token, entry);
+  }
+}
+
+void Append(const ResponseDelta& delta, const AnswerShape& shape,
+            std::deque<v1::GenerateResponse>& out) {
+  if (!delta.text.empty() || !delta.tokens.empty()) {
+    v1::Delta& message = *out.emplace_back().mutable_delta();
+    message.set_choice(delta.choice);
+    message.set_text(delta.text);
+    for (const TokenOutput& token : delta.tokens) {
+      message.add_token_ids(token.token.id);
+      if (shape.logprobs) Fill(token, *message.add_logprobs());
+    }
+  }
+  if (delta.finish == FinishReason::kNone) return;
+  v1::Finish& finish = *out.emplace_back().mutable_finish();
+  finish.set_choice(delta.choice);
+  finish.set_reason(ToProto(delta.finish));
+  if (const auto* text = std::get_if<std::string>(&delta.stop_reason))
+    finish.set_stop_string(*text);
+  if (const auto* id = std::get_if<int32_t>(&delta.stop_reason)) finish.set_stop_token_id(*id);
+}
+
+void Append(const ResponseDone& done, const AnswerShape&, std::deque<v1::GenerateResponse>& out) {
+  if (!done.status.ok()) return;
+  v1::Usage& usage = *out.emplace_back().mutable_usage();
+  usage.set_prompt_tokens(done.usage.prompt_tokens);
+  usage.set_completion_tokens(done.usage.completion_tokens);
+  usage.set_cached_tokens(done.usage.cached_tokens);
+}
+
+Status NoMessages() { return InvalidArgument("messages is empty", "messages"); }
+
+}  // namespace
+
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& message,
+                                  const SamplingParams& defaults) {
+  GenerateRequest request;
+  request.request_id = message.request_id();
+  request.model = message.model();
+  switch (message.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      request.prompts.emplace_back(message.text());
+      break;
+    case v1::GenerateRequest::kTokenIds:
+      request.prompts.emplace_back(
+          std::vector<int32_t>(message.token_ids().ids().begin(), message.token_ids().ids().end()));
+      break;
+    case v1::GenerateRequest::kChat:
+      if (message.chat().messages().empty()) return NoMessages();
+      request.prompts.emplace_back(FromProto(message.chat()));
+      break;
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
+  }
+  if (message.has_logprobs() && message.logprobs() < 0)
+    return NegativeCount("logprobs", message.logprobs());
+  if (message.has_prompt_logprobs() && message.prompt_logprobs() < 0)
+    return NegativeCount("prompt_logprobs", message.prompt_logprobs());
+  request.sampling = FromProto(message.sampling(), defaults);
+  request.sampling.num_logprobs = message.has_logprobs() ? message.logprobs() : -1;
+  request.n = message.sampling().n() == 0 ? 1 : message.sampling().n();
+
+  const v1::StoppingParams& stopping = message.stopping();
+  if (stopping.has_max_tokens()) request.max_tokens = stopping.max_tokens();
+  request.min_tokens = stopping.min_tokens();
+  request.stop.assign(stopping.stop().begin(), stopping.stop().end());
+  request.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+  request.include_stop_str_in_output = stopping.include_stop_str_in_output();
+  request.ignore_eos = stopping.ignore_eos();
+  request.skip_special_tokens = message.has_skip_special_tokens() ? message.skip_special_tokens()
+                                                                  : true;
+  request.prompt_logprobs = message.has_prompt_logprobs() ? message.prompt_logprobs() : -1;
+  request.cache_salt = message.cache_salt();
+  return request;
+}
+
+Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
+  switch (message.input_case()) {
+    case v1::TokenizeRequest::kText:
+      return Prompt(message.text());
+    case v1::TokenizeRequest::kChat:
+      if (message.chat().messages().empty()) return NoMessages();
+      return Prompt(FromProto(message.chat()));
+    case v1::TokenizeRequest::INPUT_NOT_SET:
+      break;
+  }
+  return InvalidArgument("input is missing, allowed: one of text, chat", "input");
+}
+
+void AppendMessages(const ResponseEvent& event, const AnswerShape& shape,
+                    std::deque<v1::GenerateResponse>& out) {
+  std::visit([&](const auto& alternative) { Append(alternative, shape, out); }, event);
+}
+
+void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out) {
+  const ModelConfig& config = frontend.model_config();
+  out.set_name(frontend.options().served_model_name);
+  out.set_family(config.family);
+  out.set_vocab_size(config.vocab_size);
+  out.set_max_model_len(engine.max_model_len);
+  out.set_num_layers(config.num_layers);
+  out.set_hidden_size(config.hidden_size);
+  out.set_page_size(engine.page_size);
+  out.set_num_pages(engine.num_pages);
+  out.mutable_eos_token_ids()->Add(config.eos_token_ids.begin(), config.eos_token_ids.end());
+}
+
+}  // namespace diffserve

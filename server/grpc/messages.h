@@ -1,0 +1,38 @@
+// Between the messages of diffserve.v1 and the Frontend's own types.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "server/frontend.h"
+
+namespace diffserve {
+
+namespace v1 {
+class Chat;
+class GenerateRequest;
+class GenerateResponse;
+class GetModelResponse;
+class TokenizeRequest;
+}  // namespace v1
+
+// Values out of range pass: the Frontend checks them. Error: no prompt, or a number that the
+// Frontend's types cannot hold. `defaults` stand for sampling parameters that the request does not
+// have.
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& message,
+                                  const SamplingParams& defaults);
+Result<Prompt> FromProto(const v1::TokenizeRequest& message);
+
+// What of a request its answers depend on.
+struct AnswerShape {
+  std::string request_id;
+  bool logprobs = false;
+};
+
+// Appends the messages that one event becomes; ResponseDone becomes its usage if it is ok.
+void AppendMessages(const ResponseEvent& event, const AnswerShape& shape,
+                    std::deque<v1::GenerateResponse>& out);
+
+void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out);
+
+}  // namespace diffserve

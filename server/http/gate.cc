@@ -1,0 +1,369 @@
+#include "server/http/gate.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMethodAndVersionBytes = 64;  // of a request line, beside its target
+
+using FieldView = std::pair<std::string_view, std::string_view>;  // name as sent, value trimmed
+
+struct HeadParts {
+  std::string_view raw;
+  std::string_view method, target, version;
+  std::vector<FieldView> fields;
+};
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool IsTokenChar(char c) {
+  return IsDigit(c) || IsLetter(c) ||
+         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+}
+
+bool IsToken(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), IsTokenChar);
+}
+
+bool EqualsIgnoringCase(std::string_view a, std::string_view lower) {
+  return a.size() == lower.size() && std::equal(a.begin(), a.end(), lower.begin(),
+                                                [](char x, char y) { return Lower(x) == y; });
+}
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), Lower);
+  return lower;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+size_t Count(const HeadParts& head, std::string_view name) {
+  return static_cast<size_t>(
+      std::count_if(head.fields.begin(), head.fields.end(),
+                    [&](const FieldView& f) { return EqualsIgnoringCase(f.first, name); }));
+}
+
+std::string_view Value(const HeadParts& head, std::string_view name) {
+  for (const auto& [field, value] : head.fields) {
+    if (EqualsIgnoringCase(field, name)) return value;
+  }
+  return {};
+}
+
+bool Has(const HeadParts& head, std::string_view name) { return Count(head, name) > 0; }
+
+// Lines without their CRLF; the last one (empty) is left out.
+std::vector<std::string_view> Lines(std::string_view raw) {
+  std::vector<std::string_view> lines;
+  while (!raw.empty()) {
+    const size_t end = raw.find("\r\n");
+    if (end == std::string_view::npos || end == 0) break;
+    lines.push_back(raw.substr(0, end));
+    raw.remove_prefix(end + 2);
+  }
+  return lines;
+}
+
+bool HasBareLineEnd(std::string_view raw) {
+  for (size_t i = 0; i < raw.size(); ++i) {
+    if (raw[i] == '\n' && (i == 0 || raw[i - 1] != '\r')) return true;
+    if (raw[i] == '\r' && i + 1 < raw.size() && raw[i + 1] != '\n') return true;
+  }
+  return false;
+}
+
+bool HasControl(std::string_view raw) {
+  return std::any_of(raw.begin(), raw.end(), [](unsigned char c) {
+    return (c < 0x20 && c != '\r' && c != '\n' && c != '\t') || c == 0x7F;
+  });
+}
+
+bool HasFoldedLine(std::string_view raw) {
+  const auto lines = Lines(raw);
+  return std::any_of(lines.begin(), lines.end(), [](std::string_view line) {
+    return line.front() == ' ' || line.front() == '\t';
+  });
+}
+
+bool HasBadFieldName(std::string_view raw) {
+  const auto lines = Lines(raw);
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const size_t colon = lines[i].find(':');
+    if (colon == std::string_view::npos || !IsToken(lines[i].substr(0, colon))) return true;
+  }
+  return false;
+}
+
+// Exactly "method SP target SP version".
+bool HasBadRequestLine(std::string_view raw) {
+  const auto lines = Lines(raw);
+  if (lines.empty()) return true;
+  const std::string_view line = lines.front();
+  const size_t first = line.find(' ');
+  const size_t last = line.rfind(' ');
+  if (first == std::string_view::npos || last <= first + 1 || line.find(' ', first + 1) != last)
+    return true;
+  return !IsToken(line.substr(0, first)) || line.substr(last + 1).substr(0, 5) != "HTTP/" ||
+         line.find('\t') != std::string_view::npos;
+}
+
+bool IsValidHost(std::string_view host) {
+  std::string_view name = host;
+  std::string_view port;
+  if (!host.empty() && host.front() == '[') {  // an IPv6 literal
+    const size_t end = host.find(']');
+    if (end == std::string_view::npos || end < 3) return false;
+    name = host.substr(1, end - 1);
+    port = host.substr(end + 1);
+    const auto valid = [](char c) {
+      return IsDigit(c) || (Lower(c) >= 'a' && Lower(c) <= 'f') || c == ':' || c == '.';
+    };
+    if (!std::all_of(name.begin(), name.end(), valid)) return false;
+  } else {
+    const size_t colon = host.find(':');
+    if (colon != std::string_view::npos) {
+      name = host.substr(0, colon);
+      port = host.substr(colon);
+    }
+    const auto valid = [](char c) {
+      return IsDigit(c) || IsLetter(c) || c == '.' || c == '-' || c == '_';
+    };
+    if (name.empty() || name.size() > 255 || !std::all_of(name.begin(), name.end(), valid))
+      return false;
+  }
+  if (port.empty()) return true;
+  port.remove_prefix(1);
+  return host[host.size() - port.size() - 1] == ':' && !port.empty() && port.size() <= 5 &&
+         std::all_of(port.begin(), port.end(), IsDigit);
+}
+
+bool IsLength(std::string_view text) {
+  return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), IsDigit);
+}
+
+bool IsOriginForm(std::string_view target) {
+  if (target.empty() || target.front() != '/') return false;
+  return std::all_of(target.begin(), target.end(), [](unsigned char c) {
+    return c > 0x20 && c < 0x7F && c != '#' && c != '\\' && c != '"' && c != '<' && c != '>';
+  });
+}
+
+bool IsRepeatedSingle(const HeadParts& head) {
+  for (const std::string_view name : {"authorization", "x-api-key", "content-type",
+                                      "content-encoding", "x-request-id", "expect"}) {
+    if (Count(head, name) > 1) return true;
+  }
+  return false;
+}
+
+// The head as the parser library reads it must be what we read: same method, target, number and
+// order of fields and values.
+bool ParserDisagrees(const HeadParts& head, const HttpLimits& limits) {
+  namespace http = boost::beast::http;
+  http::request_parser<http::empty_body> parser;
+  parser.header_limit(static_cast<std::uint32_t>(limits.max_head_bytes));
+  parser.body_limit(boost::none);
+  parser.skip(true);
+  boost::beast::error_code error;
+  size_t used = parser.put(boost::asio::buffer(head.raw.data(), head.raw.size()), error);
+  if (error || used != head.raw.size() || !parser.is_header_done()) return true;
+  const auto& message = parser.get();
+  const auto text = [](boost::beast::string_view view) {
+    return std::string_view(view.data(), view.size());
+  };
+  if (text(message.method_string()) != head.method || text(message.target()) != head.target)
+    return true;
+  size_t count = 0;
+  for (const auto& field : message) {
+    const std::string_view name = text(field.name_string());
+    const bool same = std::any_of(head.fields.begin(), head.fields.end(),
+                                  [&](const FieldView& ours) {
+                                    return EqualsIgnoringCase(name, LowerCase(ours.first)) &&
+                                           text(field.value()) == ours.second;
+                                  });
+    if (!same) return true;
+    ++count;
+  }
+  return count != head.fields.size();
+}
+
+// Counted on the line and not on the target, so that a line cut anywhere is refused or served
+// alike.
+bool IsRequestLineTooLong(std::string_view raw, const HttpLimits& limits) {
+  return std::min(raw.find('\r'), raw.size()) > limits.max_target_bytes + kMethodAndVersionBytes;
+}
+
+struct RawRule {
+  int status;
+  const char* reason;
+  bool (*broken)(std::string_view raw);
+};
+struct HeadRule {
+  int status;
+  const char* reason;
+  bool (*broken)(const HeadParts& head, const HttpLimits& limits);
+};
+
+// In this order; the first broken rule answers.
+constexpr RawRule kRawRules[] = {
+    {400, "a line of the head does not end in CRLF", HasBareLineEnd},
+    {400, "the head holds a control character", HasControl},
+    {400, "a field is folded over two lines", HasFoldedLine},
+    {400, "the request line is malformed", HasBadRequestLine},
+    {400, "a field name is malformed or followed by white space", HasBadFieldName},
+};
+
+constexpr HeadRule kHeadRules[] = {
+    {505, "only HTTP/1.0 and HTTP/1.1 are spoken here",
+     [](const HeadParts& h, const HttpLimits&) {
+       return h.version != "HTTP/1.0" && h.version != "HTTP/1.1";
+     }},
+    {414, "the request target is too long",
+     [](const HeadParts& h, const HttpLimits& l) { return h.target.size() > l.max_target_bytes; }},
+    {400, "the request target must be a path",
+     [](const HeadParts& h, const HttpLimits&) { return !IsOriginForm(h.target); }},
+    {431, "too many header fields",
+     [](const HeadParts& h, const HttpLimits& l) { return h.fields.size() > l.max_fields; }},
+    {400, "exactly one Host field is needed",
+     [](const HeadParts& h, const HttpLimits&) { return Count(h, "host") != 1; }},
+    {400, "the Host field is malformed",
+     [](const HeadParts& h, const HttpLimits&) { return !IsValidHost(Value(h, "host")); }},
+    {400, "Transfer-Encoding and Content-Length exclude each other",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "transfer-encoding") && Has(h, "content-length");
+     }},
+    {400, "Transfer-Encoding needs HTTP/1.1",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "transfer-encoding") && h.version == "HTTP/1.0";
+     }},
+    {501, "Transfer-Encoding must be exactly: chunked",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "transfer-encoding") &&
+              (Count(h, "transfer-encoding") > 1 ||
+               !EqualsIgnoringCase(Value(h, "transfer-encoding"), "chunked"));
+     }},
+    {400, "Content-Length must be there once, in digits",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "content-length") &&
+              (Count(h, "content-length") > 1 || !IsLength(Value(h, "content-length")));
+     }},
+    {413, "the body is too large",
+     [](const HeadParts& h, const HttpLimits& l) {
+       return Has(h, "content-length") &&
+              std::stoull(std::string(Value(h, "content-length"))) > l.max_body_bytes;
+     }},
+    {400, "a field that may come once is repeated",
+     [](const HeadParts& h, const HttpLimits&) { return IsRepeatedSingle(h); }},
+    {417, "the only expectation met is 100-continue",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "expect") && !EqualsIgnoringCase(Value(h, "expect"), "100-continue");
+     }},
+    {415, "compressed bodies are not accepted",
+     [](const HeadParts& h, const HttpLimits&) {
+       return Has(h, "content-encoding") &&
+              !EqualsIgnoringCase(Value(h, "content-encoding"), "identity");
+     }},
+    {400, "the head is malformed", ParserDisagrees},
+};
+
+HeadParts Split(std::string_view raw) {
+  HeadParts parts;
+  parts.raw = raw;
+  const auto lines = Lines(raw);
+  const std::string_view line = lines.front();
+  const size_t first = line.find(' '), last = line.rfind(' ');
+  parts.method = line.substr(0, first);
+  parts.target = line.substr(first + 1, last - first - 1);
+  parts.version = line.substr(last + 1);
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const size_t colon = lines[i].find(':');
+    parts.fields.emplace_back(lines[i].substr(0, colon), Trimmed(lines[i].substr(colon + 1)));
+  }
+  return parts;
+}
+
+// "close" and "keep-alive" among the comma-separated options of all Connection fields.
+bool KeepAlive(const HeadParts& parts) {
+  bool keep_alive = parts.version == "HTTP/1.1";
+  for (const auto& [name, value] : parts.fields) {
+    if (!EqualsIgnoringCase(name, "connection")) continue;
+    std::string_view rest = value;
+    while (!rest.empty()) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      const std::string_view option = Trimmed(rest.substr(0, comma));
+      if (EqualsIgnoringCase(option, "close")) return false;
+      if (EqualsIgnoringCase(option, "keep-alive")) keep_alive = true;
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+  }
+  return keep_alive;
+}
+
+}  // namespace
+
+std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLimits& limits) {
+  if (IsRequestLineTooLong(raw, limits)) return HttpRefusal{414, "the request line is too long"};
+  if (raw.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
+  for (const RawRule& rule : kRawRules) {
+    if (rule.broken(raw)) return HttpRefusal{rule.status, rule.reason};
+  }
+  const HeadParts parts = Split(raw);
+  for (const HeadRule& rule : kHeadRules) {
+    if (rule.broken(parts, limits)) return HttpRefusal{rule.status, rule.reason};
+  }
+  HttpHead head;
+  head.method = parts.method;
+  const size_t question = std::min(parts.target.find('?'), parts.target.size());
+  head.path = parts.target.substr(0, question);
+  head.query = parts.target.substr(std::min(question + 1, parts.target.size()));
+  head.minor_version = parts.version == "HTTP/1.1" ? 1 : 0;
+  for (const auto& [name, value] : parts.fields)
+    head.fields.emplace_back(LowerCase(name), std::string(value));
+  head.keep_alive = KeepAlive(parts);
+  head.expects_continue = Has(parts, "expect") && head.minor_version == 1;
+  head.chunked = Has(parts, "transfer-encoding");
+  if (Has(parts, "content-length"))
+    head.content_length = std::stoull(std::string(Value(parts, "content-length")));
+  return head;
+}
+
+std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
+                                            const HttpLimits& limits) {
+  if (bytes.empty()) return std::nullopt;
+  if (!IsTokenChar(bytes.front())) return HttpRefusal{400, "the request line is malformed"};
+  const std::string_view unchecked = bytes.substr(begin > 0 ? begin - 1 : 0);  // with the character
+                                                                               // before, for CR and
+                                                                               // LF
+  // A LF in front can only be the second half of a checked line end.
+  if (HasBareLineEnd(unchecked.front() == '\n' ? unchecked.substr(1) : unchecked))
+    return HttpRefusal{400, kRawRules[0].reason};
+  if (HasControl(unchecked)) return HttpRefusal{400, kRawRules[1].reason};
+  if (IsRequestLineTooLong(bytes, limits)) return HttpRefusal{414, "the request line is too long"};
+  if (bytes.size() > limits.max_head_bytes) return HttpRefusal{431, "the head is too large"};
+  return std::nullopt;
+}
+
+bool IsLoopbackHost(std::string_view host) {
+  if (host.substr(0, 5) == "[::1]") return true;
+  const std::string_view name = host.substr(0, host.find(':'));
+  if (EqualsIgnoringCase(name, "localhost")) return true;
+  const bool numeric = std::all_of(name.begin(), name.end(),
+                                   [](char c) { return IsDigit(c) || c == '.'; });
+  return numeric && name.substr(0, 4) == "127.";
+}
+
+}  // namespace diffserve

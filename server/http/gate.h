@@ -1,0 +1,40 @@
+// The strict gate before HTTP's parser: what a request head must be to be looked at at all. The
+// rules are two tables in http_gate.cc. Pure functions of bytes; the parser library's home.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <variant>
+
+#include "server/http/message.h"
+
+namespace diffserve {
+
+struct HttpLimits {
+  size_t max_head_bytes = 16 << 10;  // request line and fields
+  size_t max_target_bytes = 8 << 10;
+  size_t max_fields = 100;
+  size_t max_body_bytes = 4 << 20;
+  size_t max_chunks = 16384;           // of one chunked body
+  size_t max_trailer_bytes = 4 << 10;  // read and dropped
+};
+
+struct HttpRefusal {
+  int status = 400;
+  std::string_view reason;  // a literal
+};
+
+// `head` runs from the request line through the empty line.
+std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view head, const HttpLimits& limits);
+
+// What can be refused before the head is complete, so that nobody waits for a timeout: bare CR or
+// LF, NUL, no method in front. The bytes before `begin` have been checked already.
+std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
+                                            const HttpLimits& limits);
+
+// The name part of a Host field is a loopback name: "localhost", "127.x.x.x" or "[::1]", with or
+// without a port.
+bool IsLoopbackHost(std::string_view host);
+
+}  // namespace diffserve

@@ -1,0 +1,184 @@
+#include "server/http/server.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/log.h"
+#include "server/http/loop.h"
+
+namespace diffserve {
+namespace {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMaxConnectionsByDefault = 16384;
+constexpr std::chrono::milliseconds kAcceptRetry{200};  // when files have run out and no connection
+                                                        // ends
+
+// A little less than half of what files may be open, after the limit was raised as far as it goes.
+int DefaultMaxConnections() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
+  if (limit.rlim_cur < limit.rlim_max) {
+    const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  }
+  const auto files = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+  return std::clamp(files / 2 - 8, 8, kMaxConnectionsByDefault);
+}
+
+bool IsShortage(const ErrorCode& error) {
+  return error == asio::error::no_descriptors || error.value() == ENFILE ||
+         error == asio::error::no_memory || error == asio::error::no_buffer_space;
+}
+
+}  // namespace
+
+// Accepts on a thread of its own, which sleeps between connections, and hands the sockets to the
+// loops in turn.
+struct HttpServer::Impl {
+  Impl(HttpServerOptions options, HttpService service) : shared(std::make_shared<HttpShared>()) {
+    shared->options = std::move(options);
+    shared->service = std::move(service);
+    if (shared->options.max_connections == 0)
+      shared->options.max_connections = DefaultMaxConnections();
+  }
+
+  Status Listen();
+  void Accept();
+  void OnAccepted(ErrorCode error, tcp::socket socket);
+  void PauseAccept();
+  void OnConnectionEnded();
+
+  const std::shared_ptr<HttpShared> shared;
+  std::vector<std::unique_ptr<HttpLoop>> loops;
+  asio::io_context context{1};
+  tcp::acceptor acceptor{context};
+  asio::steady_timer accept_timer{context};
+  size_t next_loop = 0;
+  Clock::time_point last_pause_log{};
+  std::atomic<bool> accept_paused{false};
+  bool ipv6 = false;
+  int bound_port = 0;
+  std::thread thread;
+};
+
+Status HttpServer::Impl::Listen() {
+  const HttpServerOptions& options = shared->options;
+  const std::string where = options.host + ":" + std::to_string(options.port);
+  ErrorCode error;
+  const auto address = asio::ip::make_address(
+      options.host == "localhost" ? "127.0.0.1" : options.host, error);
+  if (error)
+    return InvalidArgument(where + ": the host must be an IP address or localhost", "host");
+  ipv6 = address.is_v6();
+  const tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) bound_port = acceptor.local_endpoint(error).port();
+  if (error)
+    return Status(StatusCode::kUnavailable,
+                  "cannot listen on http://" + where + ": " + error.message(), "port");
+  return {};
+}
+
+void HttpServer::Impl::Accept() {
+  if (!acceptor.is_open() || shared->stopping) return;
+  if (shared->connections >= shared->options.max_connections) return PauseAccept();
+  acceptor.async_accept(
+      [this](ErrorCode error, tcp::socket socket) { OnAccepted(error, std::move(socket)); });
+}
+
+void HttpServer::Impl::OnAccepted(ErrorCode error, tcp::socket socket) {
+  if (error == asio::error::operation_aborted || shared->stopping) return;
+  if (error) return IsShortage(error) ? PauseAccept() : Accept();
+  ErrorCode release_error;
+  const int fd = socket.release(release_error);
+  if (!release_error) loops[next_loop++ % loops.size()]->Adopt(fd, ipv6);
+  Accept();
+}
+
+// Until a connection ends, or for a while if none does; the kernel's backlog holds who comes
+// meanwhile.
+void HttpServer::Impl::PauseAccept() {
+  if (Clock::now() - last_pause_log > std::chrono::seconds(1)) {
+    last_pause_log = Clock::now();
+    Log(LogLevel::kWarning, "http_accept_paused",
+        {{"connections", std::to_string(shared->connections.load())}});
+  }
+  accept_paused = true;
+  accept_timer.expires_after(kAcceptRetry);
+  accept_timer.async_wait([this](ErrorCode) {
+    if (accept_paused.exchange(false)) Accept();
+  });
+}
+
+void HttpServer::Impl::OnConnectionEnded() {
+  if (accept_paused.load()) asio::post(context, [this] { accept_timer.cancel(); });
+}
+
+HttpServer::HttpServer(HttpServerOptions options, HttpService service)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(service))) {}
+
+HttpServer::~HttpServer() { Stop(std::chrono::milliseconds(0)); }
+
+Status HttpServer::Start() {
+  Impl& impl = *impl_;
+  DS_RETURN_IF_ERROR(impl.Listen());
+  for (int i = 0; i < std::max(1, impl.shared->options.io_threads); ++i) {
+    impl.loops.push_back(std::make_unique<HttpLoop>(impl.shared));
+  }
+  {
+    std::lock_guard lock(impl.shared->mutex);
+    impl.shared->on_ended = [&impl] { impl.OnConnectionEnded(); };
+  }
+  impl.Accept();
+  impl.thread = std::thread([&impl] {
+    const auto work = asio::make_work_guard(impl.context);
+    impl.context.run();
+  });
+  return {};
+}
+
+int HttpServer::port() const { return impl_->bound_port; }
+int HttpServer::num_connections() const { return impl_->shared->connections; }
+
+void HttpServer::Stop(std::chrono::milliseconds patience) {
+  Impl& impl = *impl_;
+  if (!impl.thread.joinable()) return;
+  impl.shared->stopping = true;
+  asio::post(impl.context, [&impl] {
+    ErrorCode ignored;
+    impl.acceptor.close(ignored);
+    impl.context.stop();
+  });
+  impl.thread.join();
+  const auto none_left = [&impl] { return impl.shared->connections == 0; };
+  // First those who can end by themselves, then all; the handlers of a closed connection need a
+  // moment to let go of it.
+  for (const bool now : {false, true}) {
+    for (const auto& loop : impl.loops) loop->StopSessions(now);
+    std::unique_lock lock(impl.shared->mutex);
+    impl.shared->ended.wait_for(lock, now ? std::chrono::milliseconds(1000) : patience, none_left);
+  }
+  {
+    std::lock_guard lock(impl.shared->mutex);
+    impl.shared->on_ended = nullptr;
+  }
+  impl.loops.clear();
+}
+
+}  // namespace diffserve

@@ -1,0 +1,56 @@
+#include "server/http/url.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace diffserve {
+namespace {
+
+bool IsHostCharacter(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+         c == '-' || c == '_';
+}
+
+// As an IPv6 address is written, with a zone if need be: "fe80::1%eth0". The resolver looks closer.
+bool IsAddressCharacter(char c) { return IsHostCharacter(c) || c == ':' || c == '%'; }
+
+}  // namespace
+
+std::string HttpUrl::Authority() const {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
+}
+
+Result<HttpUrl> ParseHttpUrl(std::string_view text) {
+  constexpr std::string_view kScheme = "http://";
+  const Status bad = InvalidArgument(
+      "URL is \"" + std::string(text) + "\", allowed: http://HOST:PORT[/PATH]", "URL");
+  if (!text.starts_with(kScheme)) return bad;
+  const std::string_view rest = text.substr(kScheme.size());
+  const std::string_view authority = rest.substr(0, rest.find('/'));
+  const std::string_view path = rest.substr(authority.size());
+  const size_t colon = authority.rfind(':');
+  if (colon == std::string_view::npos) return bad;
+
+  std::string_view host = authority.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (host.empty() ||
+      !std::all_of(host.begin(), host.end(), bracketed ? IsAddressCharacter : IsHostCharacter))
+    return bad;
+  const std::string_view port = authority.substr(colon + 1);
+  int number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc() || end != port.data() + port.size() || number < 1 || number > 65535)
+    return bad;
+  if (!std::all_of(path.begin(), path.end(),
+                   [](char c) { return c > ' ' && c < '\x7f' && c != '#'; }))
+    return bad;
+
+  HttpUrl url;
+  url.host = host;
+  url.port = port;
+  if (!path.empty()) url.path = path;
+  return url;
+}
+
+}  // namespace diffserve

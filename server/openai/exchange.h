@@ -1,0 +1,89 @@
+// The answers that take time: a generated response, whole or streamed, a reply made on a text
+// thread, and an answer that can begin only when something else is done.
+// An exchange is used on its connection's thread; destroying it before its end cancels the work.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/frontend.h"
+#include "server/http/message.h"
+#include "server/openai/request.h"
+#include "server/openai/response.h"
+
+namespace diffserve {
+
+// How far a generated response came, for the log and the counters.
+struct ExchangeOutcome {
+  int http_status = 0;  // 0: nothing was sent
+  Status status;        // kCancelled if the client left
+  int64_t completion_tokens = 0;
+};
+
+class GenerateExchange : public HttpExchange {
+ public:
+  struct Hooks {
+    // Turns an error from before the first byte into a reply.
+    std::function<HttpReply(const Status& status)> error_reply;
+    std::function<void(const ExchangeOutcome& outcome)> on_end;
+  };
+  // The stream's notify must call `wake` of the connection through `wake_due` (see NotifyOf).
+  GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
+                   std::shared_ptr<std::atomic<bool>> wake_due, OpenAiResponse response,
+                   bool streams, Hooks hooks);
+  ~GenerateExchange() override;
+
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override;
+
+  // A notify that wakes the connection once for any number of events until the exchange looks
+  // again.
+  static std::function<void()> NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
+                                        std::function<void()> wake);
+
+ private:
+  // Takes events until there is none, the response is done, or `enough` bytes are pending.
+  void TakeEvents(size_t enough);
+
+  Frontend& frontend_;
+  const std::shared_ptr<ResponseStream> stream_;
+  const std::shared_ptr<std::atomic<bool>> wake_due_;
+  OpenAiResponse response_;
+  const bool streams_;
+  const Hooks hooks_;
+  std::string pending_;  // frames not yet asked for
+  ExchangeOutcome outcome_;
+};
+
+// A reply that another thread makes.
+class PendingReplyExchange : public HttpExchange {
+ public:
+  struct Place;
+  explicit PendingReplyExchange(std::shared_ptr<Place> place) : place_(std::move(place)) {}
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string*) override { return true; }
+
+  static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
+  static void Fill(Place& place, HttpReply reply);  // from any thread, once
+
+ private:
+  const std::shared_ptr<Place> place_;
+};
+
+// An answer that begins later.
+class DeferredExchange : public HttpExchange {
+ public:
+  // `begin` is asked at each wake until it gives the answer.
+  explicit DeferredExchange(std::function<std::optional<HttpAnswer>()> begin)
+      : begin_(std::move(begin)) {}
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override { return inner_->Frames(bytes); }
+
+ private:
+  const std::function<std::optional<HttpAnswer>()> begin_;
+  std::unique_ptr<HttpExchange> inner_;
+};
+
+}  // namespace diffserve

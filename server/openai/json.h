@@ -1,0 +1,79 @@
+// JsonFields: a request body parsed under limits, and typed access to the members of its objects.
+// The home of the JSON library for what comes in; openai_response.cc is the one for what goes out.
+//
+// Getters leave *out untouched if the member is absent or null. The first member of a wrong type or
+// out of range is remembered in status(), with its path as `param`; later getters then do nothing.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+struct JsonLimits {
+  int max_depth = 64;           // arrays and objects inside one another, checked during the parse
+  size_t max_values = 1 << 20;  // values of any kind in one body
+};
+
+struct JsonDocument;  // the parsed tree
+
+class JsonFields {
+ public:
+  // Error: kInvalidArgument if the body is not one JSON object within the limits. Repeated keys:
+  // the last one counts.
+  static Result<JsonFields> Parse(std::string_view body, const JsonLimits& limits = {});
+
+  bool Has(std::string_view name) const;    // there, and not null
+  bool IsOff(std::string_view name) const;  // absent, null, false, 0, "", [] or {}
+  std::vector<std::string> Names() const;
+  const Status& status() const { return status_; }
+  void Fail(Status status);  // remembered if it is the first
+
+  bool IsBool(std::string_view name) const;
+  bool IsString(std::string_view name) const;
+  void Bool(std::string_view name, bool* out);
+  void Int(std::string_view name, int64_t low, int64_t high, int64_t* out);
+  void Number(std::string_view name, double low, double high, double* out);
+  void Seed(std::string_view name, uint64_t* out);  // any integer of 64 bits, signed or not
+  void String(std::string_view name, size_t max_bytes, std::string* out);
+  void StringOrStrings(std::string_view name, size_t max_entries, std::vector<std::string>* out);
+  void Ints(std::string_view name, size_t max_entries, std::vector<int32_t>* out);  // each 0 ..
+                                                                                    // 2^31 - 1
+  void LogitBias(std::string_view name, size_t max_entries,
+                 std::vector<std::pair<int32_t, float>>* out);
+  // An object of strings, numbers and booleans, as JSON text; keys of `reserved` are refused.
+  void Scalars(std::string_view name, size_t max_entries,
+               std::span<const std::string_view> reserved, std::string* out);
+  // Text, a list of texts, token ids, or a list of lists of ids.
+  using TextOrIds = std::variant<std::string, std::vector<int32_t>>;
+  void Prompts(std::string_view name, size_t max_entries, std::vector<TextOrIds>* out);
+  // A member that is an object, or the entries of a list of objects. Their errors must be taken
+  // over with Fail.
+  std::vector<JsonFields> Object(std::string_view name);  // none or one
+  std::vector<JsonFields> Objects(std::string_view name, size_t max_entries);
+
+ private:
+  JsonFields(std::shared_ptr<const JsonDocument> document, const void* node, std::string path)
+      : document_(std::move(document)), node_(node), path_(std::move(path)) {}
+  std::string PathOf(std::string_view name) const;
+  void Expected(std::string_view name, const char* what);
+
+  std::shared_ptr<const JsonDocument> document_;
+  const void* node_;  // an object within the document
+  std::string path_;  // of this object: empty, or "messages[3]."
+  Status status_;
+};
+
+// `text` as a JSON string literal; bytes that are not UTF-8 become U+FFFD.
+std::string JsonQuoted(std::string_view text);
+
+}  // namespace diffserve

@@ -1,0 +1,433 @@
+#include "server/openai/request.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "server/openai/json.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;              // model, role, ...
+constexpr size_t kMaxTextBytes = size_t{1} << 30;  // texts are bounded by the body's own limit
+constexpr size_t kMaxMessages = 4096;
+constexpr size_t kMaxContentParts = 1024;
+constexpr size_t kMaxTemplateKwargs = 64;
+constexpr size_t kMaxDetokenizeIds = 1 << 18;
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+using Names = std::span<const std::string_view>;
+
+// What we act on.
+constexpr std::string_view kGenerateFields[] = {"model",
+                                                "max_tokens",
+                                                "max_completion_tokens",
+                                                "temperature",
+                                                "top_p",
+                                                "top_k",
+                                                "min_p",
+                                                "presence_penalty",
+                                                "frequency_penalty",
+                                                "repetition_penalty",
+                                                "logit_bias",
+                                                "seed",
+                                                "min_tokens",
+                                                "stop",
+                                                "stop_token_ids",
+                                                "include_stop_str_in_output",
+                                                "ignore_eos",
+                                                "skip_special_tokens",
+                                                "n",
+                                                "best_of",
+                                                "logprobs",
+                                                "prompt_logprobs",
+                                                "echo",
+                                                "stream",
+                                                "stream_options",
+                                                "cache_salt",
+                                                "return_token_ids",
+                                                "add_special_tokens"};
+constexpr std::string_view kCompletionFields[] = {"prompt"};
+constexpr std::string_view kChatFields[] = {"messages", "top_logprobs", "add_generation_prompt",
+                                            "chat_template_kwargs"};
+
+// What changes nothing here, whatever its value.
+constexpr std::string_view kHarmlessFields[] = {"user",
+                                                "metadata",
+                                                "store",
+                                                "service_tier",
+                                                "safety_identifier",
+                                                "prompt_cache_key",
+                                                "prompt_cache_retention",
+                                                "verbosity",
+                                                "parallel_tool_calls",
+                                                "request_id",
+                                                "session_id",
+                                                "include_reasoning",
+                                                "spaces_between_special_tokens",
+                                                "length_penalty",
+                                                "stream_interval"};
+
+// What we know and do not offer: refused unless it is null, false, 0, or empty.
+constexpr std::string_view kUnsupportedFields[] = {"tools",
+                                                   "functions",
+                                                   "audio",
+                                                   "prediction",
+                                                   "suffix",
+                                                   "use_beam_search",
+                                                   "structured_outputs",
+                                                   "guided_json",
+                                                   "guided_regex",
+                                                   "guided_choice",
+                                                   "guided_grammar",
+                                                   "guided_decoding_backend",
+                                                   "guided_whitespace_pattern",
+                                                   "regex",
+                                                   "ebnf",
+                                                   "json_schema",
+                                                   "grammar",
+                                                   "stop_regex",
+                                                   "prompt_embeds",
+                                                   "input_embeds",
+                                                   "lora",
+                                                   "lora_path",
+                                                   "lora_request",
+                                                   "logits_processors",
+                                                   "custom_logit_processor",
+                                                   "allowed_token_ids",
+                                                   "bad_words",
+                                                   "logprob_token_ids",
+                                                   "truncate_prompt_tokens",
+                                                   "truncation_side",
+                                                   "kv_transfer_params",
+                                                   "ec_transfer_params",
+                                                   "vllm_xargs",
+                                                   "repetition_detection",
+                                                   "thinking_token_budget",
+                                                   "reasoning_effort",
+                                                   "reasoning",
+                                                   "web_search_options",
+                                                   "documents",
+                                                   "chat_template",
+                                                   "mm_processor_kwargs",
+                                                   "media_io_kwargs",
+                                                   "continue_final_message",
+                                                   "return_tokens_as_token_ids",
+                                                   "return_token_offsets",
+                                                   "return_prompt_text",
+                                                   "return_assistant_tokens_mask",
+                                                   "return_hidden_states",
+                                                   "priority",
+                                                   "early_stopping"};
+// Likewise, with values that mean "off".
+constexpr std::string_view kConditionalFields[] = {"tool_choice", "function_call",
+                                                   "response_format", "modalities"};
+
+bool Contains(Names names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Status Unsupported(std::string_view name, std::string_view why = {}) {
+  return InvalidArgument(std::string(name) + " is not supported by this server" + std::string(why),
+                         std::string(name));
+}
+
+void RefuseUnsupported(JsonFields& fields) {
+  for (const std::string_view name : kUnsupportedFields) {
+    if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
+  }
+  for (const char* name : {"tool_choice", "function_call"}) {
+    std::string choice = "none";
+    if (fields.IsString(name))
+      fields.String(name, kMaxNameBytes, &choice);
+    else if (!fields.IsOff(name))
+      choice = "object";
+    if (choice != "none" && choice != "auto")
+      fields.Fail(Unsupported(name, " other than none or auto"));
+  }
+  for (JsonFields& format : fields.Object("response_format")) {
+    std::string type;
+    format.String("type", kMaxNameBytes, &type);
+    fields.Fail(format.status());
+    if (type != "text") fields.Fail(Unsupported("response_format", " other than text"));
+  }
+  std::vector<std::string> modalities;
+  fields.StringOrStrings("modalities", 16, &modalities);
+  for (const std::string& modality : modalities) {
+    if (modality != "text") fields.Fail(Unsupported("modalities", " other than text"));
+  }
+}
+
+void RefuseUnknown(JsonFields& fields, Names known) {
+  for (const std::string& name : fields.Names()) {
+    if (Contains(known, name) || Contains(kGenerateFields, name) ||
+        Contains(kHarmlessFields, name) || Contains(kUnsupportedFields, name) ||
+        Contains(kConditionalFields, name)) {
+      continue;
+    }
+    const std::string shown = name.substr(0, 64);
+    fields.Fail(
+        InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
+  }
+}
+
+void ReadFloat(JsonFields& fields, const char* name, double low, double high, float* out) {
+  double value = *out;
+  fields.Number(name, low, high, &value);
+  *out = static_cast<float>(value);
+}
+
+void ReadInt(JsonFields& fields, const char* name, int64_t low, int64_t high, int* out) {
+  int64_t value = *out;
+  fields.Int(name, low, high, &value);
+  *out = static_cast<int>(value);
+}
+
+void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
+  ReadFloat(fields, "temperature", 0, 100, &sampling->temperature);
+  ReadFloat(fields, "top_p", 0, 1, &sampling->top_p);
+  ReadInt(fields, "top_k", -1, kMaxInt, &sampling->top_k);
+  sampling->top_k = std::max(sampling->top_k, 0);
+  ReadFloat(fields, "min_p", 0, 1, &sampling->min_p);
+  ReadFloat(fields, "presence_penalty", -2, 2, &sampling->presence_penalty);
+  ReadFloat(fields, "frequency_penalty", -2, 2, &sampling->frequency_penalty);
+  ReadFloat(fields, "repetition_penalty", 0, 100, &sampling->repetition_penalty);
+  fields.LogitBias("logit_bias", static_cast<size_t>(limits.max_logit_bias), &sampling->logit_bias);
+  fields.Seed("seed", &sampling->seed);
+}
+
+void ReadLengths(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
+  // max_tokens may be 0 (only the prompt is scored), which OpenAI's newer name does not know.
+  constexpr std::pair<const char*, int> kNames[] = {{"max_tokens", 0},
+                                                    {"max_completion_tokens", 1}};
+  for (const auto& [name, least] : kNames) {
+    int64_t value = -1;
+    fields.Int(name, least, kMaxInt, &value);
+    if (value >= 0) request->max_tokens = static_cast<int>(value);
+  }
+  ReadInt(fields, "min_tokens", 0, kMaxInt, &request->min_tokens);
+  ReadInt(fields, "n", 1, limits.max_n, &request->n);
+  int best_of = request->n;
+  ReadInt(fields, "best_of", 1, limits.max_n, &best_of);
+  if (best_of != 1 && best_of != request->n)
+    fields.Fail(Unsupported("best_of", " other than 1 or n"));
+}
+
+void ReadStream(JsonFields& fields, OpenAiRequest* request) {
+  fields.Bool("stream", &request->stream);
+  for (JsonFields& options : fields.Object("stream_options")) {
+    options.Bool("include_usage", &request->include_usage);
+    options.Bool("continuous_usage_stats", &request->continuous_usage);
+    fields.Fail(options.status());
+    if (!request->stream)
+      fields.Fail(InvalidArgument("stream_options is allowed only with stream", "stream_options"));
+  }
+}
+
+// All members that both generating routes share.
+void ReadCommon(JsonFields& fields, const OpenAiContext& context, OpenAiRequest* request) {
+  const FrontendOptions& limits = *context.limits;
+  GenerateRequest& generate = request->generate;
+  RefuseUnsupported(fields);
+  generate.sampling = context.default_sampling;
+  fields.String("model", kMaxTextBytes, &generate.model);
+  ReadSampling(fields, limits, &generate.sampling);
+  ReadLengths(fields, limits, &generate);
+  fields.StringOrStrings("stop", static_cast<size_t>(limits.max_stop_strings), &generate.stop);
+  fields.Ints("stop_token_ids", static_cast<size_t>(limits.max_stop_token_ids),
+              &generate.stop_token_ids);
+  fields.Bool("include_stop_str_in_output", &generate.include_stop_str_in_output);
+  fields.Bool("ignore_eos", &generate.ignore_eos);
+  fields.Bool("skip_special_tokens", &generate.skip_special_tokens);
+  if (fields.Has("add_special_tokens")) {
+    bool add = false;
+    fields.Bool("add_special_tokens", &add);
+    generate.add_special_tokens = add;
+  }
+  fields.String("cache_salt", limits.max_cache_salt_bytes, &generate.cache_salt);
+  fields.Bool("return_token_ids", &request->return_token_ids);
+  fields.Bool("echo", &request->echo);
+  ReadStream(fields, request);
+  ReadInt(fields, "prompt_logprobs", 0, limits.max_logprobs, &request->prompt_logprobs);
+  generate.prompt_logprobs = request->prompt_logprobs;
+  if (request->prompt_logprobs >= 0 && request->stream) {
+    fields.Fail(InvalidArgument(
+        "prompt_logprobs is not available with stream; use echo with logprobs", "prompt_logprobs"));
+  }
+}
+
+// The text of a message: a string, or text parts joined by newlines.
+std::string ReadContent(JsonFields& message, const std::string& path) {
+  std::string content;
+  if (message.IsString("content")) {
+    message.String("content", kMaxTextBytes, &content);
+    return content;
+  }
+  if (!message.Has("content")) {
+    message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
+    return content;
+  }
+  bool first = true;
+  for (JsonFields& part : message.Objects("content", kMaxContentParts)) {
+    std::string type, text;
+    part.String("type", kMaxNameBytes, &type);
+    if (part.status().ok() && type != "text") {
+      part.Fail(InvalidArgument(path + ".content has a part of a type other than text",
+                                path + ".content"));
+    } else if (!part.Has("text")) {
+      part.Fail(InvalidArgument(path + ".content has a part without text", path + ".content"));
+    }
+    part.String("text", kMaxTextBytes, &text);
+    message.Fail(part.status());
+    if (!first) content += '\n';
+    first = false;
+    content += text;
+  }
+  return content;
+}
+
+// The messages in the form that templates expect: [{"role", "content", "name"?}].
+std::string ReadMessages(JsonFields& fields) {
+  if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
+  std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
+  if (messages.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
+  std::string json = "[";
+  for (size_t i = 0; i < messages.size(); ++i) {
+    JsonFields& message = messages[i];
+    const std::string path = "messages[" + std::to_string(i) + "]";
+    std::string role, name;
+    message.String("role", kMaxNameBytes, &role);
+    constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
+    if (message.status().ok() && !Contains(kRoles, role)) {
+      message.Fail(InvalidArgument(path + ".role must be system, developer, user or assistant",
+                                   path + ".role"));
+    }
+    for (const char* member : {"tool_calls", "function_call", "audio"}) {
+      if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
+    }
+    message.String("name", kMaxNameBytes, &name);
+    const std::string content = ReadContent(message, path);
+    fields.Fail(message.status());
+    if (!fields.status().ok()) break;
+    if (i > 0) json += ',';
+    json += "{\"role\":" + JsonQuoted(role) + ",\"content\":" + JsonQuoted(content);
+    if (!name.empty()) json += ",\"name\":" + JsonQuoted(name);
+    json += '}';
+  }
+  return json + "]";
+}
+
+ChatPrompt ReadChatPrompt(JsonFields& fields) {
+  ChatPrompt chat;
+  chat.messages_json = ReadMessages(fields);
+  fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
+  constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",
+                                            "chat_template", "tokenize",
+                                            "tools",         "documents",
+                                            "bos_token",     "eos_token",
+                                            "pad_token",     "unk_token"};
+  fields.Scalars("chat_template_kwargs", kMaxTemplateKwargs, kReserved, &chat.template_kwargs_json);
+  return chat;
+}
+
+void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
+                     std::vector<Prompt>* prompts) {
+  if (!fields.Has("prompt")) fields.Fail(InvalidArgument("prompt is missing", "prompt"));
+  std::vector<JsonFields::TextOrIds> values;
+  fields.Prompts("prompt", static_cast<size_t>(limits.max_prompts), &values);
+  for (JsonFields::TextOrIds& value : values) {
+    if (auto* text = std::get_if<std::string>(&value))
+      prompts->emplace_back(std::move(*text));
+    else
+      prompts->emplace_back(std::get<std::vector<int32_t>>(std::move(value)));
+  }
+}
+
+}  // namespace
+
+Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  OpenAiRequest request;
+  GenerateRequest& generate = request.generate;
+  ReadCommon(fields, context, &request);
+  if (context.strict) RefuseUnknown(fields, kCompletionFields);
+  ReadTextPrompts(fields, *context.limits, &generate.prompts);
+  ReadInt(fields, "logprobs", 0, context.limits->max_logprobs, &generate.sampling.num_logprobs);
+  request.logprobs = generate.sampling.num_logprobs >= 0;
+  generate.max_tokens_default = 16;  // the API's own default for this route
+  if (request.echo) {
+    generate.want_prompt_text = true;
+    generate.prompt_logprobs = std::max(generate.prompt_logprobs, generate.sampling.num_logprobs);
+    // An echo alone still needs a pass over the prompt, and the engine runs one without output only
+    // to score the prompt.
+    if (generate.max_tokens == 0) generate.prompt_logprobs = std::max(generate.prompt_logprobs, 0);
+  }
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
+
+Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  OpenAiRequest request;
+  request.chat = true;
+  ReadCommon(fields, context, &request);
+  if (context.strict) RefuseUnknown(fields, kChatFields);
+  request.generate.prompts.emplace_back(ReadChatPrompt(fields));
+  fields.Bool("logprobs", &request.logprobs);
+  int top_logprobs = 0;
+  ReadInt(fields, "top_logprobs", 0, context.limits->max_logprobs, &top_logprobs);
+  if (top_logprobs > 0 && !request.logprobs) {
+    fields.Fail(InvalidArgument("top_logprobs is allowed only with logprobs", "top_logprobs"));
+  }
+  if (request.logprobs) request.generate.sampling.num_logprobs = top_logprobs;
+  if (request.echo) fields.Fail(Unsupported("echo", " for chat"));
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
+
+Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const OpenAiContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  TokenizeRequest request;
+  fields.String("model", kMaxTextBytes, &request.model);
+  fields.Bool("return_token_strs", &request.return_token_strs);
+  if (fields.Has("messages")) {
+    request.prompt = ReadChatPrompt(fields);
+    request.add_special_tokens = false;
+  } else {
+    std::string text;
+    if (!fields.Has("prompt")) fields.Fail(InvalidArgument("prompt is missing", "prompt"));
+    fields.String("prompt", kMaxTextBytes, &text);
+    request.prompt = std::move(text);
+  }
+  fields.Bool("add_special_tokens", &request.add_special_tokens);
+  constexpr std::string_view kKnown[] = {"prompt", "messages", "return_token_strs",
+                                         "add_generation_prompt", "chat_template_kwargs"};
+  if (context.strict) RefuseUnknown(fields, kKnown);
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
+
+Result<DetokenizeRequest> ParseDetokenizeRequest(std::string_view body,
+                                                 const OpenAiContext& context) {
+  Result<JsonFields> parsed = JsonFields::Parse(body);
+  if (!parsed.ok()) return parsed.status();
+  JsonFields& fields = *parsed;
+  DetokenizeRequest request;
+  fields.String("model", kMaxTextBytes, &request.model);
+  if (!fields.Has("tokens")) fields.Fail(InvalidArgument("tokens is missing", "tokens"));
+  constexpr std::string_view kKnown[] = {"tokens"};
+  fields.Ints("tokens", kMaxDetokenizeIds, &request.tokens);
+  if (context.strict) RefuseUnknown(fields, kKnown);
+  if (!fields.status().ok()) return fields.status();
+  return request;
+}
+
+}  // namespace diffserve

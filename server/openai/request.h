@@ -1,0 +1,51 @@
+// The bodies of OpenAI's routes (with vLLM's additions), parsed into our own types. No I/O, no
+// engine: the fuzz target runs this.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/frontend.h"
+
+namespace diffserve {
+
+struct OpenAiContext {
+  const FrontendOptions* limits = nullptr;
+  SamplingParams default_sampling;
+  bool strict = false;  // refuse members that we do not know
+};
+
+struct OpenAiRequest {
+  GenerateRequest generate;
+  bool chat = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool echo = false;
+  bool logprobs = false;     // generate.sampling.num_logprobs tells how many alternatives
+  int prompt_logprobs = -1;  // as the client asked; generate.prompt_logprobs also serves echo
+  bool return_token_ids = false;
+};
+
+// Error: kInvalidArgument with the member at fault as `param`; its message tells a known but
+// unsupported member from a wrong value.
+Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context);
+Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContext& context);
+
+struct TokenizeRequest {
+  std::string model;
+  Prompt prompt;
+  bool add_special_tokens = true;
+  bool return_token_strs = false;
+};
+Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const OpenAiContext& context);
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+Result<DetokenizeRequest> ParseDetokenizeRequest(std::string_view body,
+                                                 const OpenAiContext& context);
+
+}  // namespace diffserve

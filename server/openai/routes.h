@@ -1,0 +1,61 @@
+// OpenAiRoutes: what each path and method of the HTTP port means. Authentication comes before
+// routing and is needed everywhere but on the three health paths; an unknown path is told only to
+// the authorised.
+// Thread safety: Serve and Refuse may be called from any I/O thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api_key.h"
+#include "server/frontend.h"
+#include "server/health.h"
+#include "server/http/message.h"
+
+namespace diffserve {
+
+struct OpenAiRoutesOptions {
+  std::string model_root;   // shown as `root` in /v1/models
+  std::string fingerprint;  // system_fingerprint; empty: made from version and commit
+  bool strict = false;      // refuse unknown members
+  // Only Host fields with a loopback name are served: against web pages that rebind their name to
+  // this machine. For servers on a loopback address without API keys.
+  bool loopback_hosts_only = false;
+  int retry_after_s = 1;                      // of 429 and 503
+  std::function<std::string()> metrics_text;  // Prometheus text; absent: /metrics is not found
+  // Told once of every request that was answered or whose client left first: when the reply's last
+  // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
+  // client that left before there was a status. From any I/O thread.
+  std::function<void(std::string_view route, int status)> on_reply;
+};
+
+class OpenAiRoutes {
+ public:
+  // The label of what has no route: unknown paths, and what the gate refused.
+  static constexpr std::string_view kNoRoute = "other";
+
+  // All arguments outlive it, and it outlives the HttpServer that uses its service.
+  OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, const Health& health,
+               const ApiKeys& keys);
+  ~OpenAiRoutes();
+
+  HttpAnswer Serve(HttpRequest request, std::function<void()> wake);
+  HttpReply Refuse(int status, std::string_view reason) const;
+  HttpService Service();
+
+  struct RouteInfo {
+    std::string_view method;
+    std::string_view path;  // ends in '/' if a name follows
+    bool needs_key = true;
+  };
+  static std::vector<RouteInfo> Routes();
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace diffserve
