@@ -202,8 +202,8 @@ def judge_jit(compiled, bin_folder):
                     Path(folder) / "out.cubin"
                 ], capture_output=True, text=True, check=False)
                 clean = clean and done.returncode == 0
-                yield f"{compiled.name}: its PTX for {target}", [done.stderr.strip()
-                                                                 ] if done.returncode else []
+                found = [done.stderr.strip()] if done.returncode else []
+                yield f"{compiled.name}: its PTX for {target}", found
     if clean:
         stamp.touch()
 

@@ -1,11 +1,14 @@
 """Starts the built server on free ports, reads its ready line, and stops it the way an operator would."""
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,11 +23,9 @@ GATED_BINARY = Path(
                    REPOSITORY / "build" / "release" / "tests" / "diffserve_gated"))
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
 DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
-DEVICE_FLAGS = ["--device", "cuda", "--batch-invariant"
-                ] if DEVICE == "cuda" else ["--device", DEVICE]
-PAGE_SLOTS, KV_BYTES = (64,
-                        2) if DEVICE == "cuda" else (16,
-                                                     4)  # of a page, of an element; tiny_model's
+DEVICE_FLAGS = ["--device", DEVICE] + ["--batch-invariant"] * (DEVICE == "cuda")
+# Of a page, and of an element of tiny_model's.
+PAGE_SLOTS, KV_BYTES = (64, 2) if DEVICE == "cuda" else (16, 4)
 START_TIMEOUT_S = 30 if DEVICE == "cpu" else 120
 STOP_TIMEOUT_S = 30
 
@@ -36,6 +37,15 @@ def eventually(condition, what: str, timeout_s: float = 60) -> None:
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout_s} s: {what}")
         time.sleep(0.01)
+
+
+def free_port() -> int:
+    """Below the ports that the system gives to outgoing connections, so that none takes it meanwhile."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Response:

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from server_process import BINARY, DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess, eventually
+from server_process import (BINARY, DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess,
+                            eventually, free_port)
 
 START_TIMEOUT_S = 60
 FIGURES = Path(os.environ.get("FLEET_FIGURES", os.devnull))
@@ -27,12 +28,6 @@ def figure(name: str, value: str) -> None:
     """One line of the table that tests/fleet/run.sh prints at the end."""
     with FIGURES.open("a") as file:
         file.write(f"{name}\t{value}\n")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def event_ports() -> tuple[int, int]:
@@ -85,8 +80,8 @@ class Router:
     """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to the end."""
     def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (),
                  events: list | None = None, **environment):
-        self.kind, self.replicas, self.port, self.metrics_port = kind, replicas, free_port(
-        ), free_port()
+        self.kind, self.replicas = kind, replicas
+        self.port, self.metrics_port = free_port(), free_port()
         self._folder = tempfile.TemporaryDirectory(prefix="diffserve-fleet-")
         self.folder, self.tls = Path(self._folder.name), None
         environment = {
