@@ -17,14 +17,14 @@ Decoder::Decoder(Parts parts, ThreadPool& pool)
       rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim),
             parts_.max_positions, parts_.config.rope.attention_factor) {}
 
-Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
-  return KvCache(layout, parts_.config.num_layers, num_pages);
+Result<KvCache> Decoder::MakeKvCache(const KvFormat& format, int num_pages) const {
+  return KvCache(format, parts_.config.num_layers, num_pages);
 }
 
 Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
   for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKvLayer pages = kv.Layer(layer);
-    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.layout(), 1));
+    const PagedKv pages = kv.Layer(layer);
+    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.format(), 1));
   }
   return Status();
 }
@@ -97,7 +97,7 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the batch's rows are appended to their pages.
-void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv) {
+void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const PagedKv& kv) {
   const DiffSpec& spec = parts_.config.attention;
   const int rows = static_cast<int>(batch.tokens.size());
   Norm(layer.input_norm, rows);

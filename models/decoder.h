@@ -28,7 +28,7 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return parts_.config; }
   DType dtype() const override { return parts_.dtype; }
-  Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const override;
+  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledRow>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -61,7 +61,7 @@ class Decoder : public Model {
     void Reserve(const ModelConfig& config, size_t rows);
   };
 
-  void Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv);
+  void Attention(const LayerWeights& layer, const Batch& batch, const PagedKv& kv);
   void Mlp(const LayerWeights& layer, int rows);
   void Norm(const std::vector<float>& weight, int rows);
   std::span<const float> LogitsOf(int first, int count);

@@ -47,7 +47,7 @@ class Decoder : public Model {
   const ModelConfig& config() const override { return options_.config; }
   DType dtype() const override { return DType::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
-  Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const override;
+  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledRow>> Collect() override;
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -76,9 +76,9 @@ class Decoder : public Model {
   Status Upload(const PackedStep& step);
   Status RunPass(const StepShape& shape, KvCache& kv, const AttentionTiling& tiling,
                  int first_logit);
-  Status RunLayer(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+  Status RunLayer(const DeviceLayer& layer, const DeviceStep& step, const PagedKv& kv,
                   const AttentionTiling& tiling);
-  Status Attend(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+  Status Attend(const DeviceLayer& layer, const DeviceStep& step, const PagedKv& kv,
                 const AttentionTiling& tiling);
   Status RunMlp(const DeviceLayer& layer, int rows);
   Status SampleAll(const StepShape& shape, int count);
@@ -88,7 +88,6 @@ class Decoder : public Model {
   Status Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows, const DeviceBuffer& y,
                 DType y_dtype, bool accumulate);
   Status HeadLogits(int first, int count);
-  KvImageLayer ImageLayer(KvCache& kv, int layer) const;
 
   const DecoderOptions options_;
   std::unique_ptr<Stream> stream_;
@@ -166,9 +165,7 @@ Status Decoder::TakeBuffers() {
 
 // A prompt row and a generated row, both with a draw: what can fail on this device fails now.
 Status Decoder::WarmUp() {
-  const PagedKvLayout layout = PagedKvLayout::Of(options_.config.attention, kImagePageSize,
-                                                 DType::kBFloat16);
-  Result<KvCache> kv = MakeKvCache(layout, 2);
+  Result<KvCache> kv = MakeKvCache(ImageFormat(options_.config.attention), 2);
   if (!kv.ok()) return kv.status();
   const int32_t pages[] = {0, 1};
   Batch batch;
@@ -182,29 +179,24 @@ Status Decoder::WarmUp() {
   return sampled.ok() ? Status() : sampled.status();
 }
 
-Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
-  DS_CHECK(layout.page_size == kImagePageSize && layout.dtype == DType::kBFloat16,
+Result<KvCache> Decoder::MakeKvCache(const KvFormat& format, int num_pages) const {
+  const KvFormat image = ImageFormat(options_.config.attention);
+  DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype,
            "CUDA pages are 64 slots of bfloat16");
   const int num_layers = options_.config.num_layers;
-  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layout, num_layers) *
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(image, num_layers) *
                                                        static_cast<size_t>(num_pages));
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
-  return KvCache(layout, num_layers, num_pages,
+  return KvCache(image, num_layers, num_pages,
                  std::shared_ptr<std::byte>(owner, owner->as<std::byte>()));
-}
-
-KvImageLayer Decoder::ImageLayer(KvCache& kv, int layer) const {
-  const DiffSpec& spec = options_.config.attention;
-  return {kv.Layer(layer).base,
-          {kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim}};
 }
 
 Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
   for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKvLayer pages = kv.Layer(layer);
+    const PagedKv pages = kv.Layer(layer);
     DS_RETURN_IF_ERROR(CopyOnDevice(pages.Page(from, 0), pages.Page(to, 0),
-                                    KvCache::BytesPerPage(kv.layout(), 1), *stream_));
+                                    KvCache::BytesPerPage(kv.format(), 1), *stream_));
   }
   return Status();
 }
@@ -316,8 +308,7 @@ Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTili
   embedding.drawn_stride = sizeof(SampledRow) / sizeof(int32_t);
   DS_RETURN_IF_ERROR(EmbeddingLookup(embedding, *stream_));
   for (size_t l = 0; l < weights_.layers.size(); ++l) {
-    DS_RETURN_IF_ERROR(
-        RunLayer(weights_.layers[l], step, ImageLayer(kv, static_cast<int>(l)), tiling));
+    DS_RETURN_IF_ERROR(RunLayer(weights_.layers[l], step, kv.Layer(static_cast<int>(l)), tiling));
   }
   RmsNormArgs norm;
   norm.residual = work_.residual.as<float>();
@@ -333,7 +324,7 @@ Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTili
 
 // residual += W_o attention(norm(residual)), then += mlp(norm(residual)); K and V of the rows are
 // appended to their pages.
-Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const PagedKv& kv,
                          const AttentionTiling& tiling) {
   const DiffSpec& spec = options_.config.attention;
   const int rows = step.all.num_rows;
@@ -362,7 +353,7 @@ Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const
   return RunMlp(layer, rows);
 }
 
-Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv,
+Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const PagedKv& kv,
                        const AttentionTiling& tiling) {
   DiffAttentionArgs args;
   args.spec = options_.config.attention;
@@ -525,7 +516,7 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType
                            std::to_string(width) + ", allowed: a multiple of " +
                            std::to_string(kUnit));
   }
-  const char* reason = DiffAttentionUnsupported(config.attention, kImagePageSize);
+  const char* reason = DiffAttentionUnsupported(config.attention, ImageFormat(config.attention));
   if (reason == nullptr) return Status();
   const DiffSpec& spec = config.attention;
   return InvalidArgument(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
