@@ -63,10 +63,12 @@ void RotateAndAppend(const RopeRow& row) {
   float rotated[kMaxHeadDim];
   for (int group = 0; group < row.num_groups; ++group) {
     std::byte* page = row.page + static_cast<size_t>(group) * row.page_bytes;
+    // Stage 1: q and k are rotated.
     for (int map = 0; map < row.k_maps; ++map) {
       Rotate(row, k + (map * row.num_groups + group) * row.head_dim, rotated);
       StoreK(row, page + static_cast<size_t>(map) * map_bytes, rotated);
     }
+    // Stage 2: v goes to the page.
     StoreV(row, page + static_cast<size_t>(row.k_maps) * map_bytes, v + group * row.v_dim);
   }
 }
