@@ -1,4 +1,5 @@
-"""A real Prometheus on a free loopback port that scrapes one server several times a second, and its query API."""
+"""A real Prometheus on a free loopback port that scrapes one server several times a second, and its
+query API."""
 
 import json
 import shutil

@@ -1,4 +1,5 @@
-"""Starts the built server on free ports, reads its ready line, and stops it the way an operator would."""
+"""Starts the built server on free ports, reads its ready line, and stops it the way an operator
+would."""
 
 import contextlib
 import http.client
@@ -40,7 +41,7 @@ def eventually(condition, what: str, timeout_s: float = 60) -> None:
 
 
 def free_port() -> int:
-    """Below the ports that the system gives to outgoing connections, so that none takes it meanwhile."""
+    """Below the ports that outgoing connections are given, so that none takes it meanwhile."""
     while True:
         port = random.randrange(20000, 32000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -61,7 +62,8 @@ class Response:
 
 
 class ServerProcess:
-    """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
+    """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and
+    expects exit code 0."""
     def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY,
                  environment: dict | None = None):
         self.model = model or tiny_model.directory()
@@ -134,7 +136,8 @@ class ServerProcess:
 
     def request(self, method: str, path: str, body=None, headers: dict | None = None,
                 timeout_s: float = 60) -> Response:
-        """One HTTP request on a connection of its own; `body` may be bytes or something to write as JSON."""
+        """One HTTP request on a connection of its own; `body` may be bytes or something to write as
+        JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         headers = dict(headers or {})
         if body is not None and not isinstance(body, bytes):
@@ -193,7 +196,8 @@ class ServerProcess:
 
 
 class GatedServer(ServerProcess):
-    """A server whose steps a test can hold, so that what must overlap does, however fast the machine is. Open at first."""
+    """A server whose steps a test can hold, so that what must overlap does, however fast the
+    machine is. Open at first."""
 
     def __init__(self, *flags, **options):
         super().__init__(*flags, binary=GATED_BINARY, **options)
@@ -203,7 +207,8 @@ class GatedServer(ServerProcess):
         self.open_gate()
 
     def allow(self, steps: int) -> None:
-        """From now on the engine may begin so many steps (-1: any number), then it waits before the next."""
+        """From now on the engine may begin so many steps (-1: any number), then it waits before the
+        next."""
         self._round += 1
         new = self._gate.with_name("new")
         new.write_text(f"{self._round} {steps}")

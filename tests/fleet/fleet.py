@@ -1,4 +1,5 @@
-"""Replicas and the routers in front of them, a client that notes how each request ended, and the figures that tests report."""
+"""Replicas and the routers in front of them, a client that notes how each request ended, and the
+figures that tests report."""
 
 import http.client
 import json
@@ -35,7 +36,8 @@ def event_ports() -> tuple[int, int]:
 
 
 def events_flags(ports: tuple[int, int]) -> tuple:
-    return "--kv-events-endpoint", f"tcp://*:{ports[0]}", "--kv-events-replay-endpoint", f"tcp://127.0.0.1:{ports[1]}"
+    return "--kv-events-endpoint", f"tcp://*:{ports[0]}", "--kv-events-replay-endpoint", \
+f"tcp://127.0.0.1:{ports[1]}"
 
 
 class Replica(ServerProcess):
@@ -77,7 +79,8 @@ def certificate(folder: Path) -> Path:
 
 
 class Router:
-    """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to the end."""
+    """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to
+    the end."""
     def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (),
                  events: list | None = None, **environment):
         self.kind, self.replicas = kind, replicas
@@ -149,7 +152,8 @@ class Router:
             return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
 
     def take_out(self, replica: Replica) -> None:
-        """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then no news to any client."""
+        """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then
+        no news to any client."""
         name = f"replica{self.replicas.index(replica) + 1}"
         self.administer(f"set server http/{name} state drain")
         eventually(
@@ -196,8 +200,8 @@ class Stream(threading.Thread):
 
     @property
     def complete(self) -> bool:
-        return self.status == 200 and self.done and self.problem is None and self.tokens == self.body[
-            "max_tokens"]
+        return (self.status == 200 and self.done and self.problem is None
+                and self.tokens == self.body["max_tokens"])
 
     def run(self):
         connection = self.target.connect()
@@ -224,7 +228,8 @@ class Stream(threading.Thread):
 
 
 class Load:
-    """Clients that ask one thing after another, streams and whole answers in turn, until told to stop."""
+    """Clients that ask one thing after another, streams and whole answers in turn, until told to
+    stop."""
 
     def __init__(self, router: Router, clients: int, max_tokens: int):
         self.router, self.max_tokens, self.failures, self.completed = router, max_tokens, [], 0
@@ -254,7 +259,8 @@ class Load:
     def _streamed(self) -> str | None:
         stream = Stream(self.router, self.max_tokens)
         stream.join()
-        return None if stream.complete else f"stream: {stream.status} {stream.tokens} tokens {stream.problem!r}"
+        return None if stream.complete else (f"stream: {stream.status} {stream.tokens} tokens "
+                                             f"{stream.problem!r}")
 
     def _whole(self) -> str | None:
         body = {
@@ -266,7 +272,8 @@ class Load:
             tokens = response.json()["usage"]["completion_tokens"] if response.status == 200 else 0
         except (OSError, http.client.HTTPException, ValueError) as problem:
             return f"answer: {problem!r}"
-        return None if tokens == self.max_tokens else f"answer: {response.status} {response.body[:200]!r}"
+        return None if tokens == self.max_tokens else (f"answer: {response.status} "
+                                                       f"{response.body[:200]!r}")
 
     def wait_for(self, more: int) -> None:
         """Until `more` requests have ended since now."""
@@ -276,7 +283,8 @@ class Load:
 
 
 def fill(replica: GatedReplica) -> list[Stream]:
-    """Makes a replica with the flags SOON_FULL full until its gate opens: one stream runs and one waits."""
+    """Makes a replica with the flags SOON_FULL full until its gate opens: one stream runs and one
+    waits."""
     replica.allow(FIRST_STEPS)
     streams = [Stream(replica, STREAM_TOKENS)]
     eventually(lambda: streams[0].tokens, "one stream runs")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N passed, N failed`."""
+"""The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N
+passed, N failed`."""
 
 import json
 import re
@@ -67,7 +68,8 @@ def check_deployment(name: str, deployment: dict) -> None:
         for p in differs((secret["defaultMode"], pod["securityContext"]["fsGroup"]), (0o440, 10001))
     ]
     report(
-        f"{name}: no token, no replica missing during an update, equal rights, secrets readable by the group alone",
+        f"{name}: no token, no replica missing during an update, equal rights, secrets readable by "
+        f"the group alone",
         problems)
 
 
@@ -109,7 +111,8 @@ def check_rules(manifests: list[dict]) -> None:
 
 
 def check_image(default: list[dict]) -> None:
-    """The image starts what the container's arguments continue, and has the model that they name."""
+    """The image starts what the container's arguments continue, and has the model that they
+    name."""
     said = dict(
         re.findall(r"^(USER|ENTRYPOINT|CMD) (.*)$",
                    (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.M))
