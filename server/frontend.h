@@ -38,7 +38,8 @@ struct GenerateRequest {
   std::vector<Prompt> prompts;
   int n = 1;
   std::optional<int> max_tokens;  // nullopt: max_tokens_default, as far as the context allows
-  int max_tokens_default = 0;     // 0: all that the context leaves
+  const char* max_tokens_name = "max_tokens";  // as the client calls it
+  int max_tokens_default = 0;                  // 0: all that the context leaves
   int min_tokens = 0;
   SamplingParams sampling;  // start from Frontend::DefaultSampling()
   std::vector<std::string> stop;

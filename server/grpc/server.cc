@@ -192,7 +192,8 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   }
 
   Status SubmitToFrontend(const v1::GenerateRequest& message) {
-    Result<GenerateRequest> request = FromProto(message, shared_.frontend.DefaultSampling());
+    Result<GenerateRequest> request = FromProto(message, shared_.frontend.options(),
+                                                shared_.frontend.DefaultSampling());
     if (!request.ok()) return request.status();
     if (request->request_id.empty())
       request->request_id = "grpc-" + std::to_string(shared_.next_id.fetch_add(1));

@@ -98,11 +98,7 @@ struct Call {
 struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   Impl(OpenAiRoutesOptions options_in, Frontend& frontend_in, const Health& health_in,
        const ApiKeys& keys_in)
-      : options(std::move(options_in)), frontend(frontend_in), health(health_in), keys(keys_in) {
-    if (options.fingerprint.empty())
-      options.fingerprint = "diffserve-" + std::string(BuildVersion()) + "-" +
-                            std::string(BuildCommit());
-  }
+      : options(std::move(options_in)), frontend(frontend_in), health(health_in), keys(keys_in) {}
 
   using Answer = HttpAnswer (Impl::*)(Call& call);
   struct Route {
@@ -133,9 +129,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Metrics(Call& call);
 
   HttpAnswer Dispatch(Call& call);
-  void Count(std::string_view route, int status) const {
-    if (options.on_reply) options.on_reply(route, status);
-  }
+  void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const Account& account, HttpReply& reply) const;
   void End(const Account& account, int status) const;
   // Small bodies are parsed at once, large ones on a text thread.
@@ -359,8 +353,6 @@ HttpAnswer OpenAiRoutes::Impl::Ready(Call&) {
 }
 
 HttpAnswer OpenAiRoutes::Impl::Metrics(Call&) {
-  if (!options.metrics_text)
-    return Error(Status(StatusCode::kNotFound, "this server has no metrics"));
   HttpReply reply = Json(options.metrics_text());
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return reply;
