@@ -17,25 +17,8 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-const char* FinishText(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      break;
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "abort";
-    case FinishReason::kError:
-      return "error";
-  }
-  return nullptr;
-}
-
 Json FinishJson(FinishReason reason) {
-  const char* const text = FinishText(reason);
-  return text == nullptr ? Json(nullptr) : Json(text);
+  return reason == FinishReason::kNone ? Json(nullptr) : Json(OpenAiNameOf(reason));
 }
 
 Json StopReasonJson(const std::variant<std::monostate, std::string, int32_t>& reason) {

@@ -154,7 +154,7 @@ TEST(FrontendTest, ADeadlineEndsARunningRequest) {
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kDeadlineExceeded);
   server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_length, 0u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kLength), 0u);
 }
 
 TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
@@ -223,7 +223,7 @@ TEST(FrontendTest, CancellingAStreamSparesOthersOfTheSameName) {
   EXPECT_TRUE(stays.WaitForEnd().ok());
   EXPECT_EQ(stays.tokens, 30);
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(FrontendTest, AFullTextQueueRefuses) {
@@ -268,7 +268,8 @@ TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
   Collector client(2000);
   // The 2000 bytes and the output loop's queue hold a small part of the tokens.
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 8000), client.stream).ok());
-  EXPECT_TRUE(Eventually([&] { return server.Stats().finished_cancelled == 1; }));
+  EXPECT_TRUE(
+      Eventually([&] { return server.Stats().num_finished(FinishReason::kCancelled) == 1; }));
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(server.EngineIsEmpty());
 }
