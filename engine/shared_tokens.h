@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <utility>
@@ -14,6 +15,7 @@ namespace diffserve {
 class SharedTokens {
  public:
   SharedTokens() : SharedTokens(std::vector<int32_t>()) {}
+  SharedTokens(std::initializer_list<int32_t> ids) : SharedTokens(std::vector<int32_t>(ids)) {}
   SharedTokens(std::vector<int32_t> ids)
       : ids_(std::make_shared<const std::vector<int32_t>>(std::move(ids))) {}
 

@@ -22,8 +22,8 @@ struct PlannedSequence {
                          // whose position is num_computed + num_planned
   bool scores_prompt = false;  // prompt logprobs are wanted of every planned token that another
                                // prompt token follows
-  std::span<const int32_t> outputs;  // generated so far; the last one may be kDrawnByStepBefore,
-                                     // but not if the request has a penalty
+  std::span<const int32_t> outputs;    // generated so far; the last one may be kDrawnByStepBefore,
+                                       // but not if the request has a penalty
   std::span<const int32_t> pages;      // page table covering num_computed + num_planned slots
   std::vector<int32_t> banned_tokens;  // not to be drawn: EOS and stop ids while the request is
                                        // below its min_tokens

@@ -344,7 +344,7 @@ void OpenAiResponse::AppendChunk(int index, const Chunk& chunk, std::string* fra
   if (return_token_ids_ && chunk.tokens != nullptr)
     out += ",\"token_ids\":" + Dump(IdList(*chunk.tokens));
   if (return_token_ids_ && chunk.opens)
-    out += ",\"prompt_token_ids\":" + Dump(Json(PromptOf(index).token_ids));
+    out += ",\"prompt_token_ids\":" + Dump(Json(PromptOf(index).token_ids.ids()));
   out += "}]";
   if (continuous_usage_)
     out += ",\"usage\":" + RunningUsage();
@@ -384,7 +384,7 @@ std::string OpenAiResponse::Body() const {
     if (!chat_ && prompt_logprobs_ >= 0)
       json["prompt_logprobs"] = PromptLogprobsJson(choice.prompt_logprobs, prompt_logprobs_);
     if (return_token_ids_) json["token_ids"] = IdList(choice.tokens);
-    if (return_token_ids_ && !chat_) json["prompt_token_ids"] = prompt.token_ids;
+    if (return_token_ids_ && !chat_) json["prompt_token_ids"] = prompt.token_ids.ids();
     choices.push_back(std::move(json));
   }
   std::string list = Dump(choices);
@@ -394,7 +394,7 @@ std::string OpenAiResponse::Body() const {
             Dump(PromptLogprobsJson(choices_.front().prompt_logprobs, prompt_logprobs_));
   }
   if (chat_ && return_token_ids_)
-    body += ",\"prompt_token_ids\":" + Dump(Json(prompts_.front().token_ids));
+    body += ",\"prompt_token_ids\":" + Dump(Json(prompts_.front().token_ids.ids()));
   return body + "}";
 }
 

@@ -404,7 +404,7 @@ TEST(GrpcServerTest, ATakenPortIsAClearError) {
   options.grpc.port = stack.grpc_server->port();
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("byte_bpe");
   const ModelConfig config;
-  OutputLoop output(*tokenizer, 16, [](RequestId, FinishReason) {});
+  OutputLoop output(*tokenizer, 16, WaysTo(*stack.engine));
   Frontend frontend({}, config, *tokenizer, nullptr, *stack.engine, output);
   const auto second = GrpcServer::Start(options.grpc, frontend, ApiKeys(), nullptr);
   ASSERT_FALSE(second.ok());

@@ -32,7 +32,7 @@
 
 #include "engine/engine_loop.h"
 #include "tests/testing/engine_requests.h"
-#include "tests/testing/fake_executor.h"
+#include "tests/testing/followed_request.h"
 #include "tests/testing/kv_event_follower.h"
 #include "tests/testing/simulated_requests.h"
 
@@ -40,15 +40,7 @@ namespace diffserve::testing {
 
 class Simulation {
  public:
-  // What came of a request that ended by itself; it does not depend on `depth`.
-  struct Outcome {
-    std::vector<int32_t> tokens;
-    std::vector<float> logprobs, prompt_logprobs;
-    FinishReason finish = FinishReason::kNone;
-    int32_t stop_token = -1;
-    std::string error;
-    bool operator==(const Outcome&) const = default;
-  };
+  using Outcome = FollowedRequest::Outcome;  // it does not depend on the depth
   struct Counts {
     uint64_t finished = 0, cancelled = 0, corrupted = 0, refused = 0, launched_ahead = 0,
              results_dropped = 0, drained = 0, lost = 0;
@@ -101,14 +93,6 @@ class Simulation {
   const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
 
  private:
-  struct Record {
-    Request request;
-    std::vector<int32_t> expected;
-    Outcome outcome;
-    bool has_scores = false;
-    int corrupt_position = -1;
-    std::optional<FinishReason> cancelled_as;
-  };
   // The loop's executor: what it is told is looked at first.
   class Watched : public Executor {
    public:
@@ -141,8 +125,8 @@ class Simulation {
     world.kv_events = [this](const std::vector<KvEvent>& events) {
       Require(!events.empty(), "13: there is something to tell");
       for (const KvEvent& event : events) {
-        const std::string wrong = follower_.Take(event);
-        Require(wrong.empty(), "13: " + wrong);
+        if (const std::string wrong = follower_.Take(event); !wrong.empty())
+          Require(false, "13: " + wrong);
       }
     };
     return world;
@@ -168,11 +152,10 @@ class Simulation {
     const Request model = requests_.Next(dice);
     const int continuations = dice.Chance(15) ? dice.Pick(2, 4) : 1;
     for (int i = 0; i < continuations; ++i) {
-      Record record;
-      record.request = model;
-      record.request.id = arrival * 4 + static_cast<uint64_t>(i) + 1;
-      record.request.sequence = i;
-      record.request.arrival = Now();
+      Request request = model;
+      request.id = arrival * 4 + static_cast<uint64_t>(i) + 1;
+      request.sequence = i;
+      request.arrival = Now();
       const int64_t tokens = static_cast<int64_t>(model.prompt.size()) + model.max_tokens;
       const int64_t slots = int64_t{options_.page_size} * options_.num_pages;
       const bool fits = tokens <= options_.max_model_len && MaxCachedTokens(model) <= slots;
@@ -182,23 +165,22 @@ class Simulation {
                                   : waiting >= options_.max_waiting_requests
                                       ? StatusCode::kResourceExhausted
                                       : StatusCode::kOk;
-      record.expected = FakeExecutor::Continue(record.request, kSimulatedVocab);
-      if (dice.Chance(3)) record.corrupt_position = dice.Pick(1, static_cast<int>(tokens));
-      const Status status = inbox_.Submit(record.request);
+      const int corrupt = dice.Chance(3) ? dice.Pick(1, static_cast<int>(tokens)) : -1;
+      const Status status = inbox_.Submit(request);
       Require(status.code() == expected,
               "admission refuses exactly what it must: " + status.message());
       if (!status.ok()) {
         ++counts_.refused;
         return;
       }
-      records_.emplace(record.request.id, std::move(record));
+      records_.try_emplace(request.id, request, kSimulatedVocab, corrupt);
     }
   }
 
   void CancelOne() {
     inbox_.Cancel(~RequestId{0}, FinishReason::kCancelled);  // unknown: ignored
     if (records_.empty()) return;
-    Record& record = std::next(records_.begin(), dice_.Pick(0, live() - 1))->second;
+    FollowedRequest& record = std::next(records_.begin(), dice_.Pick(0, live() - 1))->second;
     const FinishReason as = dice_.Chance(20) ? FinishReason::kStop : FinishReason::kCancelled;
     inbox_.Cancel(record.request.id, as);
     if (!record.cancelled_as) record.cancelled_as = as;  // the second time is ignored
@@ -283,8 +265,11 @@ class Simulation {
   }
 
   // --- Invariants ---
+  void RequireNothing(const std::string& violation) {
+    if (violation_.empty()) violation_ = violation;
+  }
   bool Require(bool condition, const std::string& what) {
-    if (!condition && violation_.empty()) violation_ = what;
+    if (!condition) RequireNothing(what);
     return condition;
   }
 
@@ -416,47 +401,16 @@ class Simulation {
     if (!Require(it != records_.end() && inbox_.IsLive(event.request),
                  "11: no event after the terminal one"))
       return;
-    Record& record = it->second;
-    std::vector<int32_t>& outputs = record.outcome.tokens;
-    outputs.insert(outputs.end(), event.tokens.begin(), event.tokens.end());
-    for (const SampleResult& sample : event.logprobs)
-      record.outcome.logprobs.push_back(sample.logprob);
-    for (const SampleResult& sample : event.prompt_logprobs)
-      record.outcome.prompt_logprobs.push_back(sample.logprob);
-    Require(outputs.size() <= record.expected.size() &&
-                std::equal(outputs.begin(), outputs.end(), record.expected.begin()),
-            "12: the output is that of a run alone");
-    if (record.request.sampling.num_logprobs >= 0) {
-      Require(event.logprobs.size() == event.tokens.size(), "12: each token has its logprob");
-    }
-    CheckScores(record, event);
+    FollowedRequest& record = it->second;
+    RequireNothing(record.Take(event));
     if (event.finish == FinishReason::kNone) return;
-    record.outcome.finish = event.finish;
-    record.outcome.stop_token = event.stop_token;
-    record.outcome.error = event.error.message();
-    if (CheckEnd(record, event)) outcomes_.emplace(event.request, std::move(record.outcome));
+    if (EndsByItself(record, event)) outcomes_.emplace(event.request, std::move(record.outcome));
     records_.erase(it);
     inbox_.Finish(event.request);
   }
 
-  void CheckScores(Record& record, const TokenEvent& event) {
-    if (!event.prompt_logprobs.empty()) {
-      const std::vector<float> expected = FakeExecutor::PromptScores(record.request);
-      Require(!std::exchange(record.has_scores, true), "11: prompt logprobs come once");
-      Require(event.prompt_logprobs.size() == expected.size() &&
-                  std::equal(expected.begin(), expected.end(), event.prompt_logprobs.begin(),
-                             [](float score, const SampleResult& result) {
-                               return score == result.logprob;
-                             }),
-              "12: prompt logprobs are those of a run alone");
-    }
-    const bool due = record.request.prompt_logprobs >= 0 && record.request.prompt.size() > 1;
-    Require(event.tokens.empty() || record.has_scores == due,
-            "11: prompt logprobs come before or with the first token");
-  }
-
   // True if it has ended by itself.
-  bool CheckEnd(const Record& record, const TokenEvent& event) {
+  bool EndsByItself(const FollowedRequest& record, const TokenEvent& event) {
     if (record.cancelled_as && !closing_) {
       Require(event.finish == *record.cancelled_as && event.tokens.empty(),
               "11: what is cancelled ends as it was asked to");
@@ -468,26 +422,16 @@ class Simulation {
       ++counts_.drained;
       return false;
     }
-    const Request& request = record.request;
-    Require(collected_.contains(request.id), "an event comes from a planned sequence");
+    Require(collected_.contains(event.request), "an event comes from a planned sequence");
+    RequireNothing(record.CheckEnd(event));
     if (event.finish == FinishReason::kError) {
-      const int prompt_tokens = static_cast<int>(request.prompt.size());
-      const int position = record.corrupt_position;
-      Require(position > 0 && event.error.code() == StatusCode::kInternal, "an error has a cause");
-      Require(position == prompt_tokens + static_cast<int>(record.outcome.tokens.size()) ||
-                  (request.prompt_logprobs >= 0 && position < prompt_tokens),
-              "an error comes where its cause is");
-      const auto page = first_pages_.find(request.id);
+      const auto page = first_pages_.find(event.request);
       Require(page == first_pages_.end() || !scheduler().index().Contains(page->second),
               "10: pages of broken logits are not in the index");
       ++counts_.corrupted;
-      return true;
+    } else {
+      ++counts_.finished;
     }
-    Require(record.outcome.tokens == record.expected, "12: the output is complete");
-    const bool at_limit = static_cast<int>(record.outcome.tokens.size()) == request.max_tokens;
-    Require(event.finish == FinishReason::kStop || at_limit,
-            "finish_reason length means max_tokens were generated");
-    ++counts_.finished;
     return true;
   }
 
@@ -501,7 +445,7 @@ class Simulation {
   const RandomRequests requests_;
   int64_t ticks_ = 0;
   EngineStats stats_;
-  std::map<RequestId, Record> records_;  // live requests
+  std::map<RequestId, FollowedRequest> records_;  // live requests
   int busyness_ = 0;
   bool drains_ = false;
   uint64_t lost_at_ = 0;  // step
