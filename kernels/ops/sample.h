@@ -28,6 +28,11 @@ struct SamplingParams {
   int num_logprobs = -1;  // -1: none; 0..20: the chosen token and that many alternatives
 };
 
+inline bool UsesPenalties(const SamplingParams& params) {
+  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+         params.presence_penalty != 0.0f;
+}
+
 struct TokenLogprob {
   int32_t token = 0;
   float logprob = 0;

@@ -34,11 +34,6 @@ uint64_t UniformBits(uint64_t seed, uint64_t sequence, uint64_t position) {
   return (uint64_t{counter[0]} << 32) | counter[1];
 }
 
-bool UsesPenalties(const SamplingParams& params) {
-  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-         params.presence_penalty != 0.0f;
-}
-
 // Collects a row's adjustments behind those of the rows before it, in the order in which their
 // tokens are first named.
 class AdjustmentList {

@@ -277,11 +277,8 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
   auto stream = std::make_shared<ResponseStream>(
       frontend.options().max_stream_bytes,
       GenerateExchange::NotifyOf(wake_due, std::move(call.wake)));
-  const Status status = frontend.Generate(std::move(parsed->generate), stream);
-  if (!status.ok()) {
-    stream->Close();
-    return Error(status);
-  }
+  const Result<ResponseId> id = frontend.Generate(std::move(parsed->generate), stream);
+  if (!id.ok()) return Error(id.status());
   ++*in_flight;
   GenerateExchange::Hooks hooks;
   hooks.error_reply = [self = shared_from_this()](const Status& error) {
@@ -299,8 +296,9 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
          {"ms", std::to_string(ms)},
          {"request_id", account.request_id}});
   };
-  return std::make_unique<GenerateExchange>(frontend, std::move(stream), std::move(wake_due),
-                                            std::move(response), streams, std::move(hooks));
+  return std::make_unique<GenerateExchange>(
+      frontend, GenerateExchange::Source{*id, std::move(stream)}, std::move(wake_due),
+      std::move(response), streams, std::move(hooks));
 }
 
 HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(Call& call, Result<TokenizeRequest> parsed) {

@@ -426,7 +426,7 @@ TEST(OpenAiRoutesTest, ACancelledRequestEndsAndIsKnownOnlyOnce) {
   EXPECT_FALSE(server.frontend->Cancel("victim"));
   server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(OpenAiRoutesTest, StrictServersRefuseUnknownMembers) {
