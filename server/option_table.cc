@@ -13,8 +13,9 @@ namespace {
 constexpr double kMaxInt = std::numeric_limits<int>::max();
 
 std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == NameOf(DType::kFloat32)) return DType::kFloat32;
-  if (name == NameOf(DType::kBFloat16)) return DType::kBFloat16;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    if (name == NameOf(dtype)) return dtype;
+  }
   return std::nullopt;
 }
 
@@ -82,10 +83,10 @@ std::vector<FlagSpec> ModelFlags() {
        "TYPE",
        kAllCommands,
        &SetKvCacheDType,
-       "KV pages; auto: as --dtype",
+       "KV pages; auto: as --dtype; float16: on the CPU alone",
        0,
        0,
-       {"auto", "float32", "bfloat16"},
+       {"auto", "float32", "bfloat16", "float16"},
        {"int8", "int4"},
        "this build has no integer KV cache",
        "auto"},
