@@ -70,11 +70,12 @@ struct Sequence {
   }
   // The tokens of a full page.
   std::span<const int32_t> PageTokens(int page, int page_size) const {
-    const int begin = page * page_size;
-    const std::span<const int32_t> tokens =
-        begin < prompt_pages_end ? std::span<const int32_t>(request.prompt).subspan(begin)
-                                 : std::span(tail).subspan(begin - prompt_pages_end);
-    return tokens.first(page_size);
+    const auto size = static_cast<size_t>(page_size);
+    const size_t begin = static_cast<size_t>(page) * size;
+    const auto prompt_end = static_cast<size_t>(prompt_pages_end);
+    const std::span<const int32_t> prompt = request.prompt;
+    return begin < prompt_end ? prompt.subspan(begin, size)
+                              : std::span(tail).subspan(begin - prompt_end, size);
   }
 };
 
