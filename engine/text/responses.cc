@@ -131,9 +131,9 @@ void Responses::End(Response& response, Status status) {
     if (choices_.erase(choice.request) > 0) ways_.cancel(choice.request, FinishReason::kCancelled);
   }
   const OpenedResponse& opened = response.opened;
-  opened.stream->Push(ResponseDone{std::move(status), usage});
   deadlines_.erase({opened.deadline, opened.id});
-  ways_.ended(opened);
+  ways_.ended(opened);  // first: whoever has seen the end finds the name unknown
+  opened.stream->Push(ResponseDone{std::move(status), usage});
   responses_.erase(opened.id);
 }
 
