@@ -70,11 +70,12 @@ struct Sequence {
   }
   // The tokens of a full page.
   std::span<const int32_t> PageTokens(int page, int page_size) const {
-    const int begin = page * page_size;
+    const auto begin = static_cast<size_t>(page * page_size);
+    const auto tail_begin = static_cast<size_t>(prompt_pages_end);
     const std::span<const int32_t> tokens =
-        begin < prompt_pages_end ? std::span<const int32_t>(request.prompt).subspan(begin)
-                                 : std::span(tail).subspan(begin - prompt_pages_end);
-    return tokens.first(page_size);
+        begin < tail_begin ? std::span<const int32_t>(request.prompt).subspan(begin)
+                           : std::span(tail).subspan(begin - tail_begin);
+    return tokens.first(static_cast<size_t>(page_size));
   }
 };
 
