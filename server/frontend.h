@@ -57,12 +57,12 @@ struct GenerateRequest {
 
 struct FrontendOptions {
   std::string served_model_name;
-  int max_prompts = 128;  // prompts in one request
+  size_t max_prompts = 128;  // prompts in one request
   int max_n = 16;
-  int max_stop_strings = 16;
+  size_t max_stop_strings = 16;
   size_t max_stop_bytes = 1024;  // of all stop strings together
-  int max_stop_token_ids = 256;
-  int max_logit_bias = 1024;
+  size_t max_stop_token_ids = 256;
+  size_t max_logit_bias = 1024;
   int max_logprobs = 20;
   size_t max_cache_salt_bytes = 256;
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled

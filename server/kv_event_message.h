@@ -10,14 +10,14 @@
 
 namespace diffserve {
 
-// What readers refuse beyond: a longer list of events is to be cut into several payloads.
+// Readers refuse a payload with more events than this: a longer list takes several payloads.
 inline constexpr size_t kMaxKvEventsInPayload = 4096;
 
 // [unix_seconds, [event, ...], data_parallel_rank 0]; an event is a map with its `type` first:
 // BlockStored or BlockRemoved. REQUIRES: at most kMaxKvEventsInPayload events.
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size);
 
-// One AllBlocksCleared: nothing that was said before is true any more.
+// One AllBlocksCleared, which withdraws all earlier events.
 std::string KvClearedPayload(double unix_seconds);
 
 }  // namespace diffserve

@@ -20,8 +20,8 @@
 namespace diffserve {
 
 struct KvEventPublisherOptions {
-  // As ZeroMQ writes them. With `*` or `::` in it, ipc:// or inproc://, the endpoint is listened
-  // on, else connected to.
+  // As ZeroMQ writes them. The publisher listens on an endpoint with `*` or `::` in it and on
+  // ipc:// and inproc://, and connects to any other.
   std::string endpoint;
   std::string replay_endpoint;  // listened on; empty: no replay
   std::string topic;
@@ -39,7 +39,7 @@ struct KvEventCounts {
 
 class KvEventPublisher {
  public:
-  // Error: an endpoint that is none (kInvalidArgument) or is taken, with the flag's name.
+  // Error: text that is no endpoint (kInvalidArgument), or an endpoint in use; both name the flag.
   static Result<std::unique_ptr<KvEventPublisher>> Start(KvEventPublisherOptions options);
   ~KvEventPublisher();  // what has not been sent by then is dropped
 

@@ -1,7 +1,7 @@
 // Server: the parts of a running server, wired together in the order in which they depend on one
 // another: engine, output loop, frontend, routes, and the two listeners. It owns them all.
 //
-// Thread safety: Listen and Stop from one thread; what the accessors return says its own.
+// Thread safety: Listen and Stop from one thread; the header of each part tells that part's.
 #pragma once
 
 #include <chrono>
@@ -55,7 +55,7 @@ class Server {
   Engine& engine() { return engine_; }
   Health& health() { return health_; }
   MetricsExporter& metrics() { return metrics_; }
-  // REQUIRES: not stopped; of the listeners, that they listen.
+  // REQUIRES: Stop has not been called; for http and grpc, Listen has succeeded.
   Frontend& frontend() { return *frontend_; }
   HttpServer& http() { return *http_; }
   GrpcServer& grpc() { return *grpc_; }

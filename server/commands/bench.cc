@@ -52,19 +52,20 @@ struct TokenCost {
 // pages_per_sequence). Throws DeviceError.
 class Runner {
  public:
-  Runner(ModelSession& session, int max_rows, uint64_t seed)
-      : session_(session), max_rows_(max_rows), random_(seed * 2 + 1) {}
+  Runner(ModelSession& session, int step_tokens, uint64_t seed)
+      : session_(session), step_tokens_(step_tokens), random_(seed * 2 + 1) {}
 
-  // Computes positions [0, count) of sequence 0 in steps of max_rows, and draws a token at the end.
+  // Computes positions [0, count) of sequence 0 in steps of step_tokens, and draws a token at the
+  // end.
   void Prefill(int count) {
     UseTables(count, 1);
-    for (int begin = 0; begin < count; begin += max_rows_) {
-      const int rows = std::min(max_rows_, count - begin);
+    for (int begin = 0; begin < count; begin += step_tokens_) {
+      const int tokens = std::min(step_tokens_, count - begin);
       Batch batch;
-      batch.sequences = {{0, rows, begin, tables_[0].data()}};
-      for (int i = 0; i < rows; ++i) batch.tokens.push_back(RandomToken());
-      if (begin + rows == count) {
-        batch.logit_rows = {rows - 1};
+      batch.sequences = {{0, tokens, begin, tables_[0].data()}};
+      for (int i = 0; i < tokens; ++i) batch.tokens.push_back(RandomToken());
+      if (begin + tokens == count) {
+        batch.logit_rows = {tokens - 1};
         batch.sample_rows = {{.kind = SampleKind::kGreedy}};
       }
       Check(model().Forward(batch, session_.kv()));
@@ -143,7 +144,7 @@ class Runner {
   }
 
   ModelSession& session_;
-  const int max_rows_;
+  const int step_tokens_;
   uint64_t random_;
   std::vector<std::vector<int32_t>> tables_;
 };

@@ -109,17 +109,18 @@ double FullKvBytes(const SessionPlan& plan) {
          static_cast<double>(plan.page_bytes) * plan.engine.max_num_seqs;
 }
 
-// Activations of the largest step, and the logits of the rows that sample in it.
+// Activations of the largest step, and the logits of the tokens that sample in it.
 double StepBytes(const SessionPlan& plan) {
   if (plan.on_gpu()) return static_cast<double>(plan.summary.device_step_bytes);
   const EngineOptions& engine = plan.engine;
-  const double rows = std::min<double>(engine.max_num_batched_tokens,
-                                       double{1.0} * engine.max_num_seqs * engine.max_model_len);
+  const double tokens = std::min<double>(engine.max_num_batched_tokens,
+                                         double{1.0} * engine.max_num_seqs * engine.max_model_len);
   const double vocab = plan.summary.config.vocab_size;
   const double logits = std::max(
       vocab,
-      std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, rows) * vocab));
-  return rows * static_cast<double>(plan.summary.activation_bytes_per_row) + logits * sizeof(float);
+      std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, tokens) * vocab));
+  return tokens * static_cast<double>(plan.summary.activation_bytes_per_row) +
+         logits * sizeof(float);
 }
 
 double TotalBytes(const SessionPlan& plan) {

@@ -103,16 +103,16 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
                                              : options.engine.max_num_batched_tokens;
   const int slice = static_cast<int>(std::max<int64_t>(1, kMaxLogitElements / vocab_size));
   for (int64_t begin = 0; begin < count; begin += chunk) {
-    const int rows = static_cast<int>(std::min<int64_t>(chunk, count - begin));
+    const int step_tokens = static_cast<int>(std::min<int64_t>(chunk, count - begin));
     Batch batch;
-    batch.tokens.assign(tokens.begin() + begin, tokens.begin() + begin + rows);
-    batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
-    batch.logit_rows.resize(static_cast<size_t>(rows));
+    batch.tokens.assign(tokens.begin() + begin, tokens.begin() + begin + step_tokens);
+    batch.sequences = {{0, step_tokens, static_cast<int>(begin), pages.data()}};
+    batch.logit_rows.resize(static_cast<size_t>(step_tokens));
     std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
     DS_RETURN_IF_ERROR(session.model().Forward(batch, session.kv()));
-    for (int first = 0; first < rows; first += slice) {
+    for (int first = 0; first < step_tokens; first += slice) {
       const Result<std::span<const float>> logits = session.model().Logits(
-          first, std::min(slice, rows - first));
+          first, std::min(slice, step_tokens - first));
       if (!logits.ok()) return logits.status();
       DS_RETURN_IF_ERROR(output->Append(*logits));
     }

@@ -16,8 +16,8 @@ class GetModelResponse;
 class TokenizeRequest;
 }  // namespace v1
 
-// Values out of range pass: the Frontend checks them. Error: no prompt, or a number that the
-// Frontend's types cannot hold. `defaults` stand for sampling parameters that the request does not
+// The Frontend checks ranges later. Error: no prompt, or a count of log-probabilities out of range:
+// the Frontend has -1 for none. `defaults` stand for sampling parameters that the request does not
 // have.
 Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                   const SamplingParams& defaults);

@@ -1,5 +1,5 @@
-// The strict gate before HTTP's parser: what a request head must be to be looked at at all. The
-// rules are two tables in http_gate.cc. Pure functions of bytes; the parser library's home.
+// The strict gate before HTTP's parser, which sees no request head that the gate refuses. The rules
+// are two tables in gate.cc. Pure functions of bytes; the parser library's home.
 #pragma once
 
 #include <cstddef>

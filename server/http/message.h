@@ -1,5 +1,5 @@
 // HTTP requests and replies as values, and HttpExchange: an answer that is not there yet. What
-// stands between the sockets (http_server) and the routes (openai_routes); neither knows the other.
+// stands between the sockets (server.h) and the routes (openai/routes.h); neither knows the other.
 #pragma once
 
 #include <functional>
@@ -61,8 +61,8 @@ class HttpExchange {
   // The reply, or nullopt as long as it is not known; the `wake` given with the request is called
   // when it is worth asking again.
   virtual std::optional<HttpReply> Reply() = 0;
-  // Appends what the body has to give now; true once that was all. Asked only when the previous
-  // bytes have been written.
+  // Appends what there is of the body so far; true once it is complete. Asked only when the
+  // previous bytes have been written.
   virtual bool Frames(std::string* bytes) = 0;
 };
 

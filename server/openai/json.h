@@ -1,8 +1,8 @@
 // JsonFields: a request body parsed under limits, and typed access to the members of its objects.
-// The home of the JSON library for what comes in; openai_response.cc is the one for what goes out.
+// The home of the JSON library for what comes in; response.cc is the one for what goes out.
 //
-// Getters leave *out untouched if the member is absent or null. The first member of a wrong type or
-// out of range is remembered in status(), with its path as `param`; later getters then do nothing.
+// Getters leave *out untouched if the member is absent or null. The first member of a wrong type is
+// remembered in status(), with its path as `param`; later getters then do nothing.
 // Thread safety: one thread at a time.
 #pragma once
 

@@ -188,7 +188,7 @@ void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingPar
   fields.Float("presence_penalty", &sampling->presence_penalty);
   fields.Float("frequency_penalty", &sampling->frequency_penalty);
   fields.Float("repetition_penalty", &sampling->repetition_penalty);
-  fields.LogitBias("logit_bias", static_cast<size_t>(limits.max_logit_bias), &sampling->logit_bias);
+  fields.LogitBias("logit_bias", limits.max_logit_bias, &sampling->logit_bias);
   fields.Seed("seed", &sampling->seed);
 }
 
@@ -226,9 +226,8 @@ void ReadCommon(JsonFields& fields, const OpenAiContext& context, OpenAiRequest*
   fields.String("model", kMaxTextBytes, &generate.model);
   ReadSampling(fields, limits, &generate.sampling);
   ReadLengths(fields, &generate);
-  fields.StringOrStrings("stop", static_cast<size_t>(limits.max_stop_strings), &generate.stop);
-  fields.Ints("stop_token_ids", static_cast<size_t>(limits.max_stop_token_ids),
-              &generate.stop_token_ids);
+  fields.StringOrStrings("stop", limits.max_stop_strings, &generate.stop);
+  fields.Ints("stop_token_ids", limits.max_stop_token_ids, &generate.stop_token_ids);
   fields.Bool("include_stop_str_in_output", &generate.include_stop_str_in_output);
   fields.Bool("ignore_eos", &generate.ignore_eos);
   fields.Bool("skip_special_tokens", &generate.skip_special_tokens);
@@ -327,7 +326,7 @@ void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
                      std::vector<Prompt>* prompts) {
   if (!fields.Has("prompt")) fields.Fail(InvalidArgument("prompt is missing", "prompt"));
   std::vector<JsonFields::TextOrIds> values;
-  fields.Prompts("prompt", static_cast<size_t>(limits.max_prompts), &values);
+  fields.Prompts("prompt", limits.max_prompts, &values);
   for (JsonFields::TextOrIds& value : values) {
     if (auto* text = std::get_if<std::string>(&value))
       prompts->emplace_back(std::move(*text));

@@ -25,8 +25,7 @@ void CheckPromises(const diffserve::OpenAiRequest& parsed,
                    const diffserve::FrontendOptions& limits) {
   const diffserve::GenerateRequest& request = parsed.generate;
   const diffserve::SamplingParams& sampling = request.sampling;
-  Require(!request.prompts.empty() &&
-          request.prompts.size() <= static_cast<size_t>(limits.max_prompts));
+  Require(!request.prompts.empty() && request.prompts.size() <= limits.max_prompts);
   for (const diffserve::Prompt& prompt : request.prompts) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;

@@ -24,11 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string FileText(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::vector<std::string> FileNames(const fs::path& dir) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(dir))
@@ -209,7 +204,7 @@ TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
       const ConvertReport report = Converted(golden, dtype);
       EXPECT_EQ(report.num_files, 1u);
       EXPECT_TRUE(Logits(result()) == Logits(golden, dtype)) << name << " " << NameOf(dtype);
-      EXPECT_THAT(FileText(result() / "config.json"),
+      EXPECT_THAT(FileBytes(result() / "config.json"),
                   HasSubstr("dtype\": \"" + std::string(NameOf(dtype)) + "\""));
     }
   }
@@ -222,7 +217,7 @@ TEST_F(ConvertTest, AConvertedDirectoryConvertsToItself) {
   Converted(root() / "first", std::nullopt, 9'000);
   EXPECT_EQ(FileNames(result()), FileNames(root() / "first"));
   for (const std::string& name : FileNames(result()))
-    EXPECT_EQ(FileText(result() / name), FileText(root() / "first" / name));
+    EXPECT_EQ(FileBytes(result() / name), FileBytes(root() / "first" / name));
 }
 
 TEST_F(ConvertTest, StateDictsOfUnilmGiveTheSameBitsHoweverTheyAreNamed) {
@@ -339,9 +334,9 @@ TEST_F(ConvertTest, WhatIsCopiedIsListedAndCodeIsNotAmongIt) {
   std::string config = TinyConfigJson(options);
   const std::string auto_map = "\n\"auto_map\": {\"AutoModel\": \"modeling_x.X\"},";
   config.erase(config.find(auto_map), auto_map.size());
-  EXPECT_EQ(FileText(result() / "config.json"), config);
-  EXPECT_EQ(FileText(result() / "tokenizer_config.json"), "{\n  \"bos_token\": \"<s>\"\n}\n");
-  EXPECT_EQ(FileText(result() / "chat_template.jinja"), "{{ messages }}");
+  EXPECT_EQ(FileBytes(result() / "config.json"), config);
+  EXPECT_EQ(FileBytes(result() / "tokenizer_config.json"), "{\n  \"bos_token\": \"<s>\"\n}\n");
+  EXPECT_EQ(FileBytes(result() / "chat_template.jinja"), "{{ messages }}");
 }
 
 TEST_F(ConvertTest, ATiedOutputMatrixGoesIfItIsTheEmbedding) {

@@ -17,11 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string FileBytes(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 struct Sample {
   std::vector<OutputTensor> tensors;
   std::vector<std::byte> data;  // of all of them

@@ -4,16 +4,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "server/commands/machine_memory.h"
 #include "server/commands/model_session.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
 namespace {
@@ -33,23 +31,10 @@ std::string WithoutNumbers(std::string text) {
 
 class CommandsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "diffserve_commands_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
-    Write("config.json", kConfig);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
+  void SetUp() override { Write("config.json", kConfig); }
 
-  void Write(const std::string& name, std::string_view text) const {
-    std::filesystem::create_directories(std::filesystem::path(dir_ + "/" + name).parent_path());
-    std::ofstream(dir_ + "/" + name) << text;
-  }
-  std::string Bytes(const std::string& name) const {
-    std::ifstream file(dir_ + "/" + name, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
+  void Write(const std::string& name, std::string_view text) const { directory_.Write(name, text); }
+  std::string Bytes(const std::string& name) const { return FileBytes(directory_.path() / name); }
   Options Parsed(std::vector<std::string> args) const {
     args.insert(args.begin() + 1, {dir_, "--load-format", "dummy", "--threads", "2"});
     Result<Options> options = ParseOptions(args);
@@ -70,7 +55,8 @@ class CommandsTest : public ::testing::Test {
     return text;
   }
 
-  std::string dir_;
+  const TemporaryDirectory directory_;
+  const std::string dir_ = directory_.path();
 };
 
 TEST_F(CommandsTest, LogitsAreTheSameToTheBitForEveryChunking) {

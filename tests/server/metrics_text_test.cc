@@ -1,16 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "server/metrics_exporter.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
 namespace {
@@ -195,16 +193,11 @@ TEST_F(MetricsTextTest, TheProcessDescribesItself) {
 
 // What promtool prints on the text; empty if it has nothing to say.
 std::string Promtool(const std::string& text) {
-  const std::string stem = (std::filesystem::temp_directory_path() /
-                            ("diffserve_metrics_" + std::to_string(getpid())))
-                               .string();
-  std::ofstream(stem) << text;
-  std::system(("promtool check metrics < " + stem + " > " + stem + ".out 2>&1").c_str());
-  std::ifstream file(stem + ".out");
-  std::string said(std::istreambuf_iterator<char>(file), {});
-  std::filesystem::remove(stem);
-  std::filesystem::remove(stem + ".out");
-  return said;
+  const TemporaryDirectory directory;
+  directory.Write("metrics", text);
+  const std::string file = directory.path() / "metrics";
+  std::system(("promtool check metrics < " + file + " > " + file + ".out 2>&1").c_str());
+  return FileBytes(file + ".out");
 }
 
 TEST_F(MetricsTextTest, PromtoolHasNothingToSayOfOurNamesAndOnlyVllmsOwnSpellingOfItsNames) {

@@ -1,14 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
 #include "server/option_table.h"
 #include "server/options.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
 namespace {
@@ -72,16 +70,11 @@ Result<Options> Parse(std::vector<std::string> args, std::initializer_list<std::
 
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() /
-              ("diffserve_options_" + std::to_string(getpid()) + ".json")) {
-    std::ofstream(path_) << text;
-  }
-  ~TemporaryFile() { std::filesystem::remove(path_); }
-  std::string path() const { return path_; }
+  explicit TemporaryFile(const std::string& text) { WriteFile(path(), text); }
+  std::string path() const { return directory_.path() / "options.json"; }
 
  private:
-  std::filesystem::path path_;
+  const TemporaryDirectory directory_;
 };
 
 TEST(OptionTableTest, EveryFlagTakesItsAllowedValuesForEachOfItsCommands) {

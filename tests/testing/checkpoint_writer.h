@@ -3,42 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/dummy_weights.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
-
-inline void WriteFile(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc)
-      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
-// A directory of its own under the system's temporary one, removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string path = (std::filesystem::temp_directory_path() / "diffserve-test-XXXXXX").string();
-    if (mkdtemp(path.data()) != nullptr) path_ = path;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct FileTensor {
   std::string name;

@@ -20,11 +20,6 @@
 
 namespace diffserve {
 
-inline std::string ReadWholeFile(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 constexpr char kIndexName[] = "model.safetensors.index.json";
 
 // The files of a checkpoint in a directory of their own, with the good bytes at hand.
@@ -38,7 +33,7 @@ class DamagedCopy {
       const std::string name = entry.path().filename().string();
       if (name == "expected.safetensors" || !entry.is_regular_file() || name.ends_with(".md"))
         continue;
-      good_[name] = ReadWholeFile(entry.path());
+      good_[name] = FileBytes(entry.path());
     }
     if (two_shards && good_.contains("model.safetensors")) Split();
     for (const auto& [name, bytes] : good_) WriteFile(directory_.path() / name, bytes);

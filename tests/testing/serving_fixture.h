@@ -108,9 +108,9 @@ class ServingFixture {
     return stats.running == 0 && stats.waiting == 0 && stats.pages_used == 0;
   }
   static std::unique_ptr<ChatTemplate> LoadTemplate() {
-    TemporaryModelDir dir;
+    TemporaryDirectory dir;
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
-      dir.Write(file, ReadTextFile(TextDataDir() + "/byte_bpe/" + file));
+      dir.Write(file, FileBytes(TextDataDir() + "/byte_bpe/" + file));
     }
     dir.Write("chat_template.jinja",
               "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"

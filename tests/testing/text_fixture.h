@@ -1,11 +1,9 @@
-// The small tokenizers of tests/text/data, what Hugging Face's code makes with them (golden.json),
-// and model directories made on the spot.
+// The small tokenizers of tests/text/data, and what Hugging Face's code makes with them
+// (golden.json).
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "engine/text/tokenizer.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace diffserve {
 
@@ -36,32 +35,6 @@ inline nlohmann::ordered_json TextGolden(const std::string& part) {
   std::ifstream file(TextDataDir() + "/golden.json");
   return nlohmann::ordered_json::parse(file).at(part);
 }
-
-inline std::string ReadTextFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// A directory that is removed again.
-class TemporaryModelDir {
- public:
-  TemporaryModelDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "diffserve_text_XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~TemporaryModelDir() { std::filesystem::remove_all(path_); }
-  TemporaryModelDir(const TemporaryModelDir&) = delete;
-  TemporaryModelDir& operator=(const TemporaryModelDir&) = delete;
-
-  void Write(const std::string& name, std::string_view text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // True if `text` has no broken character (by the definition of UTF-8, independent of the code under
 // test).

@@ -8,7 +8,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 Result<std::unique_ptr<ChatTemplate>> LoadTemplate(const json& chat_template) {
-  TemporaryModelDir dir;
+  TemporaryDirectory dir;
   const json config = {{"bos_token", "<s>"},
                        {"eos_token", {{"content", "</s>"}}},
                        {"pad_token", nullptr},
@@ -52,7 +52,7 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
 }
 
 TEST(ChatTemplateTest, AModelWithoutTemplateHasNone) {
-  TemporaryModelDir empty;
+  TemporaryDirectory empty;
   const auto none = ChatTemplate::Load(empty.path());
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none.value(), nullptr);
@@ -70,7 +70,7 @@ TEST(ChatTemplateTest, OfAListTheDefaultIsTaken) {
 }
 
 TEST(ChatTemplateTest, TheJinjaFileComesBeforeTheConfig) {
-  TemporaryModelDir dir;
+  TemporaryDirectory dir;
   dir.Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "config"})");
   dir.Write("chat_template.jinja", "{{ bos_token }}file {{ messages[0].content }}\n");
   const auto text = ChatTemplate::Load(dir.path())

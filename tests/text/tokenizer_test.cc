@@ -17,7 +17,7 @@ std::map<std::string, std::unique_ptr<Tokenizer>> LoadAll() {
   return all;
 }
 
-std::string LoadError(const TemporaryModelDir& dir) {
+std::string LoadError(const TemporaryDirectory& dir) {
   const auto loaded = Tokenizer::Load(dir.path());
   EXPECT_FALSE(loaded.ok());
   return loaded.ok() ? "" : loaded.status().message();
@@ -94,8 +94,8 @@ TEST(TokenizerTest, KnowsWhichTokensAreSpecial) {
 }
 
 TEST(TokenizerTest, ATokenThatTheConfigNamesIsSpecialEvenIfTokenizerJsonDoesNotSaySo) {
-  TemporaryModelDir dir;
-  dir.Write("tokenizer.json", ReadTextFile(TextDataDir() + "/byte_bpe/tokenizer.json"));
+  TemporaryDirectory dir;
+  dir.Write("tokenizer.json", FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json"));
   dir.Write("tokenizer_config.json",
             R"({"eos_token": "<tool>", "pad_token": "not in the vocabulary"})");
   const auto tokenizer = Tokenizer::Load(dir.path());
@@ -123,7 +123,7 @@ TEST(TokenizerTest, RefusesTextThatIsNotUtf8) {
 }
 
 TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
-  const std::string good = ReadTextFile(TextDataDir() + "/byte_bpe/tokenizer.json");
+  const std::string good = FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json");
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"", "EOF"},
       {"{", "EOF"},
@@ -140,10 +140,10 @@ TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
       {R"({"version":"1.0","model":{"type":"None"}})", "tokenizer.json"},
   };
   for (const auto& [json, expected] : bad) {
-    TemporaryModelDir dir;
+    TemporaryDirectory dir;
     dir.Write("tokenizer.json", json);
     const std::string message = LoadError(dir);
-    EXPECT_TRUE(message.starts_with(dir.path() + "/tokenizer.json: ")) << message;
+    EXPECT_TRUE(message.starts_with(dir.path().string() + "/tokenizer.json: ")) << message;
     EXPECT_NE(message.find(expected), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     EXPECT_LT(message.size(), 1000u);
@@ -151,29 +151,29 @@ TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
 }
 
 TEST(TokenizerTest, SaysWhichFileIsMissingOrNoFile) {
-  TemporaryModelDir dir;
-  EXPECT_EQ(LoadError(dir), dir.path() + "/tokenizer.json: no such file");
-  std::filesystem::create_directory(dir.path() + "/tokenizer.json");
-  EXPECT_EQ(LoadError(dir), dir.path() + "/tokenizer.json: not a regular file");
+  TemporaryDirectory dir;
+  EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer.json: no such file");
+  std::filesystem::create_directory(dir.path().string() + "/tokenizer.json");
+  EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer.json: not a regular file");
 }
 
 TEST(TokenizerTest, RefusesABrokenConfig) {
-  TemporaryModelDir dir;
-  dir.Write("tokenizer.json", ReadTextFile(TextDataDir() + "/byte_bpe/tokenizer.json"));
+  TemporaryDirectory dir;
+  dir.Write("tokenizer.json", FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json"));
   dir.Write("tokenizer_config.json", "[1]");
-  EXPECT_EQ(LoadError(dir), dir.path() + "/tokenizer_config.json: not a JSON object");
+  EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer_config.json: not a JSON object");
   dir.Write("tokenizer_config.json", "");
-  EXPECT_EQ(LoadError(dir), dir.path() + "/tokenizer_config.json: is empty");
+  EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer_config.json: is empty");
 }
 
 TEST(TokenizerTest, AMutatedFileIsRefusedOrLoadsAndNeverCrashes) {
-  const std::string good = ReadTextFile(TextDataDir() + "/sentencepiece/tokenizer.json");
+  const std::string good = FileBytes(TextDataDir() + "/sentencepiece/tokenizer.json");
   std::mt19937 random(3);
   int loaded = 0;
   for (int round = 0; round < 150; ++round) {
     std::string json = good;
     for (int k = 0; k < 3; ++k) json[random() % json.size()] = "0\"{[]},:x\xFF"[random() % 10];
-    TemporaryModelDir dir;
+    TemporaryDirectory dir;
     dir.Write("tokenizer.json", json);
     const auto tokenizer = Tokenizer::Load(dir.path());
     if (!tokenizer.ok()) continue;
