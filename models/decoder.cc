@@ -1,12 +1,12 @@
 #include "models/decoder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/attention/diff_attention.h"
 #include "kernels/base/check.h"
+#include "kernels/ops/embedding.h"
 #include "kernels/ops/rowwise.h"
 
 namespace diffserve {
@@ -35,7 +35,9 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   const size_t width = static_cast<size_t>(config.hidden_size);
   work_.Reserve(config, batch.tokens.size());
 
-  cpu::EmbeddingLookup(parts_.weights.embedding, batch.tokens, work_.hidden.data(), pool_);
+  cpu::EmbeddingLookup(
+      parts_.weights.embedding,
+      {.tokens = batch.tokens.data(), .out = work_.hidden.data(), .num_tokens = rows}, pool_);
   for (int l = 0; l < config.num_layers; ++l) {
     const LayerWeights& layer = parts_.weights.layers[static_cast<size_t>(l)];
     Attention(layer, batch, kv.Layer(l));
@@ -57,26 +59,23 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   return Status();
 }
 
-// Each row is one worker's.
 void Decoder::SampleAll(const Batch& batch) {
   const size_t count = batch.sample_rows.size();
   const auto vocab = static_cast<size_t>(parts_.config.vocab_size);
   DS_CHECK(count == 0 || count == batch.logit_rows.size(), "one sample row for each row of logits");
   sampled_.assign(count, {});
+  work_.adjustments = batch.adjustments;
   const size_t slice = std::max<size_t>(1, static_cast<size_t>(kMaxLogitElements) / vocab);
   for (size_t first = 0; first < count; first += slice) {
     const size_t rows = std::min(slice, count - first);
-    const std::span<const float> logits = LogitsOf(static_cast<int>(first), static_cast<int>(rows));
-    std::atomic<size_t> next{0};
-    pool_.Run([&](int) {
-      for (size_t i = next.fetch_add(1); i < rows; i = next.fetch_add(1)) {
-        const SampleRow& row = batch.sample_rows[first + i];
-        const auto adjustments = std::span(batch.adjustments)
-                                     .subspan(static_cast<size_t>(row.first_adjustment),
-                                              static_cast<size_t>(row.num_adjustments));
-        sampled_[first + i] = cpu::SampleRow(logits.subspan(i * vocab, vocab), row, adjustments);
-      }
-    });
+    LogitsOf(static_cast<int>(first), static_cast<int>(rows));
+    cpu::Sample({.logits = work_.logits.data(),
+                 .vocab_size = parts_.config.vocab_size,
+                 .num_rows = static_cast<int>(rows),
+                 .tasks = batch.sample_rows.data() + first,
+                 .adjustments = work_.adjustments.data(),
+                 .sampled = sampled_.data() + first},
+                pool_);
   }
 }
 
@@ -92,7 +91,8 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
   const size_t width = static_cast<size_t>(parts_.config.hidden_size);
   work_.logits.resize(std::max(work_.logits.size(), static_cast<size_t>(count) * vocab));
   const float* x = work_.normed.data() + static_cast<size_t>(first) * width;
-  cpu::Linear(parts_.weights.lm_head, {.x = x, .rows = count, .y = work_.logits.data()}, pool_);
+  cpu::Linear(parts_.weights.lm_head, {.x = x, .num_tokens = count, .y = work_.logits.data()},
+              pool_);
   return {work_.logits.data(), static_cast<size_t>(count) * vocab};
 }
 
@@ -101,7 +101,8 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   const DiffSpec& spec = parts_.config.attention;
   const int rows = static_cast<int>(batch.tokens.size());
   Norm(layer.input_norm, rows);
-  cpu::Linear(layer.qkv, {.x = work_.normed.data(), .rows = rows, .y = work_.qkv.data()}, pool_);
+  cpu::Linear(layer.qkv, {.x = work_.normed.data(), .num_tokens = rows, .y = work_.qkv.data()},
+              pool_);
   RopeAppendArgs append;
   append.spec = spec;
   append.sequences = batch.sequences;
@@ -114,10 +115,9 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
 
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
     cpu::Linear(layer.lambda_proj,
-                {.x = work_.normed.data(), .rows = rows, .y = work_.lambda.data()}, pool_);
-    cpu::Sigmoid(
-        {work_.lambda.data(), static_cast<size_t>(rows) * static_cast<size_t>(spec.num_q1_heads)},
-        parts_.isa);
+                {.x = work_.normed.data(), .num_tokens = rows, .y = work_.lambda.data()}, pool_);
+    cpu::Sigmoid({work_.lambda.data(), static_cast<int64_t>(rows) * spec.num_q1_heads}, parts_.isa,
+                 pool_);
   }
 
   DiffAttentionArgs attention;
@@ -132,17 +132,19 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   attention.sub_norm_weight = layer.sub_norm.data();
   attention.out_scale = layer.out_scale;
   cpu::DiffAttention(attention, parts_.isa, pool_);
-  cpu::Linear(
-      layer.attention_out,
-      {.x = work_.attention.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true},
-      pool_);
+  cpu::Linear(layer.attention_out,
+              {.x = work_.attention.data(),
+               .num_tokens = rows,
+               .y = work_.hidden.data(),
+               .accumulate = true},
+              pool_);
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 void Decoder::Mlp(const LayerWeights& layer, int rows) {
   Norm(layer.post_attention_norm, rows);
-  cpu::Linear(layer.gate_up, {.x = work_.normed.data(), .rows = rows, .y = work_.gate_up.data()},
-              pool_);
+  cpu::Linear(layer.gate_up,
+              {.x = work_.normed.data(), .num_tokens = rows, .y = work_.gate_up.data()}, pool_);
   const int width = parts_.config.intermediate_size;
   switch (parts_.config.mlp) {
     case MlpKind::kSwiGlu:
@@ -156,9 +158,10 @@ void Decoder::Mlp(const LayerWeights& layer, int rows) {
       break;
     }
   }
-  cpu::Linear(layer.down,
-              {.x = work_.mlp.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true},
-              pool_);
+  cpu::Linear(
+      layer.down,
+      {.x = work_.mlp.data(), .num_tokens = rows, .y = work_.hidden.data(), .accumulate = true},
+      pool_);
 }
 
 // normed = rms-norm of the first `rows` rows of hidden.

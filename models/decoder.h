@@ -2,7 +2,7 @@
 // MLP). What differs between families is data: DiffSpec, head order and rope in the ModelConfig.
 // All operations treat a row on its own, so a row's result does not depend on the batch it is in.
 //
-// Thread safety: one thread, the engine's rank thread.
+// Thread safety: one thread, the engine's.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class Decoder : public Model {
  public:
   struct Parts {
     ModelConfig config;
-    DType dtype = DType::kFloat32;
+    WeightFormat weight_format = WeightFormat::kFloat32;
     CpuIsa isa = CpuIsa::kAvx2;
     int max_positions = 0;
     WeightSizes sizes;
@@ -27,10 +27,10 @@ class Decoder : public Model {
   Decoder(Parts parts, ThreadPool& pool);
 
   const ModelConfig& config() const override { return parts_.config; }
-  DType dtype() const override { return parts_.dtype; }
+  WeightFormat weight_format() const override { return parts_.weight_format; }
   Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
-  Result<std::vector<SampledRow>> Collect() override { return std::exchange(sampled_, {}); }
+  Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
   Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override;
@@ -48,10 +48,11 @@ class Decoder : public Model {
     std::vector<float> qkv;     // [rows, q_width + k_width + v_width]
     std::vector<float> q;       // [rows, q_width], rotated
     std::vector<float> lambda;  // [rows, num_q1_heads], LambdaKind::kPerTokenHead
-    std::vector<float> attention;  // [rows, out_width]
-    std::vector<float> gate_up;    // [rows, 2 * intermediate_size]
-    std::vector<float> mlp;        // [rows, intermediate_size]
-    std::vector<float> logits;     // [rows of the last Logits, vocab_size]
+    std::vector<float> attention;              // [rows, out_width]
+    std::vector<float> gate_up;                // [rows, 2 * intermediate_size]
+    std::vector<float> mlp;                    // [rows, intermediate_size]
+    std::vector<float> logits;                 // [rows of the last Logits, vocab_size]
+    std::vector<LogitAdjustment> adjustments;  // of the batch
 
     struct Sized {
       std::vector<float>* buffer;
@@ -72,7 +73,7 @@ class Decoder : public Model {
   RopeTable rope_;
   Workspace work_;
   int num_logit_rows_ = 0;  // of the last Forward
-  std::vector<SampledRow> sampled_;
+  std::vector<SampledToken> sampled_;
 };
 
 }  // namespace diffserve

@@ -12,10 +12,10 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/graph.h"
 #include "kernels/base/log.h"
-#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/matrix_library.h"
 #include "kernels/ops/rope_append_cuda.h"
-#include "kernels/ops/rowwise_cuda.h"
-#include "kernels/ops/sample_cuda.h"
+#include "kernels/ops/rowwise.h"
 #include "models/step_batch_cuda.h"
 #include "models/weights_cuda.h"
 #include "models/workspace_cuda.h"
@@ -45,11 +45,11 @@ class Decoder : public Model {
   Status Load(Checkpoint& checkpoint);
 
   const ModelConfig& config() const override { return options_.config; }
-  DType dtype() const override { return DType::kBFloat16; }
+  WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
   Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
-  Result<std::vector<SampledRow>> Collect() override;
+  Result<std::vector<SampledToken>> Collect() override;
   Result<std::span<const float>> Logits(int first, int count) override;
   Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override;
@@ -85,8 +85,13 @@ class Decoder : public Model {
   Status RunDecode(const PackedStep& step, KvCache& kv, const AttentionTiling& tiling);
   Status QueueResults(size_t count);
   Status Norm(const DeviceBuffer& weight, int rows);
-  Status Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows, const DeviceBuffer& y,
-                DType y_dtype, bool accumulate);
+  template <typename Y>
+  Status Linear(const PackedLinear& layer, const DeviceBuffer& x, int rows, const DeviceBuffer& y,
+                bool accumulate = false) {
+    const LinearArgs<BFloat16, Y> args = {
+        .x = x.as<BFloat16>(), .num_tokens = rows, .y = y.as<Y>(), .accumulate = accumulate};
+    return cuda::Linear(layer, args, *matrices_, *stream_);
+  }
   Status HeadLogits(int first, int count);
 
   const DecoderOptions options_;
@@ -152,7 +157,7 @@ Status Decoder::TakeBuffers() {
   }
   for (Pinned& result : results_) {
     Result<PinnedBuffer> buffer = PinnedBuffer::Allocate(
-        static_cast<size_t>(options_.limits.num_rows) * sizeof(SampledRow));
+        static_cast<size_t>(options_.limits.num_rows) * sizeof(SampledToken));
     if (!buffer.ok()) return buffer.status();
     result.buffer = std::move(*buffer);
   }
@@ -175,7 +180,7 @@ Status Decoder::WarmUp() {
   batch.num_prompt_rows = {1, 0};
   batch.sample_rows = {{.kind = SampleKind::kGreedy}, {.kind = SampleKind::kGreedy}};
   DS_RETURN_IF_ERROR(Forward(batch, *kv));
-  const Result<std::vector<SampledRow>> sampled = Collect();
+  const Result<std::vector<SampledToken>> sampled = Collect();
   return sampled.ok() ? Status() : sampled.status();
 }
 
@@ -299,24 +304,22 @@ Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTili
         "planning prefill attention"));
   }
   EmbeddingLookupArgs embedding;
-  embedding.table = weights_.embedding.data();
   embedding.tokens = step.tokens;
   embedding.out = work_.residual.as<float>();
-  embedding.rows = shape.num_rows;
-  embedding.width = config.hidden_size;
-  embedding.drawn = &work_.sampled.as<SampledRow>()->token;
-  embedding.drawn_stride = sizeof(SampledRow) / sizeof(int32_t);
-  DS_RETURN_IF_ERROR(EmbeddingLookup(embedding, *stream_));
+  embedding.num_tokens = shape.num_rows;
+  embedding.drawn = &work_.sampled.as<SampledToken>()->token;
+  embedding.drawn_stride = sizeof(SampledToken) / sizeof(int32_t);
+  DS_RETURN_IF_ERROR(EmbeddingLookup(weights_.embedding, embedding, *stream_));
   for (size_t l = 0; l < weights_.layers.size(); ++l) {
     DS_RETURN_IF_ERROR(RunLayer(weights_.layers[l], step, kv.Layer(static_cast<int>(l)), tiling));
   }
-  RmsNormArgs norm;
-  norm.residual = work_.residual.as<float>();
-  norm.source_rows = step.logit_rows;
+  RmsNormArgs<BFloat16> norm;
+  norm.x = work_.residual.as<float>();
+  norm.indices = step.logit_rows;
   norm.weight = weights_.final_norm.as<float>();
   norm.out = work_.final_state.as<uint16_t>() +
              static_cast<int64_t>(first_logit) * config.hidden_size;
-  norm.rows = shape.num_logit_rows;
+  norm.num_tokens = shape.num_logit_rows;
   norm.width = config.hidden_size;
   norm.eps = config.rms_norm_eps;
   return RmsNorm(norm, *stream_);
@@ -329,7 +332,7 @@ Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const
   const DiffSpec& spec = options_.config.attention;
   const int rows = step.all.num_rows;
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, rows));
-  DS_RETURN_IF_ERROR(Linear(layer.qkv, work_.normed, rows, work_.qkv, DType::kBFloat16, false));
+  DS_RETURN_IF_ERROR(Linear<BFloat16>(layer.qkv, work_.normed, rows, work_.qkv));
   RopeAppendArgs append;
   append.spec = spec;
   append.batch = step.all;
@@ -342,14 +345,13 @@ Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const
   DS_RETURN_IF_ERROR(
       StatusOfCudaError(RopeAppend(append, stream_->handle()), "appending to pages"));
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    DS_RETURN_IF_ERROR(
-        Linear(layer.lambda_proj, work_.normed, rows, work_.lambda, DType::kFloat32, false));
+    DS_RETURN_IF_ERROR(Linear<float>(layer.lambda_proj, work_.normed, rows, work_.lambda));
     DS_RETURN_IF_ERROR(Sigmoid(
         {work_.lambda.as<float>(), static_cast<int64_t>(rows) * spec.num_q1_heads}, *stream_));
   }
   DS_RETURN_IF_ERROR(Attend(layer, step, kv, tiling));
   DS_RETURN_IF_ERROR(
-      Linear(layer.attention_out, work_.attention, rows, work_.residual, DType::kFloat32, true));
+      Linear<float>(layer.attention_out, work_.attention, rows, work_.residual, true));
   return RunMlp(layer, rows);
 }
 
@@ -378,8 +380,7 @@ Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const P
 
 Status Decoder::RunMlp(const DeviceLayer& layer, int rows) {
   DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, rows));
-  DS_RETURN_IF_ERROR(
-      Linear(layer.gate_up, work_.normed, rows, work_.gate_up, DType::kBFloat16, false));
+  DS_RETURN_IF_ERROR(Linear<BFloat16>(layer.gate_up, work_.normed, rows, work_.gate_up));
   const int width = options_.config.intermediate_size;
   const auto* gate_up = work_.gate_up.as<uint16_t>();
   auto* out = work_.mlp.as<uint16_t>();
@@ -394,47 +395,28 @@ Status Decoder::RunMlp(const DeviceLayer& layer, int rows) {
       break;
     }
   }
-  return Linear(layer.down, work_.mlp, rows, work_.residual, DType::kFloat32, true);
+  return Linear<float>(layer.down, work_.mlp, rows, work_.residual, true);
 }
 
 Status Decoder::Norm(const DeviceBuffer& weight, int rows) {
-  RmsNormArgs norm;
-  norm.residual = work_.residual.as<float>();
+  RmsNormArgs<BFloat16> norm;
+  norm.x = work_.residual.as<float>();
   norm.weight = weight.as<float>();
   norm.out = work_.normed.as<uint16_t>();
-  norm.rows = rows;
+  norm.num_tokens = rows;
   norm.width = options_.config.hidden_size;
   norm.eps = options_.config.rms_norm_eps;
   return RmsNorm(norm, *stream_);
 }
 
-Status Decoder::Linear(const DeviceLinear& layer, const DeviceBuffer& x, int rows,
-                       const DeviceBuffer& y, DType y_dtype, bool accumulate) {
-  LinearArgs args;
-  args.weight = layer.weight.as<uint16_t>();
-  args.in_features = layer.in_features;
-  args.out_features = layer.out_features;
-  args.x = x.as<uint16_t>();
-  args.rows = rows;
-  args.y = y.data();
-  args.y_dtype = y_dtype;
-  args.bias = layer.bias.data();
-  args.accumulate = accumulate;
-  return matrices_->Linear(args, *stream_);
-}
-
 // logits = W_head of the final states [first, first + count).
 Status Decoder::HeadLogits(int first, int count) {
-  LinearArgs args;
-  args.weight = weights_.lm_head_rows();
-  args.in_features = options_.config.hidden_size;
-  args.out_features = options_.config.vocab_size;
-  args.x = work_.final_state.as<uint16_t>() +
+  LinearArgs<BFloat16, float> args;
+  args.x = work_.final_state.as<BFloat16>() +
            static_cast<int64_t>(first) * options_.config.hidden_size;
-  args.rows = count;
-  args.y = work_.logits.data();
-  args.y_dtype = DType::kFloat32;
-  return matrices_->Linear(args, *stream_);
+  args.num_tokens = count;
+  args.y = work_.logits.as<float>();
+  return cuda::Linear(weights_.lm_head, args, *matrices_, *stream_);
 }
 
 // `shape` is that of the pass that brought the sample rows.
@@ -443,14 +425,14 @@ Status Decoder::SampleAll(const StepShape& shape, int count) {
   for (int first = 0; first < count; first += work_.logits_rows) {
     const int rows = std::min(work_.logits_rows, count - first);
     DS_RETURN_IF_ERROR(HeadLogits(first, rows));
-    SampleRowsArgs args;
+    SampleArgs args;
     args.logits = work_.logits.as<float>();
     args.vocab_size = options_.config.vocab_size;
     args.num_rows = rows;
-    args.rows = step.sample_rows + first;
+    args.tasks = step.sample_rows + first;
     args.adjustments = step.adjustments;
-    args.sampled = work_.sampled.as<SampledRow>() + first;
-    DS_RETURN_IF_ERROR(StatusOfCudaError(SampleRows(args, stream_->handle()), "sampling"));
+    args.sampled = work_.sampled.as<SampledToken>() + first;
+    DS_RETURN_IF_ERROR(Sample(args, *stream_));
   }
   return Status();
 }
@@ -458,21 +440,21 @@ Status Decoder::SampleAll(const StepShape& shape, int count) {
 Status Decoder::QueueResults(size_t count) {
   const size_t slot = next_result_++ % results_.size();
   const Pinned& result = results_[slot];
-  DS_RETURN_IF_ERROR(CopyToHost(work_.sampled, 0,
-                                result.buffer.bytes().first(count * sizeof(SampledRow)), *stream_));
+  DS_RETURN_IF_ERROR(CopyToHost(
+      work_.sampled, 0, result.buffer.bytes().first(count * sizeof(SampledToken)), *stream_));
   DS_RETURN_IF_ERROR(stream_->Record(*result.done));
   launched_.push_back({slot, count});
   return Status();
 }
 
-Result<std::vector<SampledRow>> Decoder::Collect() {
+Result<std::vector<SampledToken>> Decoder::Collect() {
   DS_CHECK(!launched_.empty(), "a step with sample rows is launched before it is collected");
   const Launched launched = launched_.front();
   launched_.pop_front();
   const Pinned& result = results_[launched.slot];
   DS_RETURN_IF_ERROR(result.done->Wait());
-  const auto* rows = result.buffer.as<SampledRow>();
-  return std::vector<SampledRow>(rows, rows + launched.count);
+  const auto* rows = result.buffer.as<SampledToken>();
+  return std::vector<SampledToken>(rows, rows + launched.count);
 }
 
 Result<std::span<const float>> Decoder::Logits(int first, int count) {
@@ -501,11 +483,11 @@ std::vector<float> Decoder::Lambdas() const {
 
 }  // namespace
 
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType dtype) {
-  if (dtype != DType::kBFloat16) {
-    return InvalidArgument(
-        "--dtype is " + std::string(NameOf(dtype)) + ", allowed with --device cuda: auto, bfloat16",
-        "--dtype");
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format) {
+  if (format != WeightFormat::kBFloat16) {
+    return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
+                               ", allowed with --device cuda: auto, bfloat16",
+                           "--dtype");
   }
   constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
   const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <utility>
+
+#include "kernels/ops/weight_codec.h"
 
 namespace diffserve {
 namespace {
@@ -155,30 +156,6 @@ float ReadLambda(const ModelConfig& config, int layer, TensorSource& source) {
   return signal - exp_dot("q2", "k2") + config.lambda_init[static_cast<size_t>(layer)];
 }
 
-// The table in the model's own dtype, so that a lookup reads what the checkpoint's weights would be
-// in that dtype.
-Buffer CopyEmbedding(const TensorView& table, DType dtype) {
-  const int64_t count = table.num_elements();
-  Buffer memory(static_cast<size_t>(count) * SizeOf(dtype));
-  if (table.dtype == dtype) {
-    std::memcpy(memory.data(), table.data, memory.size_bytes());
-    return memory;
-  }
-  constexpr int64_t kRun = 4096;
-  float run[kRun];
-  for (int64_t begin = 0; begin < count; begin += kRun) {
-    const int64_t run_count = std::min(kRun, count - begin);
-    CopyToFloat(table, begin, run_count, run);
-    if (dtype == DType::kFloat32) {
-      std::memcpy(memory.as<float>() + begin, run, static_cast<size_t>(run_count) * sizeof(float));
-    } else {
-      for (int64_t i = 0; i < run_count; ++i)
-        memory.as<uint16_t>()[begin + i] = FloatToBFloat16(run[i]);
-    }
-  }
-  return memory;
-}
-
 }  // namespace
 
 Result<OuterTensors> ReadOuterTensors(const ModelConfig& config, Checkpoint& checkpoint) {
@@ -227,21 +204,20 @@ Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer,
 }
 
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 DType dtype, bool packs_tied_head) {
+                                 WeightFormat format, bool packs_tied_head) {
   WeightSizes sizes;
   Status status;
-  // Matrices are kept in `dtype`, vectors in float32.
+  // Matrices are kept in `format`, vectors in float32.
   const auto check = [&](const TensorNeed& need) {
     if (status.ok()) status = checkpoint.Check(need.name, need.shape);
-    const int64_t count = TensorView{nullptr, dtype, need.shape}.num_elements();
+    const int64_t count = TensorView{.shape = need.shape}.num_elements();
     sizes.num_parameters += count;
-    sizes.memory_bytes += static_cast<size_t>(count) *
-                          (need.shape.size() == 2 ? SizeOf(dtype) : sizeof(float));
+    sizes.memory_bytes += need.shape.size() == 2 ? WeightBytes(format, need.shape[0], need.shape[1])
+                                                 : static_cast<size_t>(count) * sizeof(float);
   };
   const auto [embedding, lm_head] = EmbeddingAndHead(config, checkpoint);
   const std::vector<int64_t> table_shape = {config.vocab_size, config.hidden_size};
-  const size_t table_bytes = static_cast<size_t>(config.vocab_size) *
-                             static_cast<size_t>(config.hidden_size) * SizeOf(dtype);
+  const size_t table_bytes = WeightBytes(format, config.vocab_size, config.hidden_size);
   check({embedding, table_shape});
   if (lm_head != embedding) {
     check({lm_head, table_shape});
@@ -266,35 +242,33 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   return sizes;
 }
 
-Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype,
-                                   CpuIsa isa, ThreadPool& pool) {
-  const auto pack = [&](const std::vector<LinearPart>& parts) {
-    return parts.empty() ? PackedLinear() : PackedLinear(parts, dtype, isa, pool);
-  };
+Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint,
+                                   cpu::WeightPacker packer) {
   Result<OuterTensors> outer = ReadOuterTensors(config, checkpoint);
   if (!outer.ok()) return outer.status();
   DecoderWeights weights;
-  weights.embedding_memory = CopyEmbedding(outer->embedding, dtype);
-  weights.embedding = {
-      weights.embedding_memory.data(), dtype, {config.vocab_size, config.hidden_size}};
-  weights.lm_head = pack({LinearPart{outer->lm_head, {}, {}}});
+  weights.embedding = packer.Table(outer->embedding);
+  const LinearPart head = {.weight = outer->lm_head, .row_order = {}, .bias = {}};
+  weights.lm_head = packer.Linear(std::span(&head, 1));
   weights.final_norm = std::move(outer->final_norm);
   checkpoint.ReleaseMemory();
+  if (!packer.status().ok()) return packer.status();
   for (int layer = 0; layer < config.num_layers; ++layer) {
     Result<LayerTensors> tensors = ReadLayerTensors(config, layer, checkpoint);
     if (!tensors.ok()) return tensors.status();
     weights.layers.push_back({.input_norm = std::move(tensors->input_norm),
-                              .qkv = pack(tensors->qkv),
-                              .attention_out = pack(tensors->attention_out),
+                              .qkv = packer.Linear(tensors->qkv),
+                              .attention_out = packer.Linear(tensors->attention_out),
                               .lambda = tensors->lambda,
                               .out_scale = tensors->out_scale,
-                              .lambda_proj = pack(tensors->lambda_proj),
+                              .lambda_proj = packer.Linear(tensors->lambda_proj),
                               .sub_norm = std::move(tensors->sub_norm),
                               .post_attention_norm = std::move(tensors->post_attention_norm),
-                              .gate_up = pack(tensors->gate_up),
+                              .gate_up = packer.Linear(tensors->gate_up),
                               .poly_norm = tensors->poly_norm,
-                              .down = pack(tensors->down)});
+                              .down = packer.Linear(tensors->down)});
     checkpoint.ReleaseMemory();
+    if (!packer.status().ok()) return packer.status();
   }
   return weights;
 }

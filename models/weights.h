@@ -8,7 +8,7 @@
 
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/thread_pool.h"
-#include "kernels/ops/linear.h"
+#include "kernels/ops/weight_packer.h"
 #include "models/checkpoint.h"
 #include "models/model_config.h"
 
@@ -48,25 +48,24 @@ Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer, Chec
 
 // The CPU's.
 struct LayerWeights {
-  std::vector<float> input_norm;  // [hidden_size]
-  PackedLinear qkv;               // hidden_size -> q_width + k_width + v_width
-  PackedLinear attention_out;     // out_width -> hidden_size
+  std::vector<float> input_norm;    // [hidden_size]
+  cpu::PackedLinear qkv;            // hidden_size -> q_width + k_width + v_width
+  cpu::PackedLinear attention_out;  // out_width -> hidden_size
   float lambda = 0;
   float out_scale = 1;
-  PackedLinear lambda_proj;                // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
+  cpu::PackedLinear lambda_proj;           // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
   std::vector<float> sub_norm;             // SubNorm::kAffine: [v_dim]
   std::vector<float> post_attention_norm;  // [hidden_size]
-  PackedLinear gate_up;                    // hidden_size -> 2 * intermediate_size: gate, then up
+  cpu::PackedLinear gate_up;               // hidden_size -> 2 * intermediate_size: gate, then up
   PolyNormWeights poly_norm;               // MlpKind::kPolyNorm
-  PackedLinear down;                       // intermediate_size -> hidden_size
+  cpu::PackedLinear down;                  // intermediate_size -> hidden_size
 };
 
 struct DecoderWeights {
-  Buffer embedding_memory;
-  TensorView embedding;  // [vocab_size, hidden_size], of the model's dtype
+  cpu::EmbeddingTable embedding;  // [vocab_size, hidden_size]
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden_size]
-  PackedLinear lm_head;           // hidden_size -> vocab_size
+  cpu::PackedLinear lm_head;      // hidden_size -> vocab_size
 };
 
 struct WeightSizes {
@@ -78,10 +77,10 @@ struct WeightSizes {
 // Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.
 // `packs_tied_head`: a tied output projection is kept a second time.
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 DType dtype, bool packs_tied_head = true);
+                                 WeightFormat format, bool packs_tied_head = true);
 
-// REQUIRES: CheckWeights has accepted the checkpoint; dtype is kFloat32 or kBFloat16.
-Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype,
-                                   CpuIsa isa, ThreadPool& pool);
+// REQUIRES: CheckWeights has accepted the checkpoint.
+Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint,
+                                   cpu::WeightPacker packer);
 
 }  // namespace diffserve

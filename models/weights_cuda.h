@@ -4,45 +4,34 @@
 
 #include <vector>
 
-#include "kernels/base/cuda/memory.h"
+#include "kernels/ops/weight_packer_cuda.h"
 #include "models/checkpoint.h"
 #include "models/weights.h"
 
 namespace diffserve::cuda {
 
-struct DeviceLinear {
-  int in_features = 0;
-  int out_features = 0;
-  DeviceBuffer weight;  // bfloat16 [out_features, in_features]
-  DeviceBuffer bias;    // [out_features] of the output's dtype; empty: none
-};
-
 struct DeviceLayer {
   DeviceBuffer input_norm;  // float32 [hidden_size], as all norms
-  DeviceLinear qkv;
-  DeviceLinear attention_out;
+  PackedLinear qkv;
+  PackedLinear attention_out;
   float lambda = 0;
   float out_scale = 1;
-  DeviceLinear lambda_proj;
+  PackedLinear lambda_proj;
   DeviceBuffer sub_norm;
   DeviceBuffer post_attention_norm;
-  DeviceLinear gate_up;
+  PackedLinear gate_up;
   PolyNormWeights poly_norm;
-  DeviceLinear down;
+  PackedLinear down;
 };
 
 struct DeviceWeights {
-  DeviceBuffer embedding;  // bfloat16 [vocab_size, hidden_size]
-  DeviceBuffer lm_head;    // likewise; empty: the embedding is it
+  EmbeddingTable embedding;
+  PackedLinear lm_head;  // the embedding's memory where the weights are tied
   std::vector<DeviceLayer> layers;
   DeviceBuffer final_norm;
-  const uint16_t* lm_head_rows() const {
-    return lm_head.data() == nullptr ? embedding.as<uint16_t>() : lm_head.as<uint16_t>();
-  }
 };
 
-// Converts to bfloat16 in pinned memory, a piece while the one before is copied. REQUIRES:
-// CheckWeights has accepted the checkpoint.
+// REQUIRES: CheckWeights has accepted the checkpoint.
 Result<DeviceWeights> UploadWeights(const ModelConfig& config, Checkpoint& checkpoint,
                                     const Stream& stream);
 

@@ -33,7 +33,7 @@ std::array<PerRow, 10> RowBuffers(const ModelConfig& config) {
            {&Workspace::gate_up, 2 * inner * kHalf},
            {&Workspace::mlp, inner * kHalf},
            {&Workspace::final_state, hidden * kHalf},
-           {&Workspace::sampled, sizeof(SampledRow)}}};
+           {&Workspace::sampled, sizeof(SampledToken)}}};
 }
 
 Status Take(DeviceBuffer* buffer, size_t bytes) {

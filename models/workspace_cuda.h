@@ -30,7 +30,7 @@ struct Workspace {
   DeviceBuffer mlp;          // [rows, intermediate_size]
   DeviceBuffer final_state;  // [logit rows of a step, hidden_size]
   DeviceBuffer logits;       // [logits_rows, vocab_size], float32
-  DeviceBuffer sampled;      // SampledRow [rows]
+  DeviceBuffer sampled;      // SampledToken [rows]
   DeviceBuffer partials;     // float32, of decode attention
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;
