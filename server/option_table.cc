@@ -13,8 +13,9 @@ namespace {
 constexpr double kMaxInt = std::numeric_limits<int>::max();
 
 std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == NameOf(DType::kFloat32)) return DType::kFloat32;
-  if (name == NameOf(DType::kBFloat16)) return DType::kBFloat16;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    if (name == NameOf(dtype)) return dtype;
+  }
   return std::nullopt;
 }
 
@@ -59,10 +60,10 @@ std::vector<FlagSpec> ModelFlags() {
        "TYPE",
        kAllCommands | kConvert,
        &SetDType,
-       "weights; auto: as the checkpoint, on a GPU bfloat16",
+       "weights; auto: as the checkpoint (float16 as float32), on a GPU bfloat16",
        0,
        0,
-       {"auto", "float32", "bfloat16"},
+       {"auto", "float32", "bfloat16", "float16"},
        {},
        {},
        "auto"},

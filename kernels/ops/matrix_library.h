@@ -25,7 +25,7 @@
 namespace diffserve::cuda {
 
 struct MatrixLibraryOptions {
-  std::string path;                           // of libcublasLt.so.13; empty: sought as above
+  std::string path = {};                      // of libcublasLt.so.13; empty: sought as above
   size_t workspace_bytes = size_t{32} << 20;  // of the device, taken at Open
   int shapes_max = 4096;                      // remembered; all are forgotten when one more comes
   bool batch_invariant = false;  // a row's bits do not depend on the number of rows: slower for few

@@ -6,7 +6,7 @@
 // same value in any order.
 //
 // The order of tokens is z descending, then id ascending, with z = (logit - max) * (1 /
-// temperature) <= 0. Each filter keeps all tokens up to some place of that order:
+// temperature) <= 0. Each filter keeps all tokens up to some position in that order:
 //   top_k   the first top_k tokens;
 //   top_p   the fewest first tokens with a mass of at least ceil(share * mass kept by top_k);
 //   min_p   z >= log(min_p), as the largest weight is exp(0) = 1.

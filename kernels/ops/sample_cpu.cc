@@ -1,7 +1,7 @@
 // Everything here is plain scalar C++ over integers and over floats that are rounded alone, so that
 // a draw has the same bits on every machine, whichever instruction set the other kernels use, and
-// on the GPU. Loops over a row work on pointers and on chunks, where a span's checks or a branch
-// would keep them from being vectorized.
+// on the GPU. Loops over a row work on pointers and on stretches of tokens, where a span's checks
+// or a branch would keep them from being vectorized.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -18,7 +18,7 @@ namespace diffserve {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr size_t kChunk = 256;  // tokens; what is worked on between them stays in the L1 cache
+constexpr size_t kStretch = 256;  // tokens; what is worked on between them stays in the L1 cache
 
 struct RowExtent {
   float max = kMinusInfinity;
@@ -83,10 +83,10 @@ int32_t FirstIndexOf(std::span<const float> row, float max) {
   return first;
 }
 
-// ---- Masses of up to kChunk tokens.
+// ---- Masses of up to kStretch tokens.
 
 void Masses(const float* z, size_t count, uint64_t* masses) {
-  float unrounded[kChunk];
+  float unrounded[kStretch];
   for (size_t i = 0; i < count; ++i) unrounded[i] = UnroundedMass(z[i]);
   for (size_t i = 0; i < count; ++i) {
     masses[i] = std::bit_cast<uint64_t>(static_cast<double>(unrounded[i]) + kRoundMass) -
@@ -95,7 +95,7 @@ void Masses(const float* z, size_t count, uint64_t* masses) {
 }
 
 uint64_t SumOfMasses(const float* z, size_t count) {
-  float unrounded[kChunk];
+  float unrounded[kStretch];
   for (size_t i = 0; i < count; ++i) unrounded[i] = UnroundedMass(z[i]);
   uint64_t sum = 0;
   for (size_t i = 0; i < count; ++i)
@@ -109,10 +109,10 @@ void Scale(const float* logits, size_t count, float max, float inverse_temperatu
 }
 
 uint64_t MassOfRow(std::span<const float> row, float max) {
-  float z[kChunk];
+  float z[kStretch];
   uint64_t total = 0;
-  for (size_t begin = 0; begin < row.size(); begin += kChunk) {
-    const size_t count = std::min(kChunk, row.size() - begin);
+  for (size_t begin = 0; begin < row.size(); begin += kStretch) {
+    const size_t count = std::min(kStretch, row.size() - begin);
     Scale(row.data() + begin, count, max, 1.0f, z);
     total += SumOfMasses(z, count);
   }
@@ -130,13 +130,13 @@ void FindTop(std::span<const float> row, int count, SampledToken* out) {
   VisitAtLeast(row.data(), row.size(), least, [&](size_t i) {
     const float logit = row[i];
     if (found == wanted && logit == least) return true;
-    int place = found == wanted ? found - 1 : found++;
-    for (; place > 0 && out->top_logits[place - 1] < logit; --place) {
-      out->top_logits[place] = out->top_logits[place - 1];
-      out->top_tokens[place] = out->top_tokens[place - 1];
+    int rank = found == wanted ? found - 1 : found++;
+    for (; rank > 0 && out->top_logits[rank - 1] < logit; --rank) {
+      out->top_logits[rank] = out->top_logits[rank - 1];
+      out->top_tokens[rank] = out->top_tokens[rank - 1];
     }
-    out->top_logits[place] = logit;
-    out->top_tokens[place] = static_cast<int32_t>(i);
+    out->top_logits[rank] = logit;
+    out->top_tokens[rank] = static_cast<int32_t>(i);
     if (found == wanted) least = out->top_logits[wanted - 1];
     return true;
   });
@@ -144,7 +144,7 @@ void FindTop(std::span<const float> row, int count, SampledToken* out) {
 
 // ---- Filters.
 
-// A place in the order of tokens. Every filter keeps all tokens up to one such place.
+// A position in the order of tokens. Every filter keeps all tokens up to one such position.
 struct Cutoff {
   float z = kMinusInfinity;
   int32_t token = std::numeric_limits<int32_t>::max();
@@ -153,10 +153,10 @@ struct Cutoff {
   }
 };
 
-// The place at which the amounts, added up in order, reach `left`. REQUIRES: all of them together
+// The cutoff at which the amounts, added up in order, reach `left`. REQUIRES: all of them together
 // do.
 template <typename AmountOf>
-Cutoff PlaceOf(std::span<Cutoff> members, uint64_t left, AmountOf amount_of) {
+Cutoff CutoffAmong(std::span<Cutoff> members, uint64_t left, AmountOf amount_of) {
   while (members.size() > 32) {
     const size_t half = members.size() / 2;
     std::nth_element(members.begin(), members.begin() + static_cast<ptrdiff_t>(half),
@@ -193,7 +193,7 @@ class Candidates {
   void KeepTopK(int top_k) {
     if (static_cast<size_t>(top_k) >= count_) return;
     Sums counts = {};
-    ForEachChunk([&](const float*, const int32_t* buckets, size_t count) {
+    ForEachStretch([&](const float*, const int32_t* buckets, size_t count) {
       for (size_t i = 0; i < count; ++i) ++counts[static_cast<size_t>(buckets[i])];
     });
     Keep(CutoffOf(counts, static_cast<uint64_t>(top_k), [](float) { return uint64_t{1}; }));
@@ -201,8 +201,8 @@ class Candidates {
 
   void KeepTopP(uint64_t share) {
     Sums sums = {};
-    ForEachChunk([&](const float* z, const int32_t* buckets, size_t count) {
-      uint64_t masses[kChunk];
+    ForEachStretch([&](const float* z, const int32_t* buckets, size_t count) {
+      uint64_t masses[kStretch];
       Masses(z, count, masses);
       for (size_t i = 0; i < count; ++i) sums[static_cast<size_t>(buckets[i])] += masses[i];
     });
@@ -232,14 +232,14 @@ class Candidates {
     thread_local std::vector<uint64_t> sums;
     sums.clear();
     uint64_t total = 0;
-    for (size_t begin = 0; begin < count_; begin += kChunk) {
-      sums.push_back(SumOfMasses(z_ + begin, std::min(kChunk, count_ - begin)));
+    for (size_t begin = 0; begin < count_; begin += kStretch) {
+      sums.push_back(SumOfMasses(z_ + begin, std::min(kStretch, count_ - begin)));
       total += sums.back();
     }
     uint64_t target = MulHigh(uniform, total);
-    size_t chunk = 0;
-    while (target >= sums[chunk]) target -= sums[chunk++];
-    for (size_t i = chunk * kChunk;; ++i) {
+    size_t stretch = 0;
+    while (target >= sums[stretch]) target -= sums[stretch++];
+    for (size_t i = stretch * kStretch;; ++i) {
       const uint64_t mass = MassOf(z_[i]);
       if (target < mass) return IdOf(i);
       target -= mass;
@@ -257,12 +257,12 @@ class Candidates {
 
   int32_t IdOf(size_t i) const { return is_whole_row_ ? static_cast<int32_t>(i) : ids_[i]; }
 
-  // use(z, buckets, count) for each chunk.
+  // use(z, buckets, count) for each stretch.
   template <typename Use>
-  void ForEachChunk(Use use) const {
-    int32_t buckets[kChunk];
-    for (size_t begin = 0; begin < count_; begin += kChunk) {
-      const size_t count = std::min(kChunk, count_ - begin);
+  void ForEachStretch(Use use) const {
+    int32_t buckets[kStretch];
+    for (size_t begin = 0; begin < count_; begin += kStretch) {
+      const size_t count = std::min(kStretch, count_ - begin);
       const float* z = z_ + begin;
       for (size_t i = 0; i < count; ++i) buckets[i] = BucketOf(z[i]);
       use(z, buckets, count);
@@ -295,7 +295,7 @@ class Candidates {
         if (BucketOf(z_[i]) == bucket) members.push_back({z_[i], IdOf(i)});
       }
     });
-    return PlaceOf(std::span<Cutoff>(members), limit, amount_of);
+    return CutoffAmong(std::span<Cutoff>(members), limit, amount_of);
   }
 
   float* z_;  // <= 0, at least one is 0; both arrays are the thread's own and kept for its next row

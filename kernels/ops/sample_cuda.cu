@@ -65,8 +65,9 @@ __device__ __forceinline__ DeviceExtent ExtentOf(SampleThreads<kThreads>& thread
   float max = -std::numeric_limits<float>::infinity();
   int first = 0;
   bool has_nan = false;
-  ForEachLogit(logits, {0, vocab}, threads.Place(), [&](int i, float logit) {  // in ascending order
-                                                                               // of ids
+  ForEachLogit(logits, {0, vocab}, threads.AsWalker(), [&](int i, float logit) {  // in ascending
+                                                                                  // order
+                                                                                  // of ids
     first = logit > max ? i : first;
     max = logit > max ? logit : max;
     has_nan |= logit != logit;
@@ -111,7 +112,7 @@ class Selector {
                       const Order& order)
       : threads_(threads), logits_(logits), vocab_(vocab), order_(order) {}
 
-  // The place at which the limit is reached. `range` holds it; every key of less than range.first
+  // The key at which the limit is reached. `range` holds it; every key of less than range.first
   // is counted in `kept_mass`.
   __device__ __forceinline__ Selection Narrow(KeyRange range, Limit limit, uint64_t mass_before,
                                               bool with_masses) {
@@ -185,16 +186,16 @@ class Selector {
 
   // Of key: |z| as a float's bits.
   __device__ static __forceinline__ int LinearBucket(uint32_t key) {
-    const float place = std::bit_cast<float>(key) * kBucketsPerUnit;
-    return place < static_cast<float>(kSampleBuckets - 1) ? static_cast<int>(place)
-                                                          : kSampleBuckets - 1;
+    const float scaled = std::bit_cast<float>(key) * kBucketsPerUnit;
+    return scaled < static_cast<float>(kSampleBuckets - 1) ? static_cast<int>(scaled)
+                                                           : kSampleBuckets - 1;
   }
 
   // bucket_of(key): -1 if it is not counted.
   template <typename BucketOf>
   __device__ __forceinline__ void Count(bool with_masses, BucketOf bucket_of) {
     threads_.ClearBuckets();
-    ForEachLogit(logits_, {0, vocab_}, threads_.Place(), [&](int, float logit) {
+    ForEachLogit(logits_, {0, vocab_}, threads_.AsWalker(), [&](int, float logit) {
       const uint32_t key = order_.KeyOf(logit);
       const int bucket = bucket_of(key);
       if (bucket >= 0) threads_.AddToBucket(bucket, with_masses ? order_.MassOfKey(key) : 0);
@@ -221,7 +222,7 @@ __device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const
   const uint32_t bound = wanted > 0 ? static_cast<uint32_t>(threads.LargestOfWarps(wanted) >> 32)
                                     : 0;
   uint64_t sum = 0;
-  ForEachLogit(logits, {0, vocab}, threads.Place(),
+  ForEachLogit(logits, {0, vocab}, threads.AsWalker(),
                [&](int, float logit) { sum += MassOf(rounded::Sub(logit, max)); });
   sum = threads.Sum(sum);
   if (threadIdx.x == 0) {
@@ -235,7 +236,7 @@ __device__ __forceinline__ void Logprobs(SampleThreads<kThreads>& threads, const
                                                 {false, static_cast<uint64_t>(wanted)}, 0, false);
     const KeyCutoff cutoff = selector.ToCutoff(selection);
     threads.ClearList();
-    ForEachLogit(logits, {0, vocab}, threads.Place(), [&](int i, float logit) {
+    ForEachLogit(logits, {0, vocab}, threads.AsWalker(), [&](int i, float logit) {
       const uint32_t key = order.KeyOf(logit);
       if (cutoff.Keeps(key, i)) threads.AddToList({key, i, logit});
     });
@@ -259,7 +260,7 @@ __device__ __forceinline__ int32_t DrawToken(SampleThreads<kThreads>& threads, c
                                  [&](uint64_t) { return static_cast<uint64_t>(task.top_k); });
   }
   if (task.mass_share > 0) {
-    // What top_k keeps holds the place, so its ties need not be told apart before.
+    // What top_k keeps holds the cutoff, so its ties need not be told apart before.
     const uint64_t kept = selection.kept_mass;
     selection = selector.SelectZ(true, true, selection.key, [&](uint64_t total) {
       return LeastMass(task.mass_share, task.top_k > 0 ? kept : total);

@@ -63,6 +63,17 @@ TEST_P(GoldenTest, BFloat16ErrorIsWithinTwiceTheReferences) {
   }
 }
 
+TEST_P(GoldenTest, Float16ErrorIsAFractionOfTheReferencesInBFloat16) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    const auto model = Load(WeightFormat::kFloat16, isa);
+    ASSERT_NE(model, nullptr);
+    const double error = GoldenError(golden_, OneChunk(*model));
+    EXPECT_LE(error, kGoldenFloat16Share * golden_.bfloat16_error) << NameOf(isa);
+    RecordProperty(std::string("float16_error_over_bfloat16s_") + std::string(NameOf(isa)),
+                   std::to_string(error / golden_.bfloat16_error));
+  }
+}
+
 // The reference's continuation is what Model::Forward would have chosen, token after token. That it
 // does not matter whether a row is computed alone or in a chunk is the next test's business.
 TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
