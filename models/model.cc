@@ -8,7 +8,7 @@
 
 #include "models/checkpoint.h"
 #include "models/decoder.h"
-#include "models/decoder_cuda.h"
+#include "models/model_cuda.h"
 #include "models/weights.h"
 
 namespace diffserve {
@@ -98,12 +98,12 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   if (options.device == Device::kCuda) {
-    return cuda::LoadDecoder({.config = std::move(model->config),
-                              .max_positions = model->max_positions,
-                              .sizes = model->sizes,
-                              .limits = options.limits,
-                              .batch_invariant = options.batch_invariant},
-                             *model->checkpoint);
+    return cuda::LoadModel({.config = std::move(model->config),
+                            .max_positions = model->max_positions,
+                            .sizes = model->sizes,
+                            .limits = options.limits,
+                            .batch_invariant = options.batch_invariant},
+                           *model->checkpoint);
   }
   Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype,
                                                options.isa, pool);

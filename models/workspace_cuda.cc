@@ -24,7 +24,7 @@ std::array<PerRow, 10> RowBuffers(const ModelConfig& config) {
                              ? static_cast<size_t>(spec.num_q1_heads)
                              : 0;
   constexpr size_t kHalf = sizeof(uint16_t);
-  return {{{&Workspace::residual, hidden * sizeof(float)},
+  return {{{&Workspace::hidden, hidden * sizeof(float)},
            {&Workspace::normed, hidden * kHalf},
            {&Workspace::qkv, (q + kv) * kHalf},
            {&Workspace::q, q * kHalf},

@@ -20,17 +20,17 @@ struct AttentionPlanMemory {
 
 struct Workspace {
   // Row-major; bfloat16 where nothing is said.
-  DeviceBuffer residual;     // [rows, hidden_size], float32
-  DeviceBuffer normed;       // [rows, hidden_size]
-  DeviceBuffer qkv;          // [rows, q_width + k_width + v_width]
-  DeviceBuffer q;            // [rows, q_width], rotated
-  DeviceBuffer lambda;       // [rows, num_q1_heads], float32, LambdaKind::kPerTokenHead
-  DeviceBuffer attention;    // [rows, out_width]
-  DeviceBuffer gate_up;      // [rows, 2 * intermediate_size]
-  DeviceBuffer mlp;          // [rows, intermediate_size]
+  DeviceBuffer hidden;       // [tokens, hidden_size], float32, the residual stream
+  DeviceBuffer normed;       // [tokens, hidden_size]
+  DeviceBuffer qkv;          // [tokens, q_width + k_width + v_width]
+  DeviceBuffer q;            // [tokens, q_width], rotated
+  DeviceBuffer lambda;       // [tokens, num_q1_heads], float32, LambdaKind::kPerTokenHead
+  DeviceBuffer attention;    // [tokens, out_width]
+  DeviceBuffer gate_up;      // [tokens, 2 * intermediate_size]
+  DeviceBuffer mlp;          // [tokens, intermediate_size]
   DeviceBuffer final_state;  // [logit rows of a step, hidden_size]
   DeviceBuffer logits;       // [logits_rows, vocab_size], float32
-  DeviceBuffer sampled;      // SampledRow [rows]
+  DeviceBuffer sampled;      // SampledRow [tokens]
   DeviceBuffer partials;     // float32, of decode attention
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;
