@@ -9,7 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/ops/rowwise.h"
 
-namespace diffserve {
+namespace diffserve::cpu {
 
 Decoder::Decoder(Parts parts, ThreadPool& pool)
     : parts_(std::move(parts)),
@@ -17,34 +17,25 @@ Decoder::Decoder(Parts parts, ThreadPool& pool)
       rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim),
             parts_.max_positions, parts_.config.rope.attention_factor) {}
 
-Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
-  return KvCache(layout, parts_.config.num_layers, num_pages);
-}
-
-Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
-  for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKvLayer pages = kv.Layer(layer);
-    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.layout(), 1));
-  }
-  return Status();
-}
-
 Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   const ModelConfig& config = parts_.config;
-  const int rows = static_cast<int>(batch.tokens.size());
-  const size_t width = static_cast<size_t>(config.hidden_size);
+  const int tokens = static_cast<int>(batch.tokens.size());
   work_.Reserve(config, batch.tokens.size());
 
-  cpu::EmbeddingLookup(parts_.weights.embedding, batch.tokens, work_.hidden.data(), pool_);
-  for (int l = 0; l < config.num_layers; ++l) {
-    const LayerWeights& layer = parts_.weights.layers[static_cast<size_t>(l)];
-    Attention(layer, batch, kv.Layer(l));
-    Mlp(layer, rows);
+  // Stage 1: the residual stream begins with the tokens' embeddings.
+  EmbeddingLookup(parts_.weights.embedding, batch.tokens, work_.hidden.data(), pool_);
+
+  // Stage 2: the layers add to it.
+  for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
+    const LayerWeights& layer = parts_.weights.layers[l];
+    Attention(layer, batch, kv.Layer(static_cast<int>(l)));
+    Mlp(layer, tokens);
   }
 
-  // Only the rows whose logits are wanted go on. They are ascending, so moving each up never
-  // overwrites one still to be moved.
+  // Stage 3: the final state of the tokens whose logits are wanted. They are ascending, so moving
+  // each up never overwrites one still to be moved.
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
+  const size_t width = static_cast<size_t>(config.hidden_size);
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const size_t row = static_cast<size_t>(batch.logit_rows[i]);
     DS_CHECK(row >= i && row < batch.tokens.size(),
@@ -55,6 +46,90 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   Norm(parts_.weights.final_norm, num_logit_rows_);
   SampleAll(batch);
   return Status();
+}
+
+// hidden += W_o attention(norm(hidden)); K and V of the batch's tokens are appended to their pages.
+void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv) {
+  const DiffSpec& spec = parts_.config.attention;
+  const int tokens = static_cast<int>(batch.tokens.size());
+  // Stage 1: q, k and v.
+  Norm(layer.input_norm, tokens);
+  Linear(layer.qkv, {.x = work_.normed.data(), .rows = tokens, .y = work_.qkv.data()}, pool_);
+
+  // Stage 2: q and k are rotated, k and v go to their pages.
+  RopeAppendArgs append;
+  append.spec = spec;
+  append.sequences = batch.sequences;
+  append.kv = kv;
+  append.rope = &rope_;
+  append.style = parts_.config.rope.style;
+  append.qkv = work_.qkv.data();
+  append.q = work_.q.data();
+  RopeAppend(append, parts_.isa, pool_);
+
+  // Stage 3: lambda of each token and head, where the family has it.
+  if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
+    Linear(layer.lambda_proj, {.x = work_.normed.data(), .rows = tokens, .y = work_.lambda.data()},
+           pool_);
+    Sigmoid(
+        {work_.lambda.data(), static_cast<size_t>(tokens) * static_cast<size_t>(spec.num_q1_heads)},
+        parts_.isa);
+  }
+
+  // Stage 4: attention over the pages.
+  DiffAttentionArgs attention;
+  attention.spec = spec;
+  attention.sequences = batch.sequences;
+  attention.kv = kv;
+  attention.q = work_.q.data();
+  attention.out = work_.attention.data();
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  attention.lambda = layer.lambda;
+  attention.lambda_rows = work_.lambda.data();
+  attention.sub_norm_weight = layer.sub_norm.data();
+  attention.out_scale = layer.out_scale;
+  DiffAttention(attention, parts_.isa, pool_);
+
+  // Stage 5: its output joins the residual stream.
+  Linear(
+      layer.attention_out,
+      {.x = work_.attention.data(), .rows = tokens, .y = work_.hidden.data(), .accumulate = true},
+      pool_);
+}
+
+// hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
+void Decoder::Mlp(const LayerWeights& layer, int tokens) {
+  // Stage 1: gate and up.
+  Norm(layer.post_attention_norm, tokens);
+  Linear(layer.gate_up, {.x = work_.normed.data(), .rows = tokens, .y = work_.gate_up.data()},
+         pool_);
+
+  // Stage 2: the activation.
+  const int width = parts_.config.intermediate_size;
+  const float* gate_up = work_.gate_up.data();
+  float* mlp = work_.mlp.data();
+  switch (parts_.config.mlp) {
+    case MlpKind::kSwiGlu:
+      SiluMul({gate_up, mlp, tokens, width}, parts_.isa, pool_);
+      break;
+    case MlpKind::kPolyNorm: {
+      const auto& [w, bias] = layer.poly_norm;
+      PolyNormMul({gate_up, mlp, tokens, width, {w[0], w[1], w[2]}, bias}, parts_.isa, pool_);
+      break;
+    }
+  }
+
+  // Stage 3: down joins the residual stream.
+  Linear(layer.down,
+         {.x = work_.mlp.data(), .rows = tokens, .y = work_.hidden.data(), .accumulate = true},
+         pool_);
+}
+
+// normed = rms-norm of the first `tokens` rows of hidden.
+void Decoder::Norm(const std::vector<float>& weight, int tokens) {
+  RmsNorm({work_.hidden.data(), weight.data(), work_.normed.data(), tokens,
+           parts_.config.hidden_size, parts_.config.rms_norm_eps},
+          parts_.isa, pool_);
 }
 
 // Each row is one worker's.
@@ -70,20 +145,17 @@ void Decoder::SampleAll(const Batch& batch) {
     std::atomic<size_t> next{0};
     pool_.Run([&](int) {
       for (size_t i = next.fetch_add(1); i < rows; i = next.fetch_add(1)) {
-        const SampleRow& row = batch.sample_rows[first + i];
+        const diffserve::SampleRow& row = batch.sample_rows[first + i];
         const auto adjustments = std::span(batch.adjustments)
                                      .subspan(static_cast<size_t>(row.first_adjustment),
                                               static_cast<size_t>(row.num_adjustments));
-        sampled_[first + i] = cpu::SampleRow(logits.subspan(i * vocab, vocab), row, adjustments);
+        sampled_[first + i] = SampleRow(logits.subspan(i * vocab, vocab), row, adjustments);
       }
     });
   }
 }
 
-Result<std::span<const float>> Decoder::Logits(int first, int count) {
-  return LogitsOf(first, count);
-}
-
+// work_.logits = those of final states [first, first + count).
 std::span<const float> Decoder::LogitsOf(int first, int count) {
   DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first,
            "logits of rows that the last Forward did not keep");
@@ -92,80 +164,24 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
   const size_t width = static_cast<size_t>(parts_.config.hidden_size);
   work_.logits.resize(std::max(work_.logits.size(), static_cast<size_t>(count) * vocab));
   const float* x = work_.normed.data() + static_cast<size_t>(first) * width;
-  cpu::Linear(parts_.weights.lm_head, {.x = x, .rows = count, .y = work_.logits.data()}, pool_);
+  Linear(parts_.weights.lm_head, {.x = x, .rows = count, .y = work_.logits.data()}, pool_);
   return {work_.logits.data(), static_cast<size_t>(count) * vocab};
 }
 
-// hidden += W_o attention(norm(hidden)); K and V of the batch's rows are appended to their pages.
-void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv) {
-  const DiffSpec& spec = parts_.config.attention;
-  const int rows = static_cast<int>(batch.tokens.size());
-  Norm(layer.input_norm, rows);
-  cpu::Linear(layer.qkv, {.x = work_.normed.data(), .rows = rows, .y = work_.qkv.data()}, pool_);
-  RopeAppendArgs append;
-  append.spec = spec;
-  append.sequences = batch.sequences;
-  append.kv = kv;
-  append.rope = &rope_;
-  append.style = parts_.config.rope.style;
-  append.qkv = work_.qkv.data();
-  append.q = work_.q.data();
-  cpu::RopeAppend(append, parts_.isa, pool_);
-
-  if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    cpu::Linear(layer.lambda_proj,
-                {.x = work_.normed.data(), .rows = rows, .y = work_.lambda.data()}, pool_);
-    cpu::Sigmoid(
-        {work_.lambda.data(), static_cast<size_t>(rows) * static_cast<size_t>(spec.num_q1_heads)},
-        parts_.isa);
-  }
-
-  DiffAttentionArgs attention;
-  attention.spec = spec;
-  attention.sequences = batch.sequences;
-  attention.kv = kv;
-  attention.q = work_.q.data();
-  attention.out = work_.attention.data();
-  attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
-  attention.lambda = layer.lambda;
-  attention.lambda_rows = work_.lambda.data();
-  attention.sub_norm_weight = layer.sub_norm.data();
-  attention.out_scale = layer.out_scale;
-  cpu::DiffAttention(attention, parts_.isa, pool_);
-  cpu::Linear(
-      layer.attention_out,
-      {.x = work_.attention.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true},
-      pool_);
+Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
+  return KvCache(layout, parts_.config.num_layers, num_pages);
 }
 
-// hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
-void Decoder::Mlp(const LayerWeights& layer, int rows) {
-  Norm(layer.post_attention_norm, rows);
-  cpu::Linear(layer.gate_up, {.x = work_.normed.data(), .rows = rows, .y = work_.gate_up.data()},
-              pool_);
-  const int width = parts_.config.intermediate_size;
-  switch (parts_.config.mlp) {
-    case MlpKind::kSwiGlu:
-      cpu::SiluMul({work_.gate_up.data(), work_.mlp.data(), rows, width}, parts_.isa, pool_);
-      break;
-    case MlpKind::kPolyNorm: {
-      const auto& [w, bias] = layer.poly_norm;
-      cpu::PolyNormMul(
-          {work_.gate_up.data(), work_.mlp.data(), rows, width, {w[0], w[1], w[2]}, bias},
-          parts_.isa, pool_);
-      break;
-    }
+Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
+  for (int layer = 0; layer < kv.num_layers(); ++layer) {
+    const PagedKvLayer pages = kv.Layer(layer);
+    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.layout(), 1));
   }
-  cpu::Linear(layer.down,
-              {.x = work_.mlp.data(), .rows = rows, .y = work_.hidden.data(), .accumulate = true},
-              pool_);
+  return Status();
 }
 
-// normed = rms-norm of the first `rows` rows of hidden.
-void Decoder::Norm(const std::vector<float>& weight, int rows) {
-  cpu::RmsNorm({work_.hidden.data(), weight.data(), work_.normed.data(), rows,
-                parts_.config.hidden_size, parts_.config.rms_norm_eps},
-               parts_.isa, pool_);
+Result<std::span<const float>> Decoder::Logits(int first, int count) {
+  return LogitsOf(first, count);
 }
 
 std::vector<float> Decoder::Lambdas() const {
@@ -175,7 +191,7 @@ std::vector<float> Decoder::Lambdas() const {
   return lambdas;
 }
 
-std::array<Decoder::Workspace::Sized, 8> Decoder::Workspace::PerRow(const ModelConfig& config) {
+std::array<Decoder::Workspace::Sized, 8> Decoder::Workspace::PerToken(const ModelConfig& config) {
   const DiffSpec& spec = config.attention;
   return {{{&hidden, config.hidden_size},
            {&normed, config.hidden_size},
@@ -187,17 +203,17 @@ std::array<Decoder::Workspace::Sized, 8> Decoder::Workspace::PerRow(const ModelC
            {&mlp, config.intermediate_size}}};
 }
 
-void Decoder::Workspace::Reserve(const ModelConfig& config, size_t rows) {
-  for (const auto& [buffer, width] : PerRow(config)) {
-    buffer->resize(std::max(buffer->size(), rows * static_cast<size_t>(width)));
+void Decoder::Workspace::Reserve(const ModelConfig& config, size_t tokens) {
+  for (const auto& [buffer, width] : PerToken(config)) {
+    buffer->resize(std::max(buffer->size(), tokens * static_cast<size_t>(width)));
   }
 }
 
-size_t Decoder::ActivationBytesPerRow(const ModelConfig& config) {
+size_t Decoder::ActivationBytesPerToken(const ModelConfig& config) {
   size_t floats = 0;
-  for (const auto& [buffer, width] : Workspace().PerRow(config))
+  for (const auto& [buffer, width] : Workspace().PerToken(config))
     floats += static_cast<size_t>(width);
   return floats * sizeof(float);
 }
 
-}  // namespace diffserve
+}  // namespace diffserve::cpu

@@ -1,8 +1,10 @@
 // Decoder: the forward pass of every family on one page (rms-norm, attention over pages, gated
 // MLP). What differs between families is data: DiffSpec, head order and rope in the ModelConfig.
-// All operations treat a row on its own, so a row's result does not depend on the batch it is in.
+// All operations treat a token on its own, so its result does not depend on the batch it is in.
 //
-// Thread safety: one thread, the engine's rank thread.
+// The CUDA backend's (decoder_cuda.h) has the same functions in the same order.
+//
+// Thread safety: as Model; the pool's workers compute while that thread waits.
 #pragma once
 
 #include <array>
@@ -12,7 +14,7 @@
 #include "models/model.h"
 #include "models/weights.h"
 
-namespace diffserve {
+namespace diffserve::cpu {
 
 class Decoder : public Model {
  public:
@@ -34,38 +36,38 @@ class Decoder : public Model {
   Result<std::span<const float>> Logits(int first, int count) override;
   Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override;
-  // Activations that one row of a batch needs, its logits not counted.
-  static size_t ActivationBytesPerRow(const ModelConfig& config);
+  // Activations that one token of a batch needs, its logits not counted.
+  static size_t ActivationBytesPerToken(const ModelConfig& config);
   size_t weight_bytes() const override { return parts_.sizes.step_bytes; }
   int64_t num_parameters() const override { return parts_.sizes.num_parameters; }
 
  private:
   // Activations, float32, row-major. They grow to the largest batch seen.
   struct Workspace {
-    std::vector<float> hidden;  // [rows, hidden_size], the residual stream
-    std::vector<float> normed;  // [rows, hidden_size]; after Forward: the final state of its logit
-                                // rows
-    std::vector<float> qkv;     // [rows, q_width + k_width + v_width]
-    std::vector<float> q;       // [rows, q_width], rotated
-    std::vector<float> lambda;  // [rows, num_q1_heads], LambdaKind::kPerTokenHead
-    std::vector<float> attention;  // [rows, out_width]
-    std::vector<float> gate_up;    // [rows, 2 * intermediate_size]
-    std::vector<float> mlp;        // [rows, intermediate_size]
-    std::vector<float> logits;     // [rows of the last Logits, vocab_size]
+    std::vector<float> hidden;  // [tokens, hidden_size], the residual stream
+    // [tokens, hidden_size]; after Forward: the final states of its logit rows
+    std::vector<float> normed;
+    std::vector<float> qkv;        // [tokens, q_width + k_width + v_width]
+    std::vector<float> q;          // [tokens, q_width], rotated
+    std::vector<float> lambda;     // [tokens, num_q1_heads], LambdaKind::kPerTokenHead
+    std::vector<float> attention;  // [tokens, out_width]
+    std::vector<float> gate_up;    // [tokens, 2 * intermediate_size]
+    std::vector<float> mlp;        // [tokens, intermediate_size]
+    std::vector<float> logits;     // [rows of the last LogitsOf, vocab_size]
 
     struct Sized {
       std::vector<float>* buffer;
       int width;
     };
-    std::array<Sized, 8> PerRow(const ModelConfig& config);  // all but the logits
-    void Reserve(const ModelConfig& config, size_t rows);
+    std::array<Sized, 8> PerToken(const ModelConfig& config);  // all but the logits
+    void Reserve(const ModelConfig& config, size_t tokens);
   };
 
   void Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv);
-  void Mlp(const LayerWeights& layer, int rows);
-  void Norm(const std::vector<float>& weight, int rows);
-  std::span<const float> LogitsOf(int first, int count);
+  void Mlp(const LayerWeights& layer, int tokens);
+  void Norm(const std::vector<float>& weight, int tokens);
   void SampleAll(const Batch& batch);
+  std::span<const float> LogitsOf(int first, int count);
 
   Parts parts_;
   ThreadPool& pool_;
@@ -75,4 +77,4 @@ class Decoder : public Model {
   std::vector<SampledRow> sampled_;
 };
 
-}  // namespace diffserve
+}  // namespace diffserve::cpu

@@ -87,7 +87,7 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           model->sizes.num_parameters,
                           model->sizes.step_bytes,
                           model->sizes.memory_bytes,
-                          Decoder::ActivationBytesPerRow(model->config),
+                          cpu::Decoder::ActivationBytesPerToken(model->config),
                           0};
   if (options.device == Device::kCuda)
     summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
@@ -108,14 +108,14 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype,
                                                options.isa, pool);
   if (!weights.ok()) return weights.status();
-  Decoder::Parts parts;
+  cpu::Decoder::Parts parts;
   parts.config = std::move(model->config);
   parts.dtype = model->dtype;
   parts.isa = options.isa;
   parts.max_positions = model->max_positions;
   parts.sizes = model->sizes;
   parts.weights = std::move(weights).value();
-  return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts), pool));
+  return std::unique_ptr<Model>(std::make_unique<cpu::Decoder>(std::move(parts), pool));
 }
 
 }  // namespace diffserve
