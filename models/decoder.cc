@@ -23,11 +23,11 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   work_.Reserve(config, batch.tokens.size());
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
-  EmbeddingLookup(parts_.weights.embedding, batch.tokens, work_.hidden.data(), pool_);
+  EmbeddingLookup(parts_.weights.embedding.view, batch.tokens, work_.hidden.data(), pool_);
 
   // Stage 2: the layers add to it.
   for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
-    const LayerWeights& layer = parts_.weights.layers[l];
+    const Weights::Layer& layer = parts_.weights.layers[l];
     Attention(layer, batch, kv.Layer(static_cast<int>(l)));
     Mlp(layer, tokens);
   }
@@ -49,7 +49,7 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the batch's tokens are appended to their pages.
-void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv) {
+void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const PagedKvLayer& kv) {
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = static_cast<int>(batch.tokens.size());
   // Stage 1: q, k and v.
@@ -98,7 +98,7 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
-void Decoder::Mlp(const LayerWeights& layer, int tokens) {
+void Decoder::Mlp(const Weights::Layer& layer, int tokens) {
   // Stage 1: gate and up.
   Norm(layer.post_attention_norm, tokens);
   Linear(layer.gate_up, {.x = work_.normed.data(), .rows = tokens, .y = work_.gate_up.data()},
@@ -182,13 +182,6 @@ Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
 
 Result<std::span<const float>> Decoder::Logits(int first, int count) {
   return LogitsOf(first, count);
-}
-
-std::vector<float> Decoder::Lambdas() const {
-  std::vector<float> lambdas;
-  if (parts_.config.attention.lambda_kind != LambdaKind::kPerLayer) return lambdas;
-  for (const LayerWeights& layer : parts_.weights.layers) lambdas.push_back(layer.lambda);
-  return lambdas;
 }
 
 std::array<Decoder::Workspace::Sized, 8> Decoder::Workspace::PerToken(const ModelConfig& config) {

@@ -12,9 +12,12 @@
 
 #include "kernels/ops/rope_append.h"
 #include "models/model.h"
+#include "models/weight_packer.h"
 #include "models/weights.h"
 
 namespace diffserve::cpu {
+
+using Weights = DecoderWeights<EmbeddingTable, PackedLinear, std::vector<float>>;
 
 class Decoder : public Model {
  public:
@@ -24,7 +27,7 @@ class Decoder : public Model {
     CpuIsa isa = CpuIsa::kAvx2;
     int max_positions = 0;
     WeightSizes sizes;
-    DecoderWeights weights;
+    Weights weights;
   };
   Decoder(Parts parts, ThreadPool& pool);
 
@@ -35,7 +38,7 @@ class Decoder : public Model {
   Result<std::vector<SampledRow>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
   Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
-  std::vector<float> Lambdas() const override;
+  std::vector<float> Lambdas() const override { return parts_.weights.Lambdas(parts_.config); }
   // Activations that one token of a batch needs, its logits not counted.
   static size_t ActivationBytesPerToken(const ModelConfig& config);
   size_t weight_bytes() const override { return parts_.sizes.step_bytes; }
@@ -63,8 +66,8 @@ class Decoder : public Model {
     void Reserve(const ModelConfig& config, size_t tokens);
   };
 
-  void Attention(const LayerWeights& layer, const Batch& batch, const PagedKvLayer& kv);
-  void Mlp(const LayerWeights& layer, int tokens);
+  void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKvLayer& kv);
+  void Mlp(const Weights::Layer& layer, int tokens);
   void Norm(const std::vector<float>& weight, int tokens);
   void SampleAll(const Batch& batch);
   std::span<const float> LogitsOf(int first, int count);

@@ -30,7 +30,7 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
 
   // Stage 2: the layers add to it.
   for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
-    const DeviceLayer& layer = parts_.weights.layers[l];
+    const Weights::Layer& layer = parts_.weights.layers[l];
     DS_RETURN_IF_ERROR(Attention(layer, step, ImageLayer(kv, l)));
     DS_RETURN_IF_ERROR(Mlp(layer, tokens));
   }
@@ -64,14 +64,14 @@ Status Decoder::PlanAttention(const DeviceStep& step) {
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the step's tokens are appended to their pages.
-Status Decoder::Attention(const DeviceLayer& layer, const DeviceStep& step,
+Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step,
                           const KvImageLayer& kv) {
   const Workspace& work = parts_.work;
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = step.all.num_rows;
   // Stage 1: q, k and v.
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, tokens));
-  DS_RETURN_IF_ERROR(Linear(layer.qkv, work.normed, tokens, work.qkv, DType::kBFloat16, false));
+  DS_RETURN_IF_ERROR(Linear(layer.qkv, work.normed.data(), tokens, work.qkv));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs append;
@@ -87,8 +87,7 @@ Status Decoder::Attention(const DeviceLayer& layer, const DeviceStep& step,
 
   // Stage 3: lambda of each token and head, where the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    DS_RETURN_IF_ERROR(
-        Linear(layer.lambda_proj, work.normed, tokens, work.lambda, DType::kFloat32, false));
+    DS_RETURN_IF_ERROR(Linear(layer.lambda_proj, work.normed.data(), tokens, work.lambda));
     DS_RETURN_IF_ERROR(Sigmoid(
         {work.lambda.as<float>(), static_cast<int64_t>(tokens) * spec.num_q1_heads}, stream_));
   }
@@ -117,16 +116,16 @@ Status Decoder::Attention(const DeviceLayer& layer, const DeviceStep& step,
       StatusOfCudaError(DiffPrefill(attention, stream_.handle()), "prefill attention"));
 
   // Stage 5: its output joins the residual stream.
-  return Linear(layer.attention_out, work.attention, tokens, work.hidden, DType::kFloat32, true);
+  return Linear(layer.attention_out, work.attention.data(), tokens, work.hidden,
+                /*accumulate=*/true);
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
-Status Decoder::Mlp(const DeviceLayer& layer, int tokens) {
+Status Decoder::Mlp(const Weights::Layer& layer, int tokens) {
   const Workspace& work = parts_.work;
   // Stage 1: gate and up.
   DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, tokens));
-  DS_RETURN_IF_ERROR(
-      Linear(layer.gate_up, work.normed, tokens, work.gate_up, DType::kBFloat16, false));
+  DS_RETURN_IF_ERROR(Linear(layer.gate_up, work.normed.data(), tokens, work.gate_up));
 
   // Stage 2: the activation.
   const int width = parts_.config.intermediate_size;
@@ -145,7 +144,7 @@ Status Decoder::Mlp(const DeviceLayer& layer, int tokens) {
   }
 
   // Stage 3: down joins the residual stream.
-  return Linear(layer.down, work.mlp, tokens, work.hidden, DType::kFloat32, true);
+  return Linear(layer.down, work.mlp.data(), tokens, work.hidden, /*accumulate=*/true);
 }
 
 // normed = rms-norm of the first `tokens` rows of hidden.
@@ -160,17 +159,17 @@ Status Decoder::Norm(const DeviceBuffer& weight, int tokens) {
   return RmsNorm(norm, stream_);
 }
 
-Status Decoder::Linear(const DeviceLinear& layer, const DeviceBuffer& x, int tokens,
-                       const DeviceBuffer& y, DType y_dtype, bool accumulate) {
+Status Decoder::Linear(const PackedLinear& layer, const void* x, int tokens, const DeviceBuffer& y,
+                       bool accumulate) {
   LinearArgs args;
-  args.weight = layer.weight.as<uint16_t>();
-  args.in_features = layer.in_features;
-  args.out_features = layer.out_features;
-  args.x = x.as<uint16_t>();
+  args.weight = static_cast<const uint16_t*>(layer.weight());
+  args.in_features = layer.in_features();
+  args.out_features = layer.out_features();
+  args.x = static_cast<const uint16_t*>(x);
   args.rows = tokens;
   args.y = y.data();
-  args.y_dtype = y_dtype;
-  args.bias = layer.bias.data();
+  args.y_dtype = layer.output() == LinearOutput::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
+  args.bias = layer.bias();
   args.accumulate = accumulate;
   return parts_.matrices->Linear(args, stream_);
 }
@@ -193,29 +192,15 @@ Status Decoder::SampleAll(const DeviceStep& step) {
 }
 
 Status Decoder::LogitsOf(int first, int count) {
-  const int width = parts_.config.hidden_size;
-  LinearArgs args;
-  args.weight = parts_.weights.lm_head_rows();
-  args.in_features = width;
-  args.out_features = parts_.config.vocab_size;
-  args.x = parts_.work.final_state.as<uint16_t>() + static_cast<int64_t>(first) * width;
-  args.rows = count;
-  args.y = parts_.work.logits.data();
-  args.y_dtype = DType::kFloat32;
-  return parts_.matrices->Linear(args, stream_);
+  const auto* x = parts_.work.final_state.as<uint16_t>() +
+                  static_cast<int64_t>(first) * parts_.config.hidden_size;
+  return Linear(parts_.weights.lm_head, x, count, parts_.work.logits);
 }
 
 KvImageLayer Decoder::ImageLayer(KvCache& kv, size_t layer) const {
   const DiffSpec& spec = parts_.config.attention;
   return {kv.Layer(static_cast<int>(layer)).base,
           {kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim}};
-}
-
-std::vector<float> Decoder::Lambdas() const {
-  std::vector<float> lambdas;
-  if (parts_.config.attention.lambda_kind != LambdaKind::kPerLayer) return lambdas;
-  for (const DeviceLayer& layer : parts_.weights.layers) lambdas.push_back(layer.lambda);
-  return lambdas;
 }
 
 }  // namespace diffserve::cuda

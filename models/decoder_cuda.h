@@ -11,16 +11,19 @@
 #include "kernels/ops/linear_cuda.h"
 #include "models/kv_cache.h"
 #include "models/step_batch_cuda.h"
-#include "models/weights_cuda.h"
+#include "models/weight_packer_cuda.h"
+#include "models/weights.h"
 #include "models/workspace_cuda.h"
 
 namespace diffserve::cuda {
+
+using Weights = DecoderWeights<EmbeddingTable, PackedLinear, DeviceBuffer>;
 
 class Decoder {
  public:
   struct Parts {
     ModelConfig config;
-    DeviceWeights weights;
+    Weights weights;
     DeviceBuffer cos, sin;  // RopeTable's, [positions, head_dim / 2]
     Workspace work;
     std::unique_ptr<MatrixLibrary> matrices;
@@ -36,15 +39,15 @@ class Decoder {
   Status SampleAll(const DeviceStep& step);
   // work().logits = those of final states [first, first + count).
   Status LogitsOf(int first, int count);
-  std::vector<float> Lambdas() const;
+  std::vector<float> Lambdas() const { return parts_.weights.Lambdas(parts_.config); }
 
  private:
   Status PlanAttention(const DeviceStep& step);
-  Status Attention(const DeviceLayer& layer, const DeviceStep& step, const KvImageLayer& kv);
-  Status Mlp(const DeviceLayer& layer, int tokens);
+  Status Attention(const Weights::Layer& layer, const DeviceStep& step, const KvImageLayer& kv);
+  Status Mlp(const Weights::Layer& layer, int tokens);
   Status Norm(const DeviceBuffer& weight, int tokens);
-  Status Linear(const DeviceLinear& layer, const DeviceBuffer& x, int tokens, const DeviceBuffer& y,
-                DType y_dtype, bool accumulate);
+  Status Linear(const PackedLinear& layer, const void* x, int tokens, const DeviceBuffer& y,
+                bool accumulate = false);
   KvImageLayer ImageLayer(KvCache& kv, size_t layer) const;
 
   const Parts parts_;

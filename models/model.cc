@@ -105,16 +105,15 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
                             .batch_invariant = options.batch_invariant},
                            *model->checkpoint);
   }
-  Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype,
-                                               options.isa, pool);
-  if (!weights.ok()) return weights.status();
   cpu::Decoder::Parts parts;
+  cpu::WeightPacker packer(model->dtype, options.isa, pool);
+  DS_RETURN_IF_ERROR(
+      Assign(&parts.weights, LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
   parts.config = std::move(model->config);
   parts.dtype = model->dtype;
   parts.isa = options.isa;
   parts.max_positions = model->max_positions;
   parts.sizes = model->sizes;
-  parts.weights = std::move(weights).value();
   return std::unique_ptr<Model>(std::make_unique<cpu::Decoder>(std::move(parts), pool));
 }
 

@@ -38,7 +38,9 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, const Strea
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
-  DS_RETURN_IF_ERROR(Assign(&parts->weights, UploadWeights(options.config, checkpoint, stream)));
+  WeightPacker packer(stream);
+  DS_RETURN_IF_ERROR(
+      Assign(&parts->weights, LoadWeights<Weights>(options.config, checkpoint, packer)));
   DS_RETURN_IF_ERROR(UploadRope(options.config, options.max_positions, stream, parts));
   DS_RETURN_IF_ERROR(Assign(&parts->work, Workspace::Allocate(options.config, options.limits)));
   // The first step's work reaches no memory that was never written, but for pages.

@@ -27,6 +27,8 @@ struct LinearPart {
   TensorView bias;                 // [n] in the checkpoint's order, or data == nullptr
 };
 
+enum class LinearOutput { kActivation, kFloat32 };
+
 class PackedLinear {
  public:
   PackedLinear() = default;

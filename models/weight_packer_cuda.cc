@@ -1,11 +1,10 @@
-#include "models/weights_cuda.h"
+#include "models/weight_packer_cuda.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 namespace diffserve::cuda {
-namespace {
 
 constexpr size_t kStagingBytes = size_t{16} << 20;  // each of two
 
@@ -45,35 +44,9 @@ class Uploader {
     return to;
   }
 
-  // The parts stacked. The bias is of `bias_dtype`.
-  DeviceLinear Linear(const std::vector<LinearPart>& parts, DType bias_dtype) {
-    DeviceLinear linear;
-    std::vector<float> bias;
-    for (const LinearPart& part : parts) {
-      if (part.weight.data == nullptr) return linear;
-      linear.in_features = static_cast<int>(part.weight.shape[1]);
-      for (int64_t i = 0; i < part.weight.shape[0]; ++i) {
-        const int64_t row = part.row_order.empty() ? i : part.row_order[static_cast<size_t>(i)];
-        bias.push_back(part.bias.data == nullptr ? 0 : part.bias.At(row));
-      }
-    }
-    linear.out_features = static_cast<int>(bias.size());
-    linear.weight = Allocate(bias.size() * static_cast<size_t>(linear.in_features) *
-                             sizeof(uint16_t));
-    size_t offset = 0;
-    bool has_bias = false;
-    for (const LinearPart& part : parts) {
-      Rows(linear.weight, offset, part.weight, part.row_order);
-      offset += static_cast<size_t>(part.weight.num_elements()) * sizeof(uint16_t);
-      has_bias = has_bias || part.bias.data != nullptr;
-    }
-    if (has_bias) linear.bias = bias_dtype == DType::kFloat32 ? Floats(bias) : BFloat16s(bias);
-    return linear;
-  }
-
   const Status& status() const { return status_; }
 
- private:
+ public:
   struct Staging {
     PinnedBuffer buffer;
     std::unique_ptr<Event> copied;
@@ -134,46 +107,47 @@ class Uploader {
   Status status_;
 };
 
-// Projections that the residual stream or lambda takes are float32, so are their biases.
-DeviceLayer UploadLayer(const LayerTensors& tensors, Uploader& uploader) {
-  DeviceLayer layer;
-  layer.input_norm = uploader.Floats(tensors.input_norm);
-  layer.qkv = uploader.Linear(tensors.qkv, DType::kBFloat16);
-  layer.attention_out = uploader.Linear(tensors.attention_out, DType::kFloat32);
-  layer.lambda = tensors.lambda;
-  layer.out_scale = tensors.out_scale;
-  layer.lambda_proj = uploader.Linear(tensors.lambda_proj, DType::kFloat32);
-  layer.sub_norm = uploader.Floats(tensors.sub_norm);
-  layer.post_attention_norm = uploader.Floats(tensors.post_attention_norm);
-  layer.gate_up = uploader.Linear(tensors.gate_up, DType::kBFloat16);
-  layer.poly_norm = tensors.poly_norm;
-  layer.down = uploader.Linear(tensors.down, DType::kFloat32);
-  return layer;
+WeightPacker::WeightPacker(const Stream& stream) : uploader_(std::make_unique<Uploader>(stream)) {
+  uploader_->status_ = uploader_->Open();
 }
-
-}  // namespace
-
-Result<DeviceWeights> UploadWeights(const ModelConfig& config, Checkpoint& checkpoint,
-                                    const Stream& stream) {
-  Uploader uploader(stream);
-  DS_RETURN_IF_ERROR(uploader.Open());
-  DeviceWeights weights;
-  Result<OuterTensors> outer = ReadOuterTensors(config, checkpoint);
-  if (!outer.ok()) return outer.status();
-  weights.embedding = uploader.Table(outer->embedding);
-  if (outer->lm_head.data != outer->embedding.data)
-    weights.lm_head = uploader.Table(outer->lm_head);
-  weights.final_norm = uploader.Floats(outer->final_norm);
-  checkpoint.ReleaseMemory();
-  for (int layer = 0; layer < config.num_layers && uploader.status().ok(); ++layer) {
-    Result<LayerTensors> tensors = ReadLayerTensors(config, layer, checkpoint);
-    if (!tensors.ok()) return tensors.status();
-    weights.layers.push_back(UploadLayer(*tensors, uploader));
-    checkpoint.ReleaseMemory();
+WeightPacker::~WeightPacker() { static_cast<void>(uploader_->stream_.Synchronize()); }
+const Status& WeightPacker::status() const { return uploader_->status_; }
+DeviceBuffer WeightPacker::Floats(const std::vector<float>& values) {
+  return uploader_->Floats(values);
+}
+EmbeddingTable WeightPacker::Table(const TensorView& table) {
+  EmbeddingTable made;
+  made.vocab_ = static_cast<int>(table.shape[0]);
+  made.width_ = static_cast<int>(table.shape[1]);
+  made.memory_ = std::make_shared<DeviceBuffer>(uploader_->Table(table));
+  return made;
+}
+PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput output) {
+  PackedLinear linear;
+  std::vector<float> bias;
+  if (parts.empty()) return linear;
+  for (const LinearPart& part : parts) {
+    linear.in_features_ = static_cast<int>(part.weight.shape[1]);
+    for (int64_t i = 0; i < part.weight.shape[0]; ++i) {
+      const int64_t row = part.row_order.empty() ? i : part.row_order[static_cast<size_t>(i)];
+      bias.push_back(part.bias.data == nullptr ? 0 : part.bias.At(row));
+    }
   }
-  if (!uploader.status().ok()) return uploader.status();
-  DS_RETURN_IF_ERROR(stream.Synchronize());
-  return weights;
+  linear.out_features_ = static_cast<int>(bias.size());
+  linear.output_ = output;
+  linear.weight_ = std::make_shared<DeviceBuffer>(uploader_->Allocate(
+      bias.size() * static_cast<size_t>(linear.in_features_) * sizeof(uint16_t)));
+  size_t offset = 0;
+  bool has_bias = false;
+  for (const LinearPart& part : parts) {
+    uploader_->Rows(*linear.weight_, offset, part.weight, part.row_order);
+    offset += static_cast<size_t>(part.weight.num_elements()) * sizeof(uint16_t);
+    has_bias = has_bias || part.bias.data != nullptr;
+  }
+  if (has_bias)
+    linear.bias_ = output == LinearOutput::kFloat32 ? uploader_->Floats(bias)
+                                                    : uploader_->BFloat16s(bias);
+  return linear;
 }
 
 }  // namespace diffserve::cuda
