@@ -20,7 +20,10 @@ Decoder::Decoder(Parts parts, ThreadPool& pool)
 Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   const ModelConfig& config = parts_.config;
   const int tokens = static_cast<int>(batch.tokens.size());
-  work_.Reserve(config, batch.tokens.size());
+  for (const auto& [memory, width, _] : Workspace::PerToken(config)) {
+    std::vector<float>& values = work_.*memory;
+    values.resize(std::max(values.size(), batch.tokens.size() * static_cast<size_t>(width)));
+  }
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
   EmbeddingLookup(parts_.weights.embedding.view, batch.tokens, work_.hidden.data(), pool_);
@@ -184,28 +187,9 @@ Result<std::span<const float>> Decoder::Logits(int first, int count) {
   return LogitsOf(first, count);
 }
 
-std::array<Decoder::Workspace::Sized, 8> Decoder::Workspace::PerToken(const ModelConfig& config) {
-  const DiffSpec& spec = config.attention;
-  return {{{&hidden, config.hidden_size},
-           {&normed, config.hidden_size},
-           {&qkv, spec.q_width() + spec.k_width() + spec.v_width()},
-           {&q, spec.q_width()},
-           {&lambda, spec.lambda_kind == LambdaKind::kPerTokenHead ? spec.num_q1_heads : 0},
-           {&attention, spec.out_width()},
-           {&gate_up, 2 * config.intermediate_size},
-           {&mlp, config.intermediate_size}}};
-}
-
-void Decoder::Workspace::Reserve(const ModelConfig& config, size_t tokens) {
-  for (const auto& [buffer, width] : PerToken(config)) {
-    buffer->resize(std::max(buffer->size(), tokens * static_cast<size_t>(width)));
-  }
-}
-
 size_t Decoder::ActivationBytesPerToken(const ModelConfig& config) {
   size_t floats = 0;
-  for (const auto& [buffer, width] : Workspace().PerToken(config))
-    floats += static_cast<size_t>(width);
+  for (const auto& sized : Workspace::PerToken(config)) floats += static_cast<size_t>(sized.width);
   return floats * sizeof(float);
 }
 

@@ -7,10 +7,10 @@
 // Thread safety: as Model; the pool's workers compute while that thread waits.
 #pragma once
 
-#include <array>
 #include <utility>
 
 #include "kernels/ops/rope_append.h"
+#include "models/activations.h"
 #include "models/model.h"
 #include "models/weight_packer.h"
 #include "models/weights.h"
@@ -45,25 +45,10 @@ class Decoder : public Model {
   int64_t num_parameters() const override { return parts_.sizes.num_parameters; }
 
  private:
-  // Activations, float32, row-major. They grow to the largest batch seen.
-  struct Workspace {
-    std::vector<float> hidden;  // [tokens, hidden_size], the residual stream
-    // [tokens, hidden_size]; after Forward: the final states of its logit rows
-    std::vector<float> normed;
-    std::vector<float> qkv;        // [tokens, q_width + k_width + v_width]
-    std::vector<float> q;          // [tokens, q_width], rotated
-    std::vector<float> lambda;     // [tokens, num_q1_heads], LambdaKind::kPerTokenHead
-    std::vector<float> attention;  // [tokens, out_width]
-    std::vector<float> gate_up;    // [tokens, 2 * intermediate_size]
-    std::vector<float> mlp;        // [tokens, intermediate_size]
-    std::vector<float> logits;     // [rows of the last LogitsOf, vocab_size]
-
-    struct Sized {
-      std::vector<float>* buffer;
-      int width;
-    };
-    std::array<Sized, 8> PerToken(const ModelConfig& config);  // all but the logits
-    void Reserve(const ModelConfig& config, size_t tokens);
+  // Grows to the largest batch seen. After Forward, `normed` holds the final states of its logit
+  // rows.
+  struct Workspace : Activations<std::vector<float>> {
+    std::vector<float> logits;  // [rows of the last LogitsOf, vocab_size]
   };
 
   void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKvLayer& kv);
