@@ -1,11 +1,8 @@
 #include "models/model.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "kernels/base/machine_memory.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
 #include "models/model_cuda.h"
@@ -14,19 +11,9 @@
 namespace diffserve {
 namespace {
 
-// The machine's memory, or less where the container's limit is lower.
-size_t MachineBytes() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-                 static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::ifstream limit("/sys/fs/cgroup/memory.max");  // a number of bytes, or "max"
-  size_t limit_bytes = 0;
-  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);
-  return bytes;
-}
-
 // Weights that cannot fit are refused at once rather than killed by the system half-way.
 Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
-  const size_t machine_bytes = MachineBytes();
+  const auto machine_bytes = static_cast<size_t>(MachineMemoryBytes());
   if (needed_bytes <= machine_bytes) return Status();
   return InvalidArgument(model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
                          " MiB for weights and rope table, this machine has " +

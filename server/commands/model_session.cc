@@ -8,7 +8,7 @@
 #include "engine/model_executor.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
 
 namespace diffserve {
 namespace {

@@ -12,7 +12,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
 #include "server/commands/model_session.h"
 
 namespace diffserve {
