@@ -52,7 +52,7 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the batch's tokens are appended to their pages.
-void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const PagedKvLayer& kv) {
+void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const PagedKv& kv) {
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = static_cast<int>(batch.tokens.size());
   // Stage 1: q, k and v.
@@ -171,14 +171,14 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
   return {work_.logits.data(), static_cast<size_t>(count) * vocab};
 }
 
-Result<KvCache> Decoder::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
-  return KvCache(layout, parts_.config.num_layers, num_pages);
+Result<KvCache> Decoder::MakeKvCache(const KvFormat& format, int num_pages) const {
+  return KvCache(format, parts_.config.num_layers, num_pages);
 }
 
 Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
   for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKvLayer pages = kv.Layer(layer);
-    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.layout(), 1));
+    const PagedKv pages = kv.Layer(layer);
+    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.format(), 1));
   }
   return Status();
 }

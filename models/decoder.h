@@ -33,7 +33,7 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return parts_.config; }
   DType dtype() const override { return parts_.dtype; }
-  Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const override;
+  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledRow>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -51,7 +51,7 @@ class Decoder : public Model {
     std::vector<float> logits;  // [rows of the last LogitsOf, vocab_size]
   };
 
-  void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKvLayer& kv);
+  void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKv& kv);
   void Mlp(const Weights::Layer& layer, int tokens);
   void Norm(const std::vector<float>& weight, int tokens);
   void SampleAll(const Batch& batch);

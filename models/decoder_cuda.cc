@@ -31,7 +31,7 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
   // Stage 2: the layers add to it.
   for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
     const Weights::Layer& layer = parts_.weights.layers[l];
-    DS_RETURN_IF_ERROR(Attention(layer, step, ImageLayer(kv, l)));
+    DS_RETURN_IF_ERROR(Attention(layer, step, kv.Layer(static_cast<int>(l))));
     DS_RETURN_IF_ERROR(Mlp(layer, tokens));
   }
 
@@ -64,8 +64,7 @@ Status Decoder::PlanAttention(const DeviceStep& step) {
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the step's tokens are appended to their pages.
-Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step,
-                          const KvImageLayer& kv) {
+Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv) {
   const Workspace& work = parts_.work;
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = step.all.num_rows;
@@ -195,12 +194,6 @@ Status Decoder::LogitsOf(int first, int count) {
   const auto* x = parts_.work.final_state.as<uint16_t>() +
                   static_cast<int64_t>(first) * parts_.config.hidden_size;
   return Linear(parts_.weights.lm_head, x, count, parts_.work.logits);
-}
-
-KvImageLayer Decoder::ImageLayer(KvCache& kv, size_t layer) const {
-  const DiffSpec& spec = parts_.config.attention;
-  return {kv.Layer(static_cast<int>(layer)).base,
-          {kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim}};
 }
 
 }  // namespace diffserve::cuda

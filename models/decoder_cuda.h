@@ -43,12 +43,11 @@ class Decoder {
 
  private:
   Status PlanAttention(const DeviceStep& step);
-  Status Attention(const Weights::Layer& layer, const DeviceStep& step, const KvImageLayer& kv);
+  Status Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv);
   Status Mlp(const Weights::Layer& layer, int tokens);
   Status Norm(const DeviceBuffer& weight, int tokens);
   Status Linear(const PackedLinear& layer, const void* x, int tokens, const DeviceBuffer& y,
                 bool accumulate = false);
-  KvImageLayer ImageLayer(KvCache& kv, size_t layer) const;
 
   const Parts parts_;
   const Stream& stream_;

@@ -88,8 +88,9 @@ class Model {
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
-  // The memory of `num_pages` KV pages, for Forward. Error: kResourceExhausted with the numbers.
-  virtual Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const = 0;
+  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement. Error:
+  // kResourceExhausted with the numbers.
+  virtual Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const = 0;
   // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state
   // of logit_rows for Logits, and draws or scores where sample_rows says so. Errors are the
   // device's; one with kUnavailable is the end of it. REQUIRES: tokens in [0, vocab_size), or drawn

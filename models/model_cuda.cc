@@ -52,8 +52,7 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, const Strea
 
 // A prompt's token and a generated one, both with a draw: what can fail on this device fails now.
 Status WarmUp(Model& model) {
-  Result<KvCache> kv = model.MakeKvCache(
-      PagedKvLayout::Of(model.config().attention, kImagePageSize, model.dtype()), 2);
+  Result<KvCache> kv = model.MakeKvCache(ImageFormat(model.config().attention), 2);
   if (!kv.ok()) return kv.status();
   const int32_t pages[] = {0, 1};
   Batch batch;
@@ -83,7 +82,7 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType
                            std::to_string(width) + ", allowed: a multiple of " +
                            std::to_string(kUnit));
   }
-  const char* reason = DiffAttentionUnsupported(config.attention, kImagePageSize);
+  const char* reason = DiffAttentionUnsupported(config.attention, ImageFormat(config.attention));
   if (reason == nullptr) return Status();
   const DiffSpec& spec = config.attention;
   return InvalidArgument(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/attention_plan_cuda.h"
-#include "kernels/attention/paged_batch_cuda.h"
+#include "kernels/attention/paged_batch.h"
 #include "models/model.h"
 
 namespace diffserve::cuda {

@@ -31,7 +31,7 @@ class StepRunner : public Model {
   const ModelConfig& config() const override { return decoder_.config(); }
   DType dtype() const override { return DType::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
-  Result<KvCache> MakeKvCache(const PagedKvLayout& layout, int num_pages) const override;
+  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledRow>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -55,23 +55,24 @@ class StepRunner : public Model {
   std::vector<float> host_logits_;
 };
 
-Result<KvCache> StepRunner::MakeKvCache(const PagedKvLayout& layout, int num_pages) const {
-  DS_CHECK(layout.page_size == kImagePageSize && layout.dtype == DType::kBFloat16,
+Result<KvCache> StepRunner::MakeKvCache(const KvFormat& format, int num_pages) const {
+  const KvFormat image = ImageFormat(config().attention);
+  DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype,
            "CUDA pages are 64 slots of bfloat16");
   const int num_layers = config().num_layers;
-  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layout, num_layers) *
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(image, num_layers) *
                                                        static_cast<size_t>(num_pages));
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
-  return KvCache(layout, num_layers, num_pages,
+  return KvCache(image, num_layers, num_pages,
                  std::shared_ptr<std::byte>(owner, owner->as<std::byte>()));
 }
 
 Status StepRunner::CopyPage(KvCache& kv, int32_t from, int32_t to) {
   for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKvLayer pages = kv.Layer(layer);
+    const PagedKv pages = kv.Layer(layer);
     DS_RETURN_IF_ERROR(CopyOnDevice(pages.Page(from, 0), pages.Page(to, 0),
-                                    KvCache::BytesPerPage(kv.layout(), 1), *stream_));
+                                    KvCache::BytesPerPage(kv.format(), 1), *stream_));
   }
   return Status();
 }

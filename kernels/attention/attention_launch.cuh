@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <span>
+
 #include "kernels/attention/attention_warp.cuh"
 
 namespace diffserve::cuda {
@@ -28,6 +30,30 @@ inline cudaError_t ReadLimits(DeviceLimits* limits) {
     error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   limits->has_bulk_copies = major == 9;
   return error;
+}
+
+// The shapes that a kernel is compiled for with one codec. A kernel's table has a row for each
+// codec.
+template <typename Instance>
+struct CodecInstances {
+  DType dtype;
+  std::span<const Instance> instances;
+};
+
+// nullptr: there is none. Instance: head_dim, v_dim, k_maps.
+template <typename Instance, size_t kCount>
+const Instance* FindInstance(const CodecInstances<Instance> (&table)[kCount], const DiffSpec& spec,
+                             DType dtype) {
+  for (const CodecInstances<Instance>& codec : table) {
+    if (codec.dtype != dtype) continue;
+    for (const Instance& instance : codec.instances) {
+      if (instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim &&
+          instance.k_maps == spec.k_maps) {
+        return &instance;
+      }
+    }
+  }
+  return nullptr;
 }
 
 inline AttentionLaunch LaunchOf(const DiffAttentionArgs& args) {

@@ -7,8 +7,8 @@
 // splits, and the order in which they are merged, depend on its position alone.
 #pragma once
 
-#include "kernels/attention/kv_image.h"
-#include "kernels/attention/paged_batch_cuda.h"
+#include "kernels/attention/paged_batch.h"
+#include "kernels/base/host_device.h"
 
 namespace diffserve::cuda {
 

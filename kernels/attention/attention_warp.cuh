@@ -19,7 +19,7 @@ struct AttentionLaunch {
   PagedBatch batch;
   AttentionTiling tiling;
   AttentionPlan plan;
-  KvImageLayer kv;
+  PagedKv kv;
   const uint16_t* q;
   float* partials;  // [items, groups, rows_per_tile, maps, v_dim + 2]: O, then max and sum
   int num_q2_heads;
@@ -102,9 +102,9 @@ __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, co
 
 // One warp's share of a tile: the softmaxes of 16 rows over its strips. Lane l holds rows l / 4 and
 // l / 4 + 8.
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 struct AttentionWarp {
-  using Strip = KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>;
+  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   static constexpr int kKSteps = kHeadDim / 16;
   static constexpr int kVSteps = kVDim / 16;
 
@@ -150,7 +150,7 @@ struct AttentionWarp {
 #pragma unroll
       for (int map = 0; map < kKMaps; ++map) {
         uint32_t k[4];
-        LdMatrix4(k, strip + Strip::KRow(map, 16 * step, lane));
+        Strip::LoadK(k, strip, map, 16 * step, lane);
         MmaBFloat16(products[map][0], q[step], k[0], k[1]);
         MmaBFloat16(products[map][1], q[step], k[2], k[3]);
       }
@@ -206,7 +206,7 @@ struct AttentionWarp {
 #pragma unroll
     for (int step = 0; step < kVSteps; ++step) {
       uint32_t v[4];
-      LdMatrix4Transposed(v, strip + Strip::VRow(16 * step, lane));
+      Strip::LoadV(v, strip, 16 * step, lane);
       MmaBFloat16(o[2 * step], a, v[0], v[1]);
       MmaBFloat16(o[2 * step + 1], a, v[2], v[3]);
     }

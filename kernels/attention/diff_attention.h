@@ -21,7 +21,8 @@
 #include <span>
 
 #include "kernels/attention/diff_spec.h"
-#include "kernels/attention/paged_kv.h"
+#include "kernels/attention/kv_format.h"
+#include "kernels/attention/paged_batch.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/thread_pool.h"
 
@@ -30,7 +31,7 @@ namespace diffserve {
 struct DiffAttentionArgs {
   DiffSpec spec;
   std::span<const SequenceRows> sequences;
-  PagedKvLayer kv;                         // already holds K and V of the batch's own rows
+  PagedKv kv;                              // already holds K and V of the batch's own rows
   const float* q = nullptr;                // [rows, spec.q_width()], rotated
   float* out = nullptr;                    // [rows, spec.out_width()]
   float scale = 0;                         // 1 / sqrt(head_dim)

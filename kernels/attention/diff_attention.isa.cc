@@ -13,6 +13,7 @@
 // changes no bit: each score and each output element keeps its chain, and a query stops at its own
 // position, so no other slot enters it even times zero.
 #include "kernels/attention/diff_attention_kernel.h"
+#include "kernels/attention/kv_loads.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
@@ -28,12 +29,17 @@ constexpr float kInfinity = __builtin_inff();
 constexpr int Least(int a, int b) { return a < b ? a : b; }
 constexpr int Most(int a, int b) { return a > b ? a : b; }
 
+// Bytes of so many numbers.
+template <typename Codec>
+constexpr int64_t BytesOf(int64_t numbers) {
+  return numbers * Codec::Description().bits / 8;
+}
+
 // ---- Stage 1: R queries against NS runs of kRun slots. q is [head_dim][R]; `k[n]` is dim 0 of run
-// n's first slot; dims lie k_stride elements (for bfloat16: pairs of dims lie k_stride pairs)
-// apart. The same places of `next` are fetched ahead, if not nullptr.
-template <bool kBf16, int R, int NS>
+// n's first slot. The same places of `next` are fetched ahead, if not nullptr.
+template <typename Codec, int R, int NS>
 void Scores(const float* q, const std::byte* const* k, const std::byte* const* next, int head_dim,
-            int k_stride, float scale, float* scores) {
+            int page_size, float scale, float* scores) {
   constexpr int kVectors = NS * kRunVectors;
   F32 acc[R][kVectors];
 #pragma GCC unroll 8
@@ -51,32 +57,21 @@ void Scores(const float* q, const std::byte* const* k, const std::byte* const* n
                                  acc[r][v] = Fma(value, slots[v], acc[r][v]);
                              }
                            };
+  constexpr int kPack = Codec::Description().k_pack;
   F32 slots[kVectors];
-  const int dims_at_once = kBf16 ? 2 : 1;
   int64_t offset = 0;
-  for (int d = 0; d < head_dim; d += dims_at_once, offset += 4 * k_stride, q += dims_at_once * R) {
+  for (int d = 0; d < head_dim; d += kPack, offset += BytesOf<Codec>(kPack * page_size)) {
 #pragma GCC unroll 4
     for (int n = 0; n < NS; ++n) {
       if (next != nullptr) __builtin_prefetch(next[n] + offset, 0, kIntoL2);
     }
-    if constexpr (kBf16) {
+#pragma GCC unroll 8
+    for (int dim = 0; dim < kPack; ++dim, q += R) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        slots[v] = EvenBf16(reinterpret_cast<const uint16_t*>(k[v / kRunVectors] + offset) +
-                            v % kRunVectors * 2 * kLanes);
-      }
-      add_dim(slots, q);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        slots[v] = OddBf16(reinterpret_cast<const uint16_t*>(k[v / kRunVectors] + offset) +
-                           v % kRunVectors * 2 * kLanes);
-      }
-      add_dim(slots, q + R);
-    } else {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        slots[v] = Load(reinterpret_cast<const float*>(k[v / kRunVectors] + offset) +
-                        v % kRunVectors * kLanes);
+        constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
+        slots[v] = KvLoads<Codec>::SlotsOfK(
+            k[v / kRunVectors] + offset + v % kRunVectors * kVectorBytes, dim);
       }
       add_dim(slots, q);
     }
@@ -95,9 +90,8 @@ constexpr int RunsAtOnce(int r) { return r == 1 ? 4 : r <= 3 ? 2 : 1; }
 
 // ---- Stage 3: R queries, C vectors of columns, `count` slots: out[r][c] += p[r][slot] *
 // v[slot][c]. The last vector of a ragged v_dim is loaded with `lanes` < kLanes. The same places of
-// `next` are fetched ahead,
-// if it is not nullptr.
-template <bool kBf16, int R, int C>
+// `next` are fetched ahead, if it is not nullptr.
+template <typename Codec, int R, int C>
 void AddValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim,
                float* out, int64_t out_stride, int lanes) {
   F32 acc[R][C];
@@ -107,25 +101,18 @@ void AddValues(const float* p, const std::byte* v, const std::byte* next, int co
     for (int c = 0; c < C; ++c) acc[r][c] = Load(out + r * out_stride + c * kLanes);
   }
   for (int slot = 0; slot < count; ++slot) {
-    constexpr int kElementBytes = kBf16 ? 2 : 4;
+    const int64_t offset = BytesOf<Codec>(static_cast<int64_t>(slot) * v_dim);
+    constexpr int64_t kVectorBytes = BytesOf<Codec>(kLanes);
     if (next != nullptr) {
-      const std::byte* ahead = next + static_cast<int64_t>(slot) * v_dim * kElementBytes;
 #pragma GCC unroll 4
-      for (int byte = 0; byte < C * kLanes * kElementBytes; byte += 64)
-        __builtin_prefetch(ahead + byte, 0, kIntoL2);
+      for (int byte = 0; byte < C * kVectorBytes; byte += 64)
+        __builtin_prefetch(next + offset + byte, 0, kIntoL2);
     }
     F32 row[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      if constexpr (kBf16) {
-        const uint16_t* from = reinterpret_cast<const uint16_t*>(v) +
-                               static_cast<int64_t>(slot) * v_dim + c * kLanes;
-        row[c] = C == 1 ? LoadBf16First(from, lanes) : LoadBf16(from);
-      } else {
-        const float* from = reinterpret_cast<const float*>(v) + static_cast<int64_t>(slot) * v_dim +
-                            c * kLanes;
-        row[c] = C == 1 ? LoadFirst(from, lanes) : Load(from);
-      }
+      const std::byte* from = v + offset + c * kVectorBytes;
+      row[c] = C == 1 ? KvLoads<Codec>::ColumnsOfV(from, lanes) : KvLoads<Codec>::ColumnsOfV(from);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -142,21 +129,20 @@ void AddValues(const float* p, const std::byte* v, const std::byte* next, int co
 }
 
 // All columns of R queries.
-template <bool kBf16, int R>
+template <typename Codec, int R>
 void AddAllValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim,
                   float* out, int64_t out_stride) {
   constexpr int kColumnVectors = R <= 2 ? 4 : 2;  // enough chains to hide the latency, few enough
                                                   // for the registers
-  constexpr int kElementBytes = kBf16 ? 2 : 4;
   int column = 0;
   for (; column + kColumnVectors * kLanes <= v_dim; column += kColumnVectors * kLanes) {
-    const int64_t offset = column * kElementBytes;
-    AddValues<kBf16, R, kColumnVectors>(p, v + offset, next == nullptr ? nullptr : next + offset,
+    const int64_t offset = BytesOf<Codec>(column);
+    AddValues<Codec, R, kColumnVectors>(p, v + offset, next == nullptr ? nullptr : next + offset,
                                         count, v_dim, out + column, out_stride, kLanes);
   }
   for (; column < v_dim; column += kLanes) {
-    const int64_t offset = column * kElementBytes;
-    AddValues<kBf16, R, 1>(p, v + offset, next == nullptr ? nullptr : next + offset, count, v_dim,
+    const int64_t offset = BytesOf<Codec>(column);
+    AddValues<Codec, R, 1>(p, v + offset, next == nullptr ? nullptr : next + offset, count, v_dim,
                            out + column, out_stride, Least(kLanes, v_dim - column));
   }
 }
@@ -171,45 +157,46 @@ struct TileFunctions {
   ScoresFunction several_runs;  // RunsAtOnce
   ValuesFunction values;
 };
-template <bool kBf16, int R>
-constexpr TileFunctions kFunctions = {Scores<kBf16, R, 1>, Scores<kBf16, R, RunsAtOnce(R)>,
-                                      AddAllValues<kBf16, R>};
+template <typename Codec, int R>
+constexpr TileFunctions kFunctions = {Scores<Codec, R, 1>, Scores<Codec, R, RunsAtOnce(R)>,
+                                      AddAllValues<Codec, R>};
 // By number of queries.
-template <bool kBf16>
+template <typename Codec>
 constexpr TileFunctions kTileFunctions[] = {
     {},
-    kFunctions<kBf16, 1>,
-    kFunctions<kBf16, 2>,
-    kFunctions<kBf16, 3>,
-    kFunctions<kBf16, 4>,
-    kFunctions<kBf16, 5>,
-    kFunctions<kBf16, 6>,
+    kFunctions<Codec, 1>,
+    kFunctions<Codec, 2>,
+    kFunctions<Codec, 3>,
+    kFunctions<Codec, 4>,
+    kFunctions<Codec, 5>,
+    kFunctions<Codec, 6>,
 #if defined(__AVX512F__) || defined(DS_PAIRED)
-    kFunctions<kBf16, 7>,
-    kFunctions<kBf16, 8>,
+    kFunctions<Codec, 7>,
+    kFunctions<Codec, 8>,
 #endif
 };
-static_assert(sizeof(kTileFunctions<true>) / sizeof(TileFunctions) == kTile + 1);
+static_assert(sizeof(kTileFunctions<Float32Codec>) / sizeof(TileFunctions) == kTile + 1);
 
 // One task at work. Queries are numbered map 1 first, within a map by token and then head.
+template <typename Codec>
 class Worker {
  public:
   Worker(const AttentionCall& call, const AttentionTask& task, float* workspace)
       : call_(call),
         task_(task),
-        heads1_(call.num_q1_heads / call.num_kv_groups),
-        heads2_(call.num_q2_heads / call.num_kv_groups),
+        kv_{call.kv.base, call.kv.format.As<Codec, KvArrangement::kSlotLanes>()},
+        format_(kv_.format),
+        heads1_(call.num_q1_heads / format_.num_groups),
+        heads2_(call.num_q2_heads / format_.num_groups),
         queries1_(task.num_tokens * heads1_),
         queries_(task.num_tokens * (heads1_ + heads2_)),
-        out_stride_((call.v_dim + 15) / 16 * 16),
-        element_bytes_(call.is_bf16 ? 2 : 4),
-        map_bytes_(static_cast<int64_t>(call.page_size) * call.head_dim * element_bytes_) {
+        out_stride_((format_.v_dim + 15) / 16 * 16) {
     workspace += (64 - reinterpret_cast<uintptr_t>(workspace) % 64) % 64 / sizeof(float);
     p_ = workspace;
     out_ = p_ + static_cast<int64_t>(queries_) * kStep;
     sum_ = out_ + queries_ * out_stride_;
     q_ = sum_ + static_cast<int64_t>(queries_) * 16;
-    max_ = q_ + static_cast<int64_t>(queries_) * call.head_dim;
+    max_ = q_ + static_cast<int64_t>(queries_) * format_.head_dim;
     visible_ = reinterpret_cast<int*>(max_ + queries_);
   }
 
@@ -243,7 +230,7 @@ class Worker {
   // Calls body(begin, end, k_map) for runs of at most kTile queries that read the same K.
   template <typename Body>
   void ForEachTile(Body body) {
-    const int split = call_.k_maps == 2 ? queries1_ : queries_;
+    const int split = format_.k_maps == 2 ? queries1_ : queries_;
     for (int begin = 0; begin < split; begin += kTile) body(begin, Least(begin + kTile, split), 0);
     for (int begin = split; begin < queries_; begin += kTile)
       body(begin, Least(begin + kTile, queries_), 1);
@@ -251,22 +238,20 @@ class Worker {
 
   // A tile's q, transposed to [head_dim][end - begin].
   void PackQueries(int begin, int end) {
-    float* to = q_ + static_cast<int64_t>(begin) * call_.head_dim;
+    float* to = q_ + static_cast<int64_t>(begin) * format_.head_dim;
     for (int query = begin; query < end; ++query) {
       const bool first_map = query < queries1_;
       const int heads = first_map ? heads1_ : heads2_;
       const int in_map = first_map ? query : query - queries1_;
       const int head = (first_map ? 0 : call_.num_q1_heads) + task_.group * heads + in_map % heads;
       const float* from = call_.q + (task_.first_row + in_map / heads) * call_.q_width +
-                          static_cast<int64_t>(head) * call_.head_dim;
-      for (int d = 0; d < call_.head_dim; ++d) to[d * (end - begin) + query - begin] = from[d];
+                          static_cast<int64_t>(head) * format_.head_dim;
+      for (int d = 0; d < format_.head_dim; ++d) to[d * (end - begin) + query - begin] = from[d];
     }
   }
 
   const std::byte* PageOf(int slot) const {
-    const int64_t page = task_.pages[slot / call_.page_size];
-    return call_.kv_base +
-           static_cast<size_t>(page * call_.num_kv_groups + task_.group) * call_.page_bytes;
+    return kv_.Page(task_.pages[slot / format_.page_size], task_.group);
   }
 
   // Where the runs of a step lie in memory.
@@ -278,10 +263,9 @@ class Worker {
     const int num_slots = Least(kStep, task_.position + task_.num_tokens - first_slot);
     for (int slot = 0; slot < num_slots; slot += kRun) {
       const std::byte* page = PageOf(first_slot + slot);
-      const int64_t in_page = (first_slot + slot) % call_.page_size;
-      runs.k[slot / kRun] = page + in_page * 4;  // a float, or a pair of bfloat16
-      runs.v[slot / kRun] = page + call_.k_maps * map_bytes_ +
-                            in_page * call_.v_dim * element_bytes_;
+      const int in_page = (first_slot + slot) % format_.page_size;
+      runs.k[slot / kRun] = page + BytesOf<Codec>(format_.KOffset(0, 0, in_page));
+      runs.v[slot / kRun] = page + BytesOf<Codec>(format_.VOffset(0, in_page));
     }
   }
 
@@ -310,24 +294,22 @@ class Worker {
     const std::byte* k[kStep / kRun];
     const std::byte* k_next[kStep / kRun];
     for (int run = 0; run < num_runs; ++run) {
-      k[run] = runs.k[run] + k_map * map_bytes_;
-      if (next != nullptr) k_next[run] = next->k[run] + k_map * map_bytes_;
+      k[run] = runs.k[run] + BytesOf<Codec>(format_.KMapBegin(k_map));
+      if (next != nullptr) k_next[run] = next->k[run] + BytesOf<Codec>(format_.KMapBegin(k_map));
     }
     const TileFunctions& functions = Functions(end - begin);
-    const float* q = q_ + static_cast<int64_t>(begin) * call_.head_dim;
+    const float* q = q_ + static_cast<int64_t>(begin) * format_.head_dim;
     for (int run = 0; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       float* scores = p_ + static_cast<int64_t>(begin) * kStep + run * kRun;
       (several ? functions.several_runs : functions.one_run)(
-          q, k + run, next != nullptr ? k_next + run : nullptr, call_.head_dim, call_.page_size,
+          q, k + run, next != nullptr ? k_next + run : nullptr, format_.head_dim, format_.page_size,
           call_.scale, scores);
       run += several ? RunsAtOnce(end - begin) : 1;
     }
   }
 
-  const TileFunctions& Functions(int queries) const {
-    return call_.is_bf16 ? kTileFunctions<true>[queries] : kTileFunctions<false>[queries];
-  }
+  const TileFunctions& Functions(int queries) const { return kTileFunctions<Codec>[queries]; }
 
   // Stage 2 for one query: scores become p. Slots from `num_slots` on may hold anything, and count
   // as -infinity.
@@ -380,11 +362,12 @@ class Worker {
     }
     const float* p = p_ + static_cast<int64_t>(begin) * kStep + run;
     float* out = out_ + begin * out_stride_;
-    if (joint > 0) Functions(end - begin).values(p, v, next, joint, call_.v_dim, out, out_stride_);
+    if (joint > 0)
+      Functions(end - begin).values(p, v, next, joint, format_.v_dim, out, out_stride_);
     for (int i = 0; i < end - begin; ++i) {
       if (visible[i] == joint) continue;
-      const std::byte* rest = v + static_cast<int64_t>(joint) * call_.v_dim * element_bytes_;
-      Functions(1).values(p + i * kStep + joint, rest, nullptr, visible[i] - joint, call_.v_dim,
+      const std::byte* rest = v + BytesOf<Codec>(static_cast<int64_t>(joint) * format_.v_dim);
+      Functions(1).values(p + i * kStep + joint, rest, nullptr, visible[i] - joint, format_.v_dim,
                           out + i * out_stride_, out_stride_);
     }
   }
@@ -409,10 +392,10 @@ class Worker {
       minus_lambda = Set1(-lambda);
     }
     float* to = call_.out + (task_.first_row + token) * call_.out_width +
-                static_cast<int64_t>(task_.group * heads1_ + head) * call_.v_dim;
+                static_cast<int64_t>(task_.group * heads1_ + head) * format_.v_dim;
     F32 squares = Zero();
-    for (int d = 0; d < call_.v_dim; d += kLanes) {
-      const int n = Least(kLanes, call_.v_dim - d);
+    for (int d = 0; d < format_.v_dim; d += kLanes) {
+      const int n = Least(kLanes, format_.v_dim - d);
       F32 o = Mul(Load(out1 + d), per_sum1);
       if (out2 != nullptr) o = Fma(minus_lambda, Mul(Load(out2 + d), per_sum2), o);
       o = SelectFirst(n, o, Zero());
@@ -421,11 +404,11 @@ class Worker {
     }
     float factor = call_.out_scale;
     if (call_.has_sub_norm) {
-      const float mean = ReduceAdd(squares) / static_cast<float>(call_.v_dim);
+      const float mean = ReduceAdd(squares) / static_cast<float>(format_.v_dim);
       factor = factor / __builtin_sqrtf(mean + call_.sub_norm_eps);
     }
-    for (int d = 0; d < call_.v_dim; d += kLanes) {
-      const int n = Least(kLanes, call_.v_dim - d);
+    for (int d = 0; d < format_.v_dim; d += kLanes) {
+      const int n = Least(kLanes, format_.v_dim - d);
       F32 o = Mul(LoadFirst(to + d, n), Set1(factor));
       if (call_.sub_norm_weight != nullptr) o = Mul(o, LoadFirst(call_.sub_norm_weight + d, n));
       StoreFirst(to + d, n, o);
@@ -434,26 +417,42 @@ class Worker {
 
   const AttentionCall& call_;
   const AttentionTask& task_;
+  const PagedKv kv_;
+  const KvFormat& format_;
   const int heads1_;  // query heads of the group, by map
   const int heads2_;
   const int queries1_;
   const int queries_;
   const int64_t out_stride_;
-  const int element_bytes_;
-  const int64_t map_bytes_;  // of one K map in a page
-  float* p_;                 // [queries][kStep], scores and then probabilities
-  float* out_;               // [queries][out_stride_], not yet normalised
-  float* sum_;               // [queries][16], a lane each
-  float* q_;                 // tiles of [head_dim][queries of the tile]
-  float* max_;               // [queries]
-  int* visible_;             // [queries], how many slots of the present step the query may see
+  float* p_;      // [queries][kStep], scores and then probabilities
+  float* out_;    // [queries][out_stride_], not yet normalised
+  float* sum_;    // [queries][16], a lane each
+  float* q_;      // tiles of [head_dim][queries of the tile]
+  float* max_;    // [queries]
+  int* visible_;  // [queries], how many slots of the present step the query may see
 };
+
+template <typename Codec>
+void RunTask(const AttentionCall& call, const AttentionTask& task, float* workspace) {
+  Worker<Codec>(call, task, workspace).Run();
+}
+
+struct Instance {
+  DType dtype;
+  void (*run)(const AttentionCall&, const AttentionTask&, float*);
+};
+template <typename Codec>
+constexpr Instance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
+constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>, kInstanceOf<BFloat16Codec>,
+                                   kInstanceOf<Float16Codec>};
 
 }  // namespace
 
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace) {
-  Worker(call, task, workspace).Run();
+  for (const Instance& instance : kInstances) {
+    if (instance.dtype == call.kv.format.codec.dtype) return instance.run(call, task, workspace);
+  }
 }
 
 }  // namespace diffserve::DS_ISA

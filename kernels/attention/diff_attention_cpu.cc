@@ -17,18 +17,10 @@ constexpr int64_t kQueriesPerTask = 24;
 
 AttentionCall CallOf(const DiffAttentionArgs& args) {
   const DiffSpec& spec = args.spec;
-  const PagedKvLayout& layout = args.kv.layout;
   return {
       .num_q1_heads = spec.num_q1_heads,
       .num_q2_heads = spec.num_q2_heads,
-      .num_kv_groups = spec.num_kv_groups,
-      .k_maps = spec.k_maps,
-      .head_dim = spec.head_dim,
-      .v_dim = spec.v_dim,
-      .kv_base = args.kv.base,
-      .page_bytes = layout.page_bytes(),
-      .page_size = layout.page_size,
-      .is_bf16 = layout.dtype == DType::kBFloat16,
+      .kv = args.kv,
       .q = args.q,
       .out = args.out,
       .q_width = spec.q_width(),
@@ -45,16 +37,17 @@ AttentionCall CallOf(const DiffAttentionArgs& args) {
 
 void CheckSpec(const DiffAttentionArgs& args) {
   const DiffSpec& spec = args.spec;
-  const PagedKvLayout& layout = args.kv.layout;
+  const KvFormat& format = args.kv.format;
   DS_CHECK(spec.num_kv_groups > 0 && spec.num_q1_heads % spec.num_kv_groups == 0 &&
                spec.num_q2_heads % spec.num_kv_groups == 0,
            "the groups do not divide the query heads");
   DS_CHECK(spec.num_q2_heads == 0 || spec.num_q1_heads % spec.num_q2_heads == 0,
            "noise heads do not divide signal heads");
-  DS_CHECK(layout.page_size % 16 == 0 && layout.head_dim == spec.head_dim &&
-               layout.v_dim == spec.v_dim && layout.k_maps == spec.k_maps &&
-               layout.num_groups == spec.num_kv_groups,
-           "the page layout is not the attention's");
+  DS_CHECK(format.page_size % 16 == 0 && format.head_dim == spec.head_dim &&
+               format.v_dim == spec.v_dim && format.k_maps == spec.k_maps &&
+               format.num_groups == spec.num_kv_groups &&
+               format.arrangement == KvArrangement::kSlotLanes,
+           "the page format is not the attention's");
   DS_CHECK(spec.head_dim % 2 == 0, "odd head_dim");
 }
 

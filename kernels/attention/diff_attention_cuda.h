@@ -14,8 +14,8 @@
 
 #include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/diff_spec.h"
-#include "kernels/attention/kv_image.h"
-#include "kernels/attention/paged_batch_cuda.h"
+#include "kernels/attention/kv_format.h"
+#include "kernels/attention/paged_batch.h"
 #include "kernels/base/cuda/device.h"
 
 struct CUstream_st;  // CUDA's stream
@@ -28,7 +28,7 @@ inline constexpr int kImagePageSize = kPageSize;
 struct DiffAttentionArgs {
   DiffSpec spec;
   PagedBatch batch;
-  KvImageLayer kv;                         // already holds K and V of the batch's own rows
+  PagedKv kv;                              // already holds K and V of the batch's own rows
   const uint16_t* q = nullptr;             // bf16 [rows, spec.q_width()], rotated; 16-byte aligned
   uint16_t* out = nullptr;                 // bf16 [rows, spec.out_width()]
   float scale = 0;                         // 1 / sqrt(head_dim)
@@ -43,8 +43,12 @@ struct DiffAttentionArgs {
   bool allow_bulk_copies = true;  // false: cp.async on every device
 };
 
-// nullptr, or why there is no kernel for this spec and page size.
-const char* DiffAttentionUnsupported(const DiffSpec& spec, int page_size);
+// The pages that the kernels take.
+inline KvFormat ImageFormat(const DiffSpec& spec) {
+  return KvFormat::Of(spec, kImagePageSize, DType::kBFloat16, KvArrangement::kImage);
+}
+// nullptr, or why there is no kernel for this spec and these pages.
+const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format);
 
 // ---- Decode: reads each page's K1, K2 and V once for up to 8 query rows of a group (16 without a
 // second map), by splits of 512 slots.

@@ -1,25 +1,18 @@
 // What the attention kernel of each level is called with. Plain data only: see simd.h.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+
+#include "kernels/attention/kv_format.h"
 
 namespace diffserve {
 
-// The same for every task of one DiffAttention call. The names are those of DiffSpec, PagedKvLayout
-// and DiffAttentionArgs.
+// The same for every task of one DiffAttention call. The names are those of DiffSpec and
+// DiffAttentionArgs.
 struct AttentionCall {
   int num_q1_heads;
   int num_q2_heads;
-  int num_kv_groups;
-  int k_maps;
-  int head_dim;
-  int v_dim;
-
-  const std::byte* kv_base;
-  size_t page_bytes;  // one page, one group
-  int page_size;
-  bool is_bf16;
+  PagedKv kv;
 
   const float* q;
   float* out;
@@ -45,7 +38,7 @@ struct AttentionTask {
 
 // A query is one (token, query head) of either map.
 constexpr int64_t AttentionQueriesPerToken(const AttentionCall& call) {
-  return (call.num_q1_heads + call.num_q2_heads) / call.num_kv_groups;
+  return (call.num_q1_heads + call.num_q2_heads) / call.kv.format.num_groups;
 }
 
 inline constexpr int kAttentionStepSlots = 64;  // slots that share one update of a query's running
@@ -53,8 +46,8 @@ inline constexpr int kAttentionStepSlots = 64;  // slots that share one update o
 
 // Floats of workspace that a task of `num_tokens` tokens needs.
 constexpr int64_t AttentionWorkspaceFloats(const AttentionCall& call, int num_tokens) {
-  const int64_t per_query = call.head_dim + (call.v_dim + 15) / 16 * 16 + kAttentionStepSlots + 16 +
-                            2;
+  const int64_t per_query = call.kv.format.head_dim + (call.kv.format.v_dim + 15) / 16 * 16 +
+                            kAttentionStepSlots + 16 + 2;
   return num_tokens * AttentionQueriesPerToken(call) * per_query + 64;
 }
 

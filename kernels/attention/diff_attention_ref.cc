@@ -9,47 +9,41 @@
 namespace diffserve {
 namespace {
 
-double KvElement(const PagedKvLayer& kv, const std::byte* page, size_t offset) {
-  if (kv.layout.dtype == DType::kBFloat16)
-    return BFloat16ToFloat(reinterpret_cast<const uint16_t*>(page)[offset]);
-  return reinterpret_cast<const float*>(page)[offset];
-}
-
 // One sequence's slots as one group sees them.
 struct GroupSlots {
-  const PagedKvLayer& kv;
+  const PagedKv& kv;
   const int32_t* pages;
   int group;
 
-  const std::byte* PageOf(int slot) const {
-    return kv.Page(pages[slot / kv.layout.page_size], group);
+  double Value(int offset, int slot) const {
+    return KvValue(kv.format, kv.Page(pages[slot / kv.format.page_size], group), offset);
   }
   double K(int k_map, int dim, int slot) const {
-    return KvElement(kv, PageOf(slot), kv.layout.KOffset(k_map, dim, slot % kv.layout.page_size));
+    return Value(kv.format.KOffset(k_map, dim, slot % kv.format.page_size), slot);
   }
   double V(int dim, int slot) const {
-    return KvElement(kv, PageOf(slot), kv.layout.VOffset(dim, slot % kv.layout.page_size));
+    return Value(kv.format.VOffset(dim, slot % kv.format.page_size), slot);
   }
 };
 
 // softmax(q K^T * scale) V over slots 0 .. position.
 std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int position,
                         double scale) {
-  const PagedKvLayout& layout = slots.kv.layout;
+  const KvFormat& format = slots.kv.format;
   const size_t count = static_cast<size_t>(position) + 1;
   std::vector<double> p(count);
   double max = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot <= position; ++slot) {
     double score = 0;
-    for (int d = 0; d < layout.head_dim; ++d)
+    for (int d = 0; d < format.head_dim; ++d)
       score += static_cast<double>(q[d]) * slots.K(k_map, d, slot);
     p[static_cast<size_t>(slot)] = score * scale;
     max = std::max(max, score * scale);
   }
   double sum = 0;
   for (double& value : p) sum += value = std::exp(value - max);
-  std::vector<double> out(static_cast<size_t>(layout.v_dim));
-  for (int d = 0; d < layout.v_dim; ++d) {
+  std::vector<double> out(static_cast<size_t>(format.v_dim));
+  for (int d = 0; d < format.v_dim; ++d) {
     for (int slot = 0; slot <= position; ++slot)
       out[static_cast<size_t>(d)] += p[static_cast<size_t>(slot)] * slots.V(d, slot);
     out[static_cast<size_t>(d)] /= sum;

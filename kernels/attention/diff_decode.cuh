@@ -84,10 +84,10 @@ struct SplitStates {
   }
 };
 
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void PublishWarp(
-    const AttentionWarp<kHeadDim, kVDim, kKMaps>& warp_state, const DecodeShared& layout, int warp,
-    float scale_log2) {
+    const AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& warp_state, const DecodeShared& layout,
+    int warp, float scale_log2) {
   std::byte* shared = DynamicShared();
   float* o = reinterpret_cast<float*>(shared + layout.Ring(warp));
   const int lane = warp_state.lane;
@@ -160,7 +160,8 @@ struct StripRing {
   __device__ __forceinline__ uint32_t Stage(int strip) const {
     return base + static_cast<uint32_t>(strip % num_stages) * Strip::kBytes;
   }
-  __device__ __forceinline__ void Issue(int strip, const uint16_t* page, int index) const {
+  __device__ __forceinline__ void Issue(int strip, const typename Strip::Element* page,
+                                        int index) const {
     if constexpr (kBulk) {
       if (lane == 0)
         Strip::CopyInBulk(Stage(strip), page, index,
@@ -185,11 +186,11 @@ struct StripRing {
   }
 };
 
-template <int kHeadDim, int kVDim, int kKMaps, bool kBulk>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
 __device__ __forceinline__ void StreamStrips(
     const AttentionLaunch& call, const QueryTile& tile,
-    AttentionWarp<kHeadDim, kVDim, kKMaps>& state,
-    StripRing<KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp) {
+    AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
+    StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp) {
   const int lane = state.lane;
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
   const int first_slot = tile.first_slot + warp * kStripSlots;  // strip j lies kImagePageSize * j
@@ -204,7 +205,7 @@ __device__ __forceinline__ void StreamStrips(
   for (int j = -ahead; j < num_strips; ++j) {
     const int next = j + ahead;
     const int page = __shfl_sync(kAllLanes, page_of_lane, next & 31);
-    if (next < num_strips) ring.Issue(next, call.kv.Page(page, tile.group), warp);
+    if (next < num_strips) ring.Issue(next, ImagePage<Codec>(call.kv, page, tile.group), warp);
     ring.Commit();
     if (j < 0) continue;
     ring.Wait(j);
@@ -212,7 +213,8 @@ __device__ __forceinline__ void StreamStrips(
     const int slot = first_slot + kImagePageSize * j;
     if (slot + kStripSlots > tile.end_slot) {
       std::byte* bytes = DynamicShared() + (strip - SharedAddress(DynamicShared()));
-      KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>::ClearV(bytes, tile.end_slot - slot, lane);
+      KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::ClearV(bytes, tile.end_slot - slot,
+                                                                      lane);
       __syncwarp();
     }
     state.Consume(strip, slot, slot + kStripSlots > unmasked_slots, call.scale_log2);
@@ -221,10 +223,10 @@ __device__ __forceinline__ void StreamStrips(
 }
 
 // Two thread blocks a multiprocessor: with no number ptxas aims at more, and spills.
-template <int kHeadDim, int kVDim, int kKMaps, bool kBulk>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
-  using Strip = KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>;
+  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const DecodeShared layout = {DecodeRingBytes(Strip::kBytes, kVDim, call.num_stages)};
@@ -247,11 +249,11 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
       const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
       if (tile.first_slot >= tile.num_slots)
         continue;  // the sequence's later rows alone reach this split
-      AttentionWarp<kHeadDim, kVDim, kKMaps> state;
+      AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
       state.lane = lane;
       state.Begin(call, tile);
-      StreamStrips<kHeadDim, kVDim, kKMaps, kBulk>(call, tile, state, ring, warp);
-      PublishWarp<kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
+      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk>(call, tile, state, ring, warp);
+      PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
     // Read again, which costs less than registers that hold it while the strips stream by.

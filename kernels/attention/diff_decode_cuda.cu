@@ -20,33 +20,31 @@ struct DecodeInstance {
   DecodeKernel combine;
 };
 
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 constexpr DecodeInstance InstanceOf() {
   return {kHeadDim,
           kVDim,
           kKMaps,
-          KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
-          DiffDecodeKernel<kHeadDim, kVDim, kKMaps, false>,
-          DiffDecodeKernel<kHeadDim, kVDim, kKMaps, true>,
+          KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
+          DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, false>,
+          DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>,
           DiffDecodeCombineKernel<kVDim>};
 }
 
-const DecodeInstance kInstances[] = {
-    InstanceOf<16, 16, 1>(),   InstanceOf<16, 32, 2>(),   InstanceOf<48, 48, 1>(),
-    InstanceOf<48, 96, 2>(),   InstanceOf<64, 64, 1>(),   InstanceOf<64, 128, 2>(),
-    InstanceOf<64, 64, 2>(),   InstanceOf<64, 128, 1>(),  InstanceOf<96, 96, 1>(),
-    InstanceOf<96, 192, 2>(),  InstanceOf<128, 128, 1>(), InstanceOf<128, 256, 2>(),
-    InstanceOf<128, 128, 2>(), InstanceOf<128, 256, 1>(),
+template <typename Codec>
+const DecodeInstance kInstancesOf[] = {
+    InstanceOf<Codec, 16, 16, 1>(),   InstanceOf<Codec, 16, 32, 2>(),
+    InstanceOf<Codec, 48, 48, 1>(),   InstanceOf<Codec, 48, 96, 2>(),
+    InstanceOf<Codec, 64, 64, 1>(),   InstanceOf<Codec, 64, 128, 2>(),
+    InstanceOf<Codec, 64, 64, 2>(),   InstanceOf<Codec, 64, 128, 1>(),
+    InstanceOf<Codec, 96, 96, 1>(),   InstanceOf<Codec, 96, 192, 2>(),
+    InstanceOf<Codec, 128, 128, 1>(), InstanceOf<Codec, 128, 256, 2>(),
+    InstanceOf<Codec, 128, 128, 2>(), InstanceOf<Codec, 128, 256, 1>(),
 };
 
-const DecodeInstance* Find(const DiffSpec& spec) {
-  const auto matches = [&](const DecodeInstance& instance) {
-    return instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim &&
-           instance.k_maps == spec.k_maps;
-  };
-  const auto* found = std::find_if(std::begin(kInstances), std::end(kInstances), matches);
-  return found == std::end(kInstances) ? nullptr : found;
-}
+const CodecInstances<DecodeInstance> kTable[] = {
+    {DType::kBFloat16, kInstancesOf<BFloat16Codec>},
+};
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block
 
@@ -87,9 +85,14 @@ __global__ void __launch_bounds__(32)
 
 }  // namespace
 
-const char* DiffAttentionUnsupported(const DiffSpec& spec, int page_size) {
-  if (page_size != kImagePageSize) return "the CUDA attention kernels need pages of 64 slots";
-  if (Find(spec) == nullptr)
+const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format) {
+  if (format.page_size != kImagePageSize)
+    return "the CUDA attention kernels need pages of 64 slots";
+  if (std::ranges::find(kTable, format.codec.dtype, &CodecInstances<DecodeInstance>::dtype) ==
+      std::end(kTable)) {
+    return "the CUDA attention kernels take no pages of this dtype";
+  }
+  if (FindInstance(kTable, spec, format.codec.dtype) == nullptr)
     return "no CUDA attention kernel has this head_dim, v_dim and number of K maps";
   if (spec.num_kv_groups <= 0 || spec.num_q1_heads % spec.num_kv_groups != 0)
     return "the groups do not divide the signal heads";
@@ -128,7 +131,7 @@ int PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
 
 int DiffDecode(const DiffAttentionArgs& args, CUstream_st* stream) {
   if (args.batch.num_rows == 0) return cudaSuccess;
-  const DecodeInstance* instance = Find(args.spec);
+  const DecodeInstance* instance = FindInstance(kTable, args.spec, args.kv.format.codec.dtype);
   if (instance == nullptr) return cudaErrorInvalidValue;
   DeviceLimits limits;
   cudaError_t error = ReadLimits(&limits);

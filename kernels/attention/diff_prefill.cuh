@@ -22,9 +22,9 @@ __device__ __forceinline__ int QueriesPerWarp(const AttentionLaunch& call) {
 
 // Normalise, subtract lambda times map 2, sub-norm, scale, round. Four neighbouring lanes hold a
 // query's columns.
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const QueryTile& tile,
-                                           AttentionWarp<kHeadDim, kVDim, kKMaps>& state) {
+                                           AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state) {
   const AttentionFinish& finish = call.finish;
   float inverse[2];
 #pragma unroll
@@ -81,12 +81,12 @@ __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const Qu
 }
 
 // All pages of the tile. Warps 0-3 and 4-7 fetch every other page, a strip a warp.
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const QueryTile& tile,
                                             const QueryTile& part,
-                                            AttentionWarp<kHeadDim, kVDim, kKMaps>& state,
+                                            AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
                                             int warp) {
-  using Strip = KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>;
+  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int lane = state.lane;
   const uint32_t shared = SharedAddress(DynamicShared());
   const int num_pages = (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
@@ -100,7 +100,8 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
                                                 next % call.num_stages * kStripsPerPage + strip) *
                                                 Strip::kBytes;
       Strip::CopyByLanes(
-          destination, call.kv.Page(call.batch.pages[tile.sequence.first_page + next], tile.group),
+          destination,
+          ImagePage<Codec>(call.kv, call.batch.pages[tile.sequence.first_page + next], tile.group),
           strip, lane);
     }
     CpAsyncCommit();
@@ -129,7 +130,7 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
   }
 }
 
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     DiffPrefillKernel(const __grid_constant__ AttentionLaunch call) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -138,11 +139,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     if (work.item < 0) return;
     const QueryTile tile = PrefillTileOf(call, work);
     const QueryTile part = PartOf(call, tile, warp * QueriesPerWarp(call), QueriesPerWarp(call));
-    AttentionWarp<kHeadDim, kVDim, kKMaps> state;
+    AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
     state.lane = static_cast<int>(threadIdx.x) % 32;
     state.Begin(call, part);
-    StreamPages<kHeadDim, kVDim, kKMaps>(call, tile, part, state, warp);
-    FinishWarp<kHeadDim, kVDim, kKMaps>(call, part, state);
+    StreamPages<Codec, kHeadDim, kVDim, kKMaps>(call, tile, part, state, warp);
+    FinishWarp<Codec, kHeadDim, kVDim, kKMaps>(call, part, state);
   }
 }
 

@@ -13,28 +13,37 @@ struct PrefillInstance {
   int head_dim;
   int v_dim;
   int k_maps;
-  size_t page_bytes;
+  int64_t page_bytes;
   void (*kernel)(AttentionLaunch);
 };
 
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 constexpr PrefillInstance InstanceOf() {
   return {kHeadDim, kVDim, kKMaps,
-          kStripsPerPage * KvStrip<kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
-          DiffPrefillKernel<kHeadDim, kVDim, kKMaps>};
+          ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kImagePageSize).PageBytes(),
+          DiffPrefillKernel<Codec, kHeadDim, kVDim, kKMaps>};
 }
 
 // The same shapes as decode's.
-const PrefillInstance kInstances[] = {
-    InstanceOf<16, 16, 1>(),   InstanceOf<16, 32, 2>(),   InstanceOf<48, 48, 1>(),
-    InstanceOf<48, 96, 2>(),   InstanceOf<64, 64, 1>(),   InstanceOf<64, 128, 2>(),
-    InstanceOf<64, 64, 2>(),   InstanceOf<64, 128, 1>(),  InstanceOf<96, 96, 1>(),
-    InstanceOf<96, 192, 2>(),  InstanceOf<128, 128, 1>(), InstanceOf<128, 256, 2>(),
-    InstanceOf<128, 128, 2>(), InstanceOf<128, 256, 1>(),
+template <typename Codec>
+const PrefillInstance kInstancesOf[] = {
+    InstanceOf<Codec, 16, 16, 1>(),   InstanceOf<Codec, 16, 32, 2>(),
+    InstanceOf<Codec, 48, 48, 1>(),   InstanceOf<Codec, 48, 96, 2>(),
+    InstanceOf<Codec, 64, 64, 1>(),   InstanceOf<Codec, 64, 128, 2>(),
+    InstanceOf<Codec, 64, 64, 2>(),   InstanceOf<Codec, 64, 128, 1>(),
+    InstanceOf<Codec, 96, 96, 1>(),   InstanceOf<Codec, 96, 192, 2>(),
+    InstanceOf<Codec, 128, 128, 1>(), InstanceOf<Codec, 128, 256, 2>(),
+    InstanceOf<Codec, 128, 128, 2>(), InstanceOf<Codec, 128, 256, 1>(),
+};
+
+const CodecInstances<PrefillInstance> kTable[] = {
+    {DType::kBFloat16, kInstancesOf<BFloat16Codec>},
 };
 
 AttentionTiling TilingOf(const DiffSpec& spec, const DeviceLimits& limits, bool allow_bulk_copies) {
-  const int hopper_queries = allow_bulk_copies ? HopperPrefillQueries(spec, limits) : 0;
+  const int hopper_queries = allow_bulk_copies
+                                 ? HopperPrefillQueries(spec, ImageFormat(spec).codec.dtype, limits)
+                                 : 0;
   const int portable_queries = kPrefillWarps * (spec.has_second_map() ? 8 : kMmaRows);
   return {spec.num_q1_heads / spec.num_kv_groups,
           hopper_queries > 0 ? hopper_queries : portable_queries, kNoSplitSlots};
@@ -42,17 +51,13 @@ AttentionTiling TilingOf(const DiffSpec& spec, const DeviceLimits& limits, bool 
 
 cudaError_t LaunchPortable(const DiffAttentionArgs& args, const DeviceLimits& limits,
                            cudaStream_t stream) {
-  const auto matches = [&](const PrefillInstance& instance) {
-    return instance.head_dim == args.spec.head_dim && instance.v_dim == args.spec.v_dim &&
-           instance.k_maps == args.spec.k_maps;
-  };
-  const auto* instance = std::find_if(std::begin(kInstances), std::end(kInstances), matches);
-  if (instance == std::end(kInstances)) return cudaErrorInvalidValue;
+  const PrefillInstance* instance = FindInstance(kTable, args.spec, args.kv.format.codec.dtype);
+  if (instance == nullptr) return cudaErrorInvalidValue;
   AttentionLaunch call = LaunchOf(args);
-  const int64_t stages = limits.shared_bytes_max / static_cast<int64_t>(instance->page_bytes);
+  const int64_t stages = limits.shared_bytes_max / instance->page_bytes;
   if (stages < 1) return cudaErrorInvalidValue;
   call.num_stages = static_cast<int>(std::min<int64_t>(stages, kPrefillStagesMax));
-  const size_t bytes = static_cast<size_t>(call.num_stages) * instance->page_bytes;
+  const size_t bytes = static_cast<size_t>(call.num_stages * instance->page_bytes);
   const cudaError_t error = cudaFuncSetAttribute(
       instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error != cudaSuccess) return error;
@@ -77,7 +82,8 @@ int DiffPrefill(const DiffAttentionArgs& args, CUstream_st* stream) {
   const AttentionTiling tiling = TilingOf(args.spec, limits, args.allow_bulk_copies);
   if (args.tiling.rows_per_tile != tiling.rows_per_tile)
     return cudaErrorInvalidValue;  // another device's
-  const bool has_hopper = args.allow_bulk_copies && HopperPrefillQueries(args.spec, limits) > 0;
+  const bool has_hopper = args.allow_bulk_copies &&
+                          HopperPrefillQueries(args.spec, args.kv.format.codec.dtype, limits) > 0;
   return has_hopper ? LaunchHopperPrefill(args, limits, stream)
                     : LaunchPortable(args, limits, stream);
 }

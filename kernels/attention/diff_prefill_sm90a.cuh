@@ -414,10 +414,10 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::Finish(const AttentionL
   }
 }
 
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
-  using Shape = HopperShape<kHeadDim, kVDim, kKMaps>;
+  using Shape = HopperShape<Codec, kHeadDim, kVDim, kKMaps>;
   const PageRing<Shape> ring = {SharedAddress(DynamicShared()), call.num_stages};
   if (threadIdx.x == 0) ring.Init();
   __syncthreads();

@@ -23,42 +23,42 @@ struct HopperInstance {
   }
 };
 
-template <int kHeadDim, int kVDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 constexpr HopperInstance HopperInstanceOf() {
-  using Shape = HopperShape<kHeadDim, kVDim, kKMaps>;
+  using Shape = HopperShape<Codec, kHeadDim, kVDim, kKMaps>;
   return {kHeadDim,
           kVDim,
           kKMaps,
           Shape::kMapPerWarpgroup,
           Shape::kPageBytes,
           PageRing<Shape>::SharedBytes(0),
-          DiffPrefillSm90aKernel<kHeadDim, kVDim, kKMaps>};
+          DiffPrefillSm90aKernel<Codec, kHeadDim, kVDim, kKMaps>};
 }
 
 // (128, 128, 2) stays with the portable kernel: two outputs and both maps' queries are more than a
 // thread's registers.
-const HopperInstance kHopperInstances[] = {
-    HopperInstanceOf<64, 64, 1>(),   HopperInstanceOf<64, 128, 2>(),
-    HopperInstanceOf<64, 64, 2>(),   HopperInstanceOf<64, 128, 1>(),
-    HopperInstanceOf<128, 128, 1>(), HopperInstanceOf<128, 256, 2>(),
-    HopperInstanceOf<128, 256, 1>(),
+template <typename Codec>
+const HopperInstance kInstancesOf[] = {
+    HopperInstanceOf<Codec, 64, 64, 1>(),   HopperInstanceOf<Codec, 64, 128, 2>(),
+    HopperInstanceOf<Codec, 64, 64, 2>(),   HopperInstanceOf<Codec, 64, 128, 1>(),
+    HopperInstanceOf<Codec, 128, 128, 1>(), HopperInstanceOf<Codec, 128, 256, 2>(),
+    HopperInstanceOf<Codec, 128, 256, 1>(),
+};
+const CodecInstances<HopperInstance> kTable[] = {
+    {DType::kBFloat16, kInstancesOf<BFloat16Codec>},
 };
 
-const HopperInstance* FindHopperInstance(const DiffSpec& spec, const DeviceLimits& limits) {
+const HopperInstance* Find(const DiffSpec& spec, DType dtype, const DeviceLimits& limits) {
   if (!limits.has_bulk_copies) return nullptr;
-  const auto fits = [&](const HopperInstance& instance) {
-    return instance.head_dim == spec.head_dim && instance.v_dim == spec.v_dim &&
-           instance.k_maps == spec.k_maps && instance.NumStages(limits) >= kHopperStagesMin;
-  };
-  const auto* instance = std::find_if(std::begin(kHopperInstances), std::end(kHopperInstances),
-                                      fits);
-  return instance == std::end(kHopperInstances) ? nullptr : instance;
+  const HopperInstance* instance = FindInstance(kTable, spec, dtype);
+  const bool fits = instance != nullptr && instance->NumStages(limits) >= kHopperStagesMin;
+  return fits ? instance : nullptr;
 }
 
 }  // namespace
 
-int HopperPrefillQueries(const DiffSpec& spec, const DeviceLimits& limits) {
-  const HopperInstance* instance = FindHopperInstance(spec, limits);
+int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits) {
+  const HopperInstance* instance = Find(spec, dtype, limits);
   if (instance == nullptr) return 0;
   const bool paired = spec.k_maps == 1 && spec.has_second_map();
   return instance->map_per_warpgroup || paired ? kWarpgroupRows : 2 * kWarpgroupRows;
@@ -66,7 +66,7 @@ int HopperPrefillQueries(const DiffSpec& spec, const DeviceLimits& limits) {
 
 cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits,
                                 cudaStream_t stream) {
-  const HopperInstance* instance = FindHopperInstance(args.spec, limits);
+  const HopperInstance* instance = Find(args.spec, args.kv.format.codec.dtype, limits);
   if (instance == nullptr) return cudaErrorInvalidValue;
   AttentionLaunch call = LaunchOf(args);
   call.num_stages = static_cast<int>(instance->NumStages(limits));

@@ -8,8 +8,8 @@
 
 namespace diffserve::cuda {
 
-// Queries a tile of the kernel for this spec on this device; 0: there is none.
-int HopperPrefillQueries(const DiffSpec& spec, const DeviceLimits& limits);
+// Queries a tile of the kernel for this spec and these pages on this device; 0: there is none.
+int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits);
 
 // REQUIRES: HopperPrefillQueries is args.tiling.rows_per_tile.
 cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits,

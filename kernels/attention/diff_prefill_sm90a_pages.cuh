@@ -16,8 +16,10 @@ inline constexpr uint32_t kImageTileBytes = 2 * kImagePageSize * kImageTileColum
                                                                                      // columns
 inline constexpr uint32_t kImageRowBytes = 2 * kImageTileColumns;
 
-template <int kHeadDim_, int kVDim_, int kKMaps_>
+template <typename Codec_, int kHeadDim_, int kVDim_, int kKMaps_>
 struct HopperShape {
+  using Codec = Codec_;
+  static_assert(Codec::Description().dtype == DType::kBFloat16, "wgmma reads a page as it lies");
   static_assert(kHeadDim_ % kImageTileColumns == 0 && kVDim_ % kImageTileColumns == 0);
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kVDim = kVDim_;
@@ -30,7 +32,9 @@ struct HopperShape {
   static constexpr uint32_t kKMapBytes = kHeadDim / kImageTileColumns * kImageTileBytes;
   static constexpr uint32_t kKBytes = kKMaps * kKMapBytes;
   static constexpr uint32_t kVBytes = kVTiles * kImageTileBytes;
-  static constexpr uint32_t kPageBytes = kKBytes + kVBytes;
+  static constexpr uint32_t kPageBytes = static_cast<uint32_t>(
+      ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kImagePageSize).PageBytes());
+  static_assert(kPageBytes == kKBytes + kVBytes);
   // Half of map 2's output on its way to map 1's warpgroup.
   static constexpr uint32_t kExchangeBytes = kMapPerWarpgroup
                                                  ? kWarpgroupRows * kVDim / 2 * sizeof(float)
@@ -129,7 +133,7 @@ __device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const Pa
       if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
       const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
       BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
-      FetchPage<Shape>(ring, at.stage, call.kv.Page(id, tile.group),
+      FetchPage<Shape>(ring, at.stage, ImagePage<typename Shape::Codec>(call.kv, id, tile.group),
                        min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);
       at.Advance(ring.num_stages);
     }

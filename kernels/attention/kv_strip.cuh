@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/attention/kv_image.h"
+#include "kernels/attention/kv_format.h"
 #include "kernels/base/cuda/ptx.cuh"
 
 namespace diffserve::cuda {
@@ -25,10 +25,39 @@ __device__ __forceinline__ uint32_t StripOffset(int columns, int unit, int row, 
       2 * KvImageOffset(kStripSlots, columns, row, unit + half * kImageChunkElements));
 }
 
-template <int kHeadDim, int kVDim, int kKMaps, int kPageSize>
+// A device's loads of each codec (kv_codec.h): fragments of 16 by 16 numbers from where a lane's
+// row of them lies in shared memory, as mma wants them for K and for V.
+template <typename Codec>
+struct KvFragments;
+template <>
+struct KvFragments<BFloat16Codec> {
+  __device__ __forceinline__ static void LoadK(uint32_t (&k)[4], uint32_t row) {
+    LdMatrix4(k, row);
+  }
+  __device__ __forceinline__ static void LoadV(uint32_t (&v)[4], uint32_t row) {
+    LdMatrix4Transposed(v, row);
+  }
+};
+
+template <typename Codec>
+__device__ __forceinline__ const typename Codec::Element* ImagePage(const PagedKv& kv, int32_t id,
+                                                                    int group) {
+  return kv.PageAs<Codec, KvArrangement::kImage>(id, group);
+}
+
+// One group's page of a shape that is known when compiled.
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+constexpr KvFormat ImageOf(int page_size) {
+  return {page_size, 1, kKMaps, kHeadDim, kVDim, Codec::Description(), KvArrangement::kImage};
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kPageSize>
 struct KvStrip {
+  using Element = typename Codec::Element;
+  static_assert(sizeof(Element) == 2, "the swizzles below are those of 16 bits");
   static constexpr int kColumns = kKMaps * kHeadDim + kVDim;
-  static constexpr uint32_t kBytes = 2 * kStripSlots * kColumns;
+  static constexpr uint32_t kBytes = static_cast<uint32_t>(
+      ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kStripSlots).PageBytes());
   static constexpr uint32_t kVBegin = 2 * kStripSlots * kKMaps * kHeadDim;
 
   // The matrix that holds a column of K1 | K2 | V side by side.
@@ -56,7 +85,7 @@ struct KvStrip {
 
   // 16 bytes a lane and instruction. The strip is there after CpAsyncWait by all lanes and
   // __syncwarp.
-  __device__ __forceinline__ static void CopyByLanes(uint32_t shared, const uint16_t* page,
+  __device__ __forceinline__ static void CopyByLanes(uint32_t shared, const Element* page,
                                                      int index, int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; column += 16) {
@@ -68,8 +97,8 @@ struct KvStrip {
     }
   }
   // One copy a tile, by one thread. The strip is there when the barrier's phase is over.
-  __device__ __forceinline__ static void CopyInBulk(uint32_t shared, const uint16_t* page,
-                                                    int index, uint32_t barrier) {
+  __device__ __forceinline__ static void CopyInBulk(uint32_t shared, const Element* page, int index,
+                                                    uint32_t barrier) {
     BarrierArriveExpect(barrier, kBytes);
 #pragma unroll
     for (int column = 0; column < kColumns; column += 16) {
@@ -82,16 +111,20 @@ struct KvStrip {
     }
   }
 
-  // For LdMatrix4: K of 16 slots and dims [unit, unit + 16): fragments 0 and 1 are B of slots 0-7,
-  // 2 and 3 of slots 8-15.
-  __device__ __forceinline__ static uint32_t KRow(int map, int unit, int lane) {
-    return static_cast<uint32_t>(2 * kStripSlots * map * kHeadDim) +
-           StripOffset(kHeadDim, unit, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  // K of 16 slots and dims [unit, unit + 16): fragments 0 and 1 are B of slots 0-7, 2 and 3 of
+  // slots 8-15.
+  __device__ __forceinline__ static void LoadK(uint32_t (&k)[4], uint32_t strip, int map, int unit,
+                                               int lane) {
+    const uint32_t begin = static_cast<uint32_t>(2 * kStripSlots * map * kHeadDim);
+    KvFragments<Codec>::LoadK(
+        k, strip + (begin + StripOffset(kHeadDim, unit, lane / 16 * 8 + lane % 8, lane / 8 % 2)));
   }
-  // For LdMatrix4Transposed: V of 16 slots and columns [unit, unit + 16): fragments 0 and 1 are B
-  // of columns 0-7, 2 and 3 of 8-15.
-  __device__ __forceinline__ static uint32_t VRow(int unit, int lane) {
-    return kVBegin + StripOffset(kVDim, unit, lane / 8 % 2 * 8 + lane % 8, lane / 16);
+  // V of 16 slots and columns [unit, unit + 16): fragments 0 and 1 are B of columns 0-7, 2 and 3 of
+  // 8-15.
+  __device__ __forceinline__ static void LoadV(uint32_t (&v)[4], uint32_t strip, int unit,
+                                               int lane) {
+    KvFragments<Codec>::LoadV(
+        v, strip + (kVBegin + StripOffset(kVDim, unit, lane / 8 % 2 * 8 + lane % 8, lane / 16)));
   }
 
   // V of slots [num_slots, 16) becomes 0: a weight of 0 does not hide a NaN there.

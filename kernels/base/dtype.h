@@ -2,10 +2,11 @@
 // (double in the reference).
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "kernels/base/host_device.h"
 
 namespace diffserve {
 
@@ -26,19 +27,45 @@ constexpr std::string_view NameOf(DType dtype) {
 }
 
 // bfloat16 is the upper half of a float32.
-inline float BFloat16ToFloat(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+DIFFSERVE_HOST_DEVICE float BFloat16ToFloat(uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
 // Round to nearest even; a NaN stays a (quiet) NaN.
-inline uint16_t FloatToBFloat16(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
+DIFFSERVE_HOST_DEVICE uint16_t FloatToBFloat16(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  bits += 0x7fffu + ((bits >> 16) & 1u);
-  return static_cast<uint16_t>(bits >> 16);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
 // IEEE binary16, subnormals and infinities included.
-float Float16ToFloat(uint16_t bits);
+DIFFSERVE_HOST_DEVICE float Float16ToFloat(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u)
+    return __builtin_bit_cast(float, sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  // As if its exponent were a float32's, and then 2^112 times that: exact for subnormals too.
+  const float scaled = __builtin_bit_cast(float, magnitude << 13) * 0x1p112f;
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, scaled));
+}
+
+// The largest float16, and the least magnitude that rounds beyond it.
+inline constexpr float kFloat16Max = 65504.0f;
+inline constexpr float kFloat16Overflow = 65520.0f;
+
+// Round to nearest even; from kFloat16Overflow on an infinity; a NaN stays a (quiet) NaN.
+DIFFSERVE_HOST_DEVICE uint16_t FloatToFloat16(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {  // a subnormal: its last bit is worth 2^-24, as that of 0.5f to 1
+    const float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23);
+  return static_cast<uint16_t>(sign | rounded >> 13);
+}
 
 }  // namespace diffserve

@@ -2,15 +2,17 @@
 // the same rounding at every width, so one kernel source serves 8 lanes (AVX2) and 16 lanes
 // (AVX-512).
 //
-// Only *.isa.cc files include this, and they include nothing with inline functions outside
-// namespace diffserve::DS_ISA: the linker would be free to keep the AVX-512 copy of such a function
-// for callers on every machine.
+// Only *.isa.cc files include this. Outside namespace diffserve::DS_ISA they call no inline
+// function but those of host_device.h: the linker would be free to keep the AVX-512 copy of another
+// one for callers on every machine.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/base/dtype.h"
 
 #ifndef DS_ISA
 #error "kernel files are compiled once per level with -DDS_ISA=<level>"
@@ -39,6 +41,19 @@ struct F32Pair {
   return {EvenBf16(p), OddBf16(p)};
 }
 
+#if !defined(__AVX512F__)
+[[gnu::always_inline]] inline F32 LoadBf16First(const uint16_t* p, int n) {
+  alignas(16) uint16_t padded[kLanes] = {};
+  for (int i = 0; i < n && i < kLanes; ++i) padded[i] = p[i];
+  return LoadBf16(padded);
+}
+[[gnu::always_inline]] inline F32 LoadF16First(const uint16_t* p, int n) {
+  alignas(16) uint16_t padded[kLanes] = {};
+  for (int i = 0; i < n && i < kLanes; ++i) padded[i] = p[i];
+  return LoadF16(padded);
+}
+#endif
+
 inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a normal number
 
 // exp(x) within 2 ulp for kLowestExp <= x <= 88.3; exactly 0 below (-infinity included); NaN for
@@ -63,17 +78,6 @@ inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a n
   constexpr float kHighest = 88.37f;
   const F32 result = ExpOfBounded(Min(Set1(kHighest), x));
   return SelectLess(Set1(kHighest), x, Set1(__builtin_inff()), result);
-}
-
-[[gnu::always_inline]] inline float BFloat16ToFloat(uint16_t bits) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
-}
-
-// Round to nearest even; a NaN stays a NaN.
-[[gnu::always_inline]] inline uint16_t FloatToBFloat16(float value) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
 }  // namespace diffserve::DS_ISA

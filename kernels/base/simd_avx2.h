@@ -43,6 +43,9 @@ struct F8 {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
 }
+[[gnu::always_inline]] inline F8 LoadF16x8(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
 // a * b + c in one rounding.
 [[gnu::always_inline]] inline F8 Fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 [[gnu::always_inline]] inline F8 Add(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -90,11 +93,7 @@ inline constexpr int kLanes = 8;
 [[gnu::always_inline]] inline F32 LoadBf16(const uint16_t* p) { return LoadBf16x8(p); }
 [[gnu::always_inline]] inline F32 EvenBf16(const uint16_t* p) { return EvenBf16x8(p); }
 [[gnu::always_inline]] inline F32 OddBf16(const uint16_t* p) { return OddBf16x8(p); }
-[[gnu::always_inline]] inline F32 LoadBf16First(const uint16_t* p, int n) {
-  alignas(16) uint16_t padded[kLanes] = {};
-  for (int i = 0; i < n && i < kLanes; ++i) padded[i] = p[i];
-  return LoadBf16(padded);
-}
+[[gnu::always_inline]] inline F32 LoadF16(const uint16_t* p) { return LoadF16x8(p); }
 
 #endif
 

@@ -42,6 +42,12 @@ inline constexpr int kLanes = 16;
   const __m256i bits = _mm256_maskz_loadu_epi16(FirstMask(n), p);
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
 }
+[[gnu::always_inline]] inline F32 LoadF16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+[[gnu::always_inline]] inline F32 LoadF16First(const uint16_t* p, int n) {
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstMask(n), p))};
+}
 // a * b + c in one rounding.
 [[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};

@@ -35,10 +35,8 @@ inline constexpr int kLanes = 16;
 [[gnu::always_inline]] inline F32 OddBf16(const uint16_t* p) {
   return {OddBf16x8(p), OddBf16x8(p + 16)};
 }
-[[gnu::always_inline]] inline F32 LoadBf16First(const uint16_t* p, int n) {
-  uint16_t padded[kLanes] = {};
-  for (int i = 0; i < n && i < kLanes; ++i) padded[i] = p[i];
-  return LoadBf16(padded);
+[[gnu::always_inline]] inline F32 LoadF16(const uint16_t* p) {
+  return {LoadF16x8(p), LoadF16x8(p + 8)};
 }
 [[gnu::always_inline]] inline F32 Fma(F32 a, F32 b, F32 c) {
   return {Fma(a.lo, b.lo, c.lo), Fma(a.hi, b.hi, c.hi)};

@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/attention/paged_kv.h"
+#include "kernels/attention/kv_format.h"
+#include "kernels/attention/paged_batch.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/thread_pool.h"
 
@@ -41,7 +42,7 @@ class RopeTable {
 struct RopeAppendArgs {
   DiffSpec spec;
   std::span<const SequenceRows> sequences;
-  PagedKvLayer kv;
+  PagedKv kv;
   const RopeTable* rope = nullptr;
   RopeStyle style = RopeStyle::kHalfSplit;
   const float* qkv = nullptr;  // [rows, q_width + k_width + v_width], the stacked projection in

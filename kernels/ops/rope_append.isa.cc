@@ -8,7 +8,7 @@ namespace {
 constexpr int kMaxHeadDim = 1024;
 
 void Rotate(const RopeRow& row, const float* x, float* out) {
-  const int half = row.head_dim / 2;
+  const int half = row.kv.format.head_dim / 2;
   if (row.interleaved) {
     for (int i = 0; i < half; ++i) {
       const float a = x[2 * i];
@@ -26,48 +26,44 @@ void Rotate(const RopeRow& row, const float* x, float* out) {
   }
 }
 
-void StoreK(const RopeRow& row, std::byte* k_map, const float* rotated) {
-  if (row.is_bf16) {
-    uint16_t* to = reinterpret_cast<uint16_t*>(k_map) + 2 * row.slot;
-    for (int d = 0; d < row.head_dim; d += 2, to += 2 * row.page_size) {
-      to[0] = FloatToBFloat16(rotated[d]);
-      to[1] = FloatToBFloat16(rotated[d + 1]);
+// The token's K and V, `k` and `v` of its row, into the pages of every group.
+template <typename Codec>
+void Append(const RopeRow& row, const float* k, const float* v) {
+  const KvFormat format = row.kv.format.As<Codec, KvArrangement::kSlotLanes>();
+  const int head_dim = format.head_dim;
+  float rotated[kMaxHeadDim];
+  for (int group = 0; group < format.num_groups; ++group) {
+    auto* page = row.kv.PageAs<Codec, KvArrangement::kSlotLanes>(row.page_id, group);
+    for (int map = 0; map < format.k_maps; ++map) {
+      Rotate(row, k + (map * format.num_groups + group) * head_dim, rotated);
+      for (int d = 0; d < head_dim; ++d)
+        page[format.KOffset(map, d, row.slot)] = Codec::Encode(rotated[d]);
     }
-  } else {
-    float* to = reinterpret_cast<float*>(k_map) + row.slot;
-    for (int d = 0; d < row.head_dim; ++d, to += row.page_size) *to = rotated[d];
+    for (int d = 0; d < format.v_dim; ++d)
+      page[format.VOffset(d, row.slot)] = Codec::Encode(v[group * format.v_dim + d]);
   }
 }
 
-void StoreV(const RopeRow& row, std::byte* v_part, const float* v) {
-  const int64_t offset = static_cast<int64_t>(row.slot) * row.v_dim;
-  if (row.is_bf16) {
-    uint16_t* to = reinterpret_cast<uint16_t*>(v_part) + offset;
-    for (int d = 0; d < row.v_dim; ++d) to[d] = FloatToBFloat16(v[d]);
-  } else {
-    float* to = reinterpret_cast<float*>(v_part) + offset;
-    for (int d = 0; d < row.v_dim; ++d) to[d] = v[d];
-  }
-}
+struct Instance {
+  DType dtype;
+  void (*append)(const RopeRow&, const float* k, const float* v);
+};
+template <typename Codec>
+constexpr Instance kInstanceOf = {Codec::Description().dtype, Append<Codec>};
+constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>, kInstanceOf<BFloat16Codec>,
+                                   kInstanceOf<Float16Codec>};
 
 }  // namespace
 
 void RotateAndAppend(const RopeRow& row);
 void RotateAndAppend(const RopeRow& row) {
+  const KvFormat& format = row.kv.format;
   for (int head = 0; head < row.num_q_heads; ++head)
-    Rotate(row, row.qkv + head * row.head_dim, row.q + head * row.head_dim);
-  const float* k = row.qkv + row.num_q_heads * row.head_dim;
-  const float* v = k + row.num_groups * row.k_maps * row.head_dim;
-  const size_t map_bytes = static_cast<size_t>(row.page_size) * static_cast<size_t>(row.head_dim) *
-                           (row.is_bf16 ? 2 : 4);
-  float rotated[kMaxHeadDim];
-  for (int group = 0; group < row.num_groups; ++group) {
-    std::byte* page = row.page + static_cast<size_t>(group) * row.page_bytes;
-    for (int map = 0; map < row.k_maps; ++map) {
-      Rotate(row, k + (map * row.num_groups + group) * row.head_dim, rotated);
-      StoreK(row, page + static_cast<size_t>(map) * map_bytes, rotated);
-    }
-    StoreV(row, page + static_cast<size_t>(row.k_maps) * map_bytes, v + group * row.v_dim);
+    Rotate(row, row.qkv + head * format.head_dim, row.q + head * format.head_dim);
+  const float* k = row.qkv + row.num_q_heads * format.head_dim;
+  const float* v = k + format.num_groups * format.k_maps * format.head_dim;
+  for (const Instance& instance : kInstances) {
+    if (instance.dtype == format.codec.dtype) return instance.append(row, k, v);
   }
 }
 

@@ -13,7 +13,7 @@ constexpr int64_t kElementsWorthWaking = 16384;
 void AppendRow(const RopeAppendArgs& args, const KernelTable& kernels, const SequenceRows& sequence,
                int row) {
   const DiffSpec& spec = args.spec;
-  const PagedKvLayout& layout = args.kv.layout;
+  const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
   const int64_t batch_row = sequence.first_row + row;
   DS_CHECK(position < args.rope->max_positions(), "position beyond the rope table");
@@ -24,15 +24,9 @@ void AppendRow(const RopeAppendArgs& args, const KernelTable& kernels, const Seq
       .sin = args.rope->Sin(position),
       .interleaved = args.style == RopeStyle::kInterleaved,
       .num_q_heads = spec.num_q1_heads + spec.num_q2_heads,
-      .num_groups = spec.num_kv_groups,
-      .k_maps = spec.k_maps,
-      .head_dim = spec.head_dim,
-      .v_dim = spec.v_dim,
-      .page = args.kv.Page(sequence.pages[position / layout.page_size], 0),
-      .page_bytes = layout.page_bytes(),
-      .is_bf16 = layout.dtype == DType::kBFloat16,
-      .page_size = layout.page_size,
-      .slot = position % layout.page_size,
+      .kv = args.kv,
+      .page_id = sequence.pages[position / format.page_size],
+      .slot = position % format.page_size,
   });
 }
 

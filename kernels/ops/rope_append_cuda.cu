@@ -1,5 +1,8 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/base/cuda/ptx.cuh"
 #include "kernels/ops/rope_append_cuda.h"
 
@@ -11,7 +14,7 @@ constexpr int kChunk = kImageChunkElements;  // elements in 16 bytes
 
 struct RopeCall {
   PagedBatch batch;
-  KvImageLayer kv;
+  PagedKv kv;
   const float* cos;
   const float* sin;
   const uint16_t* qkv;
@@ -23,6 +26,12 @@ struct RopeCall {
 __device__ __forceinline__ float LowHalf(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float HighHalf(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
+}
+
+template <typename Codec>
+__device__ __forceinline__ typename Codec::Element* ImagePage(const RopeCall& call, int32_t id,
+                                                              int group) {
+  return call.kv.PageAs<Codec, KvArrangement::kImage>(id, group);
 }
 
 struct Chunk {
@@ -56,12 +65,12 @@ struct PairedChunks {
 };
 __device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit) {
   if (call.is_interleaved) return {2 * kChunk * unit, 2 * kChunk * unit + kChunk};
-  return {kChunk * unit, call.kv.image.head_dim / 2 + kChunk * unit};
+  return {kChunk * unit, call.kv.format.head_dim / 2 + kChunk * unit};
 }
 
 __device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, int unit,
                                            Chunk& first, Chunk& second) {
-  const int64_t begin = int64_t{position} * (call.kv.image.head_dim / 2) + kChunk * unit;
+  const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
   const float* cos = call.cos + begin;
   const float* sin = call.sin + begin;
 #pragma unroll
@@ -75,8 +84,17 @@ __device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, i
   }
 }
 
+// A device's store of each codec: eight neighbouring numbers.
+template <typename Codec>
+__device__ void StoreKv(typename Codec::Element* destination, const Chunk& chunk);
+template <>
+__device__ __forceinline__ void StoreKv<BFloat16Codec>(uint16_t* destination, const Chunk& chunk) {
+  StoreChunk(destination, chunk);
+}
+
 // Slots [begin, end) of a page, K and V, become 0.
-__device__ __forceinline__ void ClearSlots(const KvImage& image, uint16_t* page, int begin,
+template <typename Element>
+__device__ __forceinline__ void ClearSlots(const KvFormat& image, Element* page, int begin,
                                            int end) {
   const int k_chunks = image.k_maps * image.head_dim / kChunk;
   const int chunks = k_chunks + image.v_dim / kChunk;
@@ -91,9 +109,10 @@ __device__ __forceinline__ void ClearSlots(const KvImage& image, uint16_t* page,
 }
 
 // A thread block a row.
+template <typename Codec>
 __global__ void __launch_bounds__(kRopeThreads)
     RopeAppendKernel(const __grid_constant__ RopeCall call) {
-  const KvImage& image = call.kv.image;
+  const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
   const int64_t row = blockIdx.x;
   const DeviceSequence sequence = call.batch.sequences[call.batch.row_sequences[row]];
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
@@ -121,9 +140,9 @@ __global__ void __launch_bounds__(kRopeThreads)
       StoreChunk(q + dims.second, second);
     } else {
       const int map = (head - call.num_q_heads) / image.num_groups;
-      uint16_t* page = call.kv.Page(page_id, (head - call.num_q_heads) % image.num_groups);
-      StoreChunk(page + image.KOffset(map, dims.first, slot), first);
-      StoreChunk(page + image.KOffset(map, dims.second, slot), second);
+      auto* page = ImagePage<Codec>(call, page_id, (head - call.num_q_heads) % image.num_groups);
+      StoreKv<Codec>(page + image.KOffset(map, dims.first, slot), first);
+      StoreKv<Codec>(page + image.KOffset(map, dims.second, slot), second);
     }
   }
 
@@ -131,23 +150,31 @@ __global__ void __launch_bounds__(kRopeThreads)
   const uint16_t* v = x + q_width + k_heads * image.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < v_width / kChunk; i += kRopeThreads) {
     const int group = i * kChunk / image.v_dim;
-    uint16_t* page = call.kv.Page(page_id, group);
-    *reinterpret_cast<uint4*>(page + image.VOffset(i * kChunk % image.v_dim, slot)) =
-        *reinterpret_cast<const uint4*>(v + i * kChunk);
+    auto* page = ImagePage<Codec>(call, page_id, group);
+    StoreKv<Codec>(page + image.VOffset(i * kChunk % image.v_dim, slot), LoadChunk(v + i * kChunk));
   }
 
   // Stage 3: the row that begins a page clears what no row of the batch fills.
   const int filled = sequence.num_rows + sequence.num_rows_after - in_sequence;
   if (slot == 0 && filled < image.page_size) {
     for (int group = 0; group < image.num_groups; ++group)
-      ClearSlots(image, call.kv.Page(page_id, group), filled, image.page_size);
+      ClearSlots(image, ImagePage<Codec>(call, page_id, group), filled, image.page_size);
   }
 }
+
+struct Instance {
+  DType dtype;
+  void (*kernel)(RopeCall);
+};
+const Instance kInstances[] = {{DType::kBFloat16, RopeAppendKernel<BFloat16Codec>}};
 
 }  // namespace
 
 int RopeAppend(const RopeAppendArgs& args, CUstream_st* stream) {
   if (args.batch.num_rows == 0) return cudaSuccess;
+  const auto* instance = std::ranges::find(kInstances, args.kv.format.codec.dtype,
+                                           &Instance::dtype);
+  if (instance == std::end(kInstances)) return cudaErrorInvalidValue;
   const RopeCall call = {
       .batch = args.batch,
       .kv = args.kv,
@@ -162,7 +189,7 @@ int RopeAppend(const RopeAppendArgs& args, CUstream_st* stream) {
   config.gridDim = dim3(static_cast<unsigned>(args.batch.num_rows));
   config.blockDim = dim3(kRopeThreads);
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, RopeAppendKernel, call);
+  return cudaLaunchKernelEx(&config, instance->kernel, call);
 }
 
 }  // namespace diffserve::cuda

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "kernels/attention/diff_spec.h"
-#include "kernels/attention/kv_image.h"
-#include "kernels/attention/paged_batch_cuda.h"
+#include "kernels/attention/kv_format.h"
+#include "kernels/attention/paged_batch.h"
 #include "kernels/ops/rope_append.h"
 
 struct CUstream_st;  // CUDA's stream
@@ -18,7 +18,7 @@ namespace diffserve::cuda {
 struct RopeAppendArgs {
   DiffSpec spec;
   PagedBatch batch;  // no position is beyond the rope table
-  KvImageLayer kv;
+  PagedKv kv;
   const float* cos = nullptr;  // [positions, head_dim / 2], RopeTable's
   const float* sin = nullptr;
   RopeStyle style = RopeStyle::kHalfSplit;

@@ -40,17 +40,9 @@ std::vector<float> RotatedHead(const RopeAppendArgs& args, const float* x, int p
   return out;
 }
 
-void StoreKv(const PagedKvLayout& layout, std::byte* page, size_t offset, float value) {
-  if (layout.dtype == DType::kBFloat16) {
-    reinterpret_cast<uint16_t*>(page)[offset] = FloatToBFloat16(value);
-  } else {
-    reinterpret_cast<float*>(page)[offset] = value;
-  }
-}
-
 void Row(const RopeAppendArgs& args, const SequenceRows& sequence, int row) {
   const DiffSpec& spec = args.spec;
-  const PagedKvLayout& layout = args.kv.layout;
+  const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
   const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
   const float* x = args.qkv + batch_row * static_cast<size_t>(spec.q_width() + spec.k_width() +
@@ -61,19 +53,19 @@ void Row(const RopeAppendArgs& args, const SequenceRows& sequence, int row) {
     for (int d = 0; d < spec.head_dim; ++d)
       q[head * spec.head_dim + d] = rotated[static_cast<size_t>(d)];
   }
-  const int slot = position % layout.page_size;
+  const int slot = position % format.page_size;
   const float* k = x + spec.q_width();
   const float* v = k + spec.k_width();
   for (int group = 0; group < spec.num_kv_groups; ++group) {
-    std::byte* page = args.kv.Page(sequence.pages[position / layout.page_size], group);
+    std::byte* page = args.kv.Page(sequence.pages[position / format.page_size], group);
     for (int map = 0; map < spec.k_maps; ++map) {
       const std::vector<float> rotated = RotatedHead(
           args, k + (map * spec.num_kv_groups + group) * spec.head_dim, position);
       for (int d = 0; d < spec.head_dim; ++d)
-        StoreKv(layout, page, layout.KOffset(map, d, slot), rotated[static_cast<size_t>(d)]);
+        SetKvValue(format, page, format.KOffset(map, d, slot), rotated[static_cast<size_t>(d)]);
     }
     for (int d = 0; d < spec.v_dim; ++d)
-      StoreKv(layout, page, layout.VOffset(d, slot), v[group * spec.v_dim + d]);
+      SetKvValue(format, page, format.VOffset(d, slot), v[group * spec.v_dim + d]);
   }
 }
 

@@ -1,8 +1,9 @@
 // What the rope kernel of each level is called with: one token's row. Plain data only: see simd.h.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+
+#include "kernels/attention/kv_format.h"
 
 namespace diffserve {
 
@@ -13,15 +14,8 @@ struct RopeRow {
   const float* sin;
   bool interleaved;
   int num_q_heads;  // of both maps
-  int num_groups;
-  int k_maps;
-  int head_dim;
-  int v_dim;
-  // The page of group 0; the page of group g follows at g * page_bytes. See PagedKvLayout.
-  std::byte* page;
-  size_t page_bytes;
-  bool is_bf16;
-  int page_size;
+  PagedKv kv;
+  int32_t page_id;
   int slot;  // within the page
 };
 

@@ -312,7 +312,7 @@ class Bench {
     object.Add("device", plan.device_name)
         .Add("family", plan.summary.config.family)
         .Add("dtype", NameOf(plan.summary.dtype))
-        .Add("kv_cache_dtype", NameOf(plan.layout.dtype))
+        .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
         .Add("parameters", plan.summary.num_parameters)
         .Add("weight_bytes", plan.summary.weight_bytes)
         .Add("cpu_isa", NameOf(plan.isa))

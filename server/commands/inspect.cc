@@ -142,7 +142,7 @@ void PrintText(const Options& options, const SessionPlan& plan, const std::vecto
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
   std::printf("dtype                %s (checkpoint %s), KV pages %s\n",
               NameOf(plan.summary.dtype).data(), NameOf(c.checkpoint_dtype).data(),
-              NameOf(plan.layout.dtype).data());
+              NameOf(plan.layout.codec.dtype).data());
   std::printf(
       "shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n",
       c.num_layers, c.hidden_size, c.intermediate_size, c.vocab_size,
@@ -208,7 +208,7 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
       .Add("family", c.family)
       .Add("parameters", plan.summary.num_parameters)
       .Add("dtype", NameOf(plan.summary.dtype))
-      .Add("kv_cache_dtype", NameOf(plan.layout.dtype))
+      .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
       .Add("layers", c.num_layers)
       .Add("hidden_size", c.hidden_size)
       .Add("intermediate_size", c.intermediate_size)

@@ -183,8 +183,8 @@ Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& de
   if (!max_model_len.ok()) return max_model_len.status();
 
   plan.max_model_len = max_model_len.value();
-  plan.layout = PagedKvLayout::Of(summary.config.attention, resolved->page_size,
-                                  options.kv_cache_dtype.value_or(summary.dtype));
+  plan.layout = KvFormat::Of(summary.config.attention, resolved->page_size,
+                             options.kv_cache_dtype.value_or(summary.dtype));
   plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
   plan.demand = demand(*resolved, plan.max_model_len);
   double free = -static_cast<double>(summary.memory_bytes);

@@ -27,7 +27,7 @@ struct SessionPlan {
   Device device = Device::kCpu;
   std::string device_name;  // "cpu", or what the driver calls the GPU
   CpuIsa isa = CpuIsa::kAvx2;
-  PagedKvLayout layout;
+  KvFormat layout;
   int max_model_len = 0;
   int num_pages = 0;       // on a GPU an estimate until the model is loaded
   size_t page_bytes = 0;   // of one page id, all layers and groups

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention/kv_image.h"
+#include "kernels/attention/kv_format.h"
 
 struct CUstream_st;
 
@@ -20,7 +20,7 @@ int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column, C
 // column first_v_column on of a V that is wider, so that pages of other layouts can hold the same K
 // and V.
 struct PageContent {
-  KvImageLayer layer;
+  PagedKv layer;
   int64_t num_pages = 0;  // times groups
   int first_map = 0;
   int first_v_column = 0;

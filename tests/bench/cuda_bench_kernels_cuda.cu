@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kFillThreads)
 
 // One thread block a page.
 __global__ void __launch_bounds__(kFillThreads) FillPagesKernel(PageContent content) {
-  const KvImage image = content.layer.image;
+  const KvFormat image = content.layer.format.As<BFloat16Codec, KvArrangement::kImage>();
   const int k_columns = image.k_maps * image.head_dim;
   const int columns = k_columns + image.v_dim;
   for (int64_t page = blockIdx.x; page < content.num_pages; page += gridDim.x) {

@@ -14,15 +14,11 @@ int64_t PagesOfSequence(int length) {
   return (length + cuda::kImagePageSize - 1) / cuda::kImagePageSize;
 }
 
-KvImage ImageOf(const DiffSpec& spec) {
-  return {cuda::kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim};
-}
-
 }  // namespace
 
 double Problem::BytesOfOneCopy(const DiffSpec& spec, const ProblemShape& shape) {
   return static_cast<double>(shape.batch * PagesOfSequence(shape.position + shape.rows) *
-                             spec.num_kv_groups * ImageOf(spec).PageBytes());
+                             spec.num_kv_groups * cuda::ImageFormat(spec).PageBytes());
 }
 
 template <typename T>
@@ -34,7 +30,7 @@ cuda::DeviceBuffer Problem::Upload(const std::vector<T>& values) const {
 
 Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::Stream& stream)
     : spec_(spec), shape_(shape), stream_(stream) {
-  const char* reason = cuda::DiffAttentionUnsupported(spec, cuda::kImagePageSize);
+  const char* reason = cuda::DiffAttentionUnsupported(spec, cuda::ImageFormat(spec));
   if (reason != nullptr) Must(Status(StatusCode::kInternal, reason));
   const int64_t pages_of_sequence = PagesOfSequence(length());
   std::vector<int32_t> table(static_cast<size_t>(shape.batch * pages_of_sequence));
@@ -60,7 +56,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   for (int copy = 0; copy < shape.copies; ++copy) {
     pages_of_copies_.push_back(
         Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec, shape)))));
-    Must(FillPages({{pages_of_copies_.back().as<std::byte>(), ImageOf(spec)},
+    Must(FillPages({{pages_of_copies_.back().as<std::byte>(), cuda::ImageFormat(spec)},
                     static_cast<int64_t>(table.size()) * spec.num_kv_groups,
                     shape.first_map,
                     shape.first_v_column},
@@ -101,7 +97,7 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
 void Problem::Queue(int run) const {
   cuda::DiffAttentionArgs args = args_;
   const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
-  args.kv = {pages_of_copies_[copy].as<std::byte>(), ImageOf(spec_)};
+  args.kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_)};
   Must((shape_.is_decode ? cuda::DiffDecode : cuda::DiffPrefill)(args, stream_.handle()));
 }
 

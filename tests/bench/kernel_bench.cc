@@ -131,10 +131,11 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
                          .lambda_kind = LambdaKind::kPerLayer,
                          .sub_norm = SubNorm::kPlain};
   constexpr int kLayers = 8;
-  const PagedKvLayout layout = PagedKvLayout::Of(spec, 16, dtype);
+  const KvFormat format = KvFormat::Of(spec, 16, dtype);
   const int num_pages = (position + num_rows + 15) / 16;
   const int copies = num_rows == 1 ? kLayers : 1;
-  Buffer kv(static_cast<size_t>(copies) * static_cast<size_t>(num_pages) * 8 * layout.page_bytes());
+  Buffer kv(static_cast<size_t>(copies) * static_cast<size_t>(num_pages) * 8 *
+            static_cast<size_t>(format.PageBytes()));
   std::memset(kv.data(), 0, kv.size_bytes());  // memory of its own, or all reads would be of one
                                                // page
   std::vector<int32_t> pages(static_cast<size_t>(num_pages));
@@ -145,9 +146,9 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
   const SequenceRows rows{0, num_rows, position, pages.data()};
   const auto run = [&] {
     for (int layer = 0; layer < copies; ++layer) {
-      const PagedKvLayer part{kv.as<std::byte>() + static_cast<size_t>(layer) * kv.size_bytes() /
-                                                       static_cast<size_t>(copies),
-                              layout};
+      const PagedKv part{kv.as<std::byte>() + static_cast<size_t>(layer) * kv.size_bytes() /
+                                                  static_cast<size_t>(copies),
+                         format};
       cpu::DiffAttention({.spec = spec,
                           .sequences = {&rows, 1},
                           .kv = part,

@@ -25,21 +25,20 @@ inline std::string Describe(const DiffSpec& spec) {
 inline std::vector<double> RoundedMap(ImageBatch& batch, const SequenceRows& rows, int row,
                                       int q_head, int k_map, int group) {
   const DiffSpec& spec = batch.spec;
-  const PagedKvLayer kv = batch.ReferenceLayer();
+  const PagedKv kv = batch.ReferenceLayer();
   const float* q = batch.q.data() +
                    static_cast<size_t>(rows.first_row + row) * static_cast<size_t>(spec.q_width()) +
                    static_cast<size_t>(q_head * spec.head_dim);
   const int count = rows.position + row + 1;
-  const auto element = [&](int slot, size_t offset) {
-    return BFloat16ToFloat(
-        reinterpret_cast<const uint16_t*>(kv.Page(rows.pages[slot / 64], group))[offset]);
+  const auto element = [&](int slot, int offset) {
+    return double{KvValue(kv.format, kv.Page(rows.pages[slot / 64], group), offset)};
   };
   std::vector<double> scores(static_cast<size_t>(count));
   double max = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot < count; ++slot) {
     double& score = scores[static_cast<size_t>(slot)];
     for (int d = 0; d < spec.head_dim; ++d)
-      score += double{q[d]} * element(slot, kv.layout.KOffset(k_map, d, slot % 64));
+      score += double{q[d]} * element(slot, kv.format.KOffset(k_map, d, slot % 64));
     score *= double{batch.scale()};
     max = std::max(max, score);
   }
@@ -50,7 +49,7 @@ inline std::vector<double> RoundedMap(ImageBatch& batch, const SequenceRows& row
     sum += double{p};
     const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
     for (int d = 0; d < spec.v_dim; ++d)
-      out[static_cast<size_t>(d)] += rounded * element(slot, kv.layout.VOffset(d, slot % 64));
+      out[static_cast<size_t>(d)] += rounded * element(slot, kv.format.VOffset(d, slot % 64));
   }
   for (double& value : out) value /= sum;
   return out;

@@ -71,7 +71,7 @@ class CaseMaker {
                              ? LambdaKind::kNone
                              : OneOf({LambdaKind::kPerLayer, LambdaKind::kPerTokenHead});
       spec.sub_norm = OneOf({SubNorm::kNone, SubNorm::kPlain, SubNorm::kAffine});
-      if (cuda::DiffAttentionUnsupported(spec, cuda::kImagePageSize) == nullptr) return spec;
+      if (cuda::DiffAttentionUnsupported(spec, cuda::ImageFormat(spec)) == nullptr) return spec;
     }
   }
   // Near the edges of strips, pages and splits, or anywhere.

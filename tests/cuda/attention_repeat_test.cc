@@ -122,7 +122,7 @@ class FarPagesTest : public testing::OnDeviceTest {
 TEST_F(FarPagesTest, DecodeAndPrefillReadThemAsTheyReadNearOnes) {
   const DiffSpec spec = DiffLlamaSpec(2, 1, 128);
   ImageBatch batch(spec, {{600, 1}, {70, 3}});
-  const int32_t pages_before = PagesBefore(batch.Image().image.PageElements());
+  const int32_t pages_before = PagesBefore(batch.Image().format.PageElements());
   for (bool bulk_copies : {true, false}) {
     AttentionRun run(batch, cuda::DiffDecodeTiling(spec, batch.rows_per_sequence_max()), *stream_,
                      pages_before);
@@ -145,10 +145,11 @@ TEST_F(FarPagesTest, AppendWritesThemAsItWritesNearOnes) {
                                            *stream_);
   const testing::DeviceArray<uint16_t> q(
       std::vector<uint16_t>(9 * static_cast<size_t>(spec.q_width())), *stream_);
-  const std::vector<uint16_t> before(near.Image().Page(0, 0), near.Image().Page(2, 0));
+  const std::vector<uint16_t> before(testing::Bits(near.Image(), 0, 0),
+                                     testing::Bits(near.Image(), 2, 0));
   for (ImageBatch* batch : {&near, &far}) {
     const testing::DeviceBatch on_device(
-        *batch, *stream_, batch == &far ? PagesBefore(far.Image().image.PageElements()) : 0);
+        *batch, *stream_, batch == &far ? PagesBefore(far.Image().format.PageElements()) : 0);
     ASSERT_TRUE(IsOk(cuda::RopeAppend({.spec = spec,
                                        .batch = on_device.Batch(),
                                        .kv = on_device.Image(),
@@ -160,9 +161,12 @@ TEST_F(FarPagesTest, AppendWritesThemAsItWritesNearOnes) {
                                       stream_->handle())));
     on_device.ReadPages(*batch, *stream_);
   }
-  const std::vector<uint16_t> near_pages(near.Image().Page(0, 0), near.Image().Page(2, 0));
+  const std::vector<uint16_t> near_pages(testing::Bits(near.Image(), 0, 0),
+                                         testing::Bits(near.Image(), 2, 0));
   EXPECT_NE(near_pages, before);
-  EXPECT_EQ(std::vector<uint16_t>(far.Image().Page(0, 0), far.Image().Page(2, 0)), near_pages);
+  EXPECT_EQ(
+      std::vector<uint16_t>(testing::Bits(far.Image(), 0, 0), testing::Bits(far.Image(), 2, 0)),
+      near_pages);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // The decode kernels against the double-precision reference, and exact cases: on a GPU, or their
 // own source on the CPU shim.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +15,7 @@ using testing::DiffLlamaSpec;
 using testing::ErrorsOf;
 using testing::ExpectWithinTwiceTheRounding;
 using testing::GroupedSpec;
+using ::testing::HasSubstr;
 using testing::ImageBatch;
 using testing::ImageShape;
 using testing::PlainSpec;
@@ -278,14 +281,21 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
   }
 }
 
-TEST_F(DiffDecodeTest, AShapeWithoutAKernelIsRefusedByName) {
-  EXPECT_EQ(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 2, 128), 64), nullptr);
-  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 2, 128), 16), nullptr);
-  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 2, 80), 64), nullptr);
-  EXPECT_NE(cuda::DiffAttentionUnsupported(DiffLlamaSpec(4, 3, 128), 64), nullptr);
-  DiffSpec no_noise = DiffLlamaSpec(4, 2, 128);
+TEST_F(DiffDecodeTest, AShapeOrAFormatWithoutAKernelIsRefusedByName) {
+  const auto refusal = [](const DiffSpec& spec, int page_size, DType dtype) {
+    const char* reason = cuda::DiffAttentionUnsupported(
+        spec, KvFormat::Of(spec, page_size, dtype, KvArrangement::kImage));
+    return std::string(reason == nullptr ? "" : reason);
+  };
+  const DiffSpec spec = DiffLlamaSpec(4, 2, 128);
+  EXPECT_EQ(refusal(spec, 64, DType::kBFloat16), "");
+  EXPECT_THAT(refusal(spec, 16, DType::kBFloat16), HasSubstr("pages of 64"));
+  EXPECT_THAT(refusal(spec, 64, DType::kFloat16), HasSubstr("dtype"));
+  EXPECT_THAT(refusal(DiffLlamaSpec(4, 2, 80), 64, DType::kBFloat16), HasSubstr("head_dim"));
+  EXPECT_THAT(refusal(DiffLlamaSpec(4, 3, 128), 64, DType::kBFloat16), HasSubstr("groups"));
+  DiffSpec no_noise = spec;
   no_noise.num_q2_heads = 0;
-  EXPECT_NE(cuda::DiffAttentionUnsupported(no_noise, 64), nullptr);
+  EXPECT_THAT(refusal(no_noise, 64, DType::kBFloat16), HasSubstr("noise heads"));
 }
 
 }  // namespace

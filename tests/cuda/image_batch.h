@@ -42,14 +42,17 @@ inline std::vector<float> ToFloats(const std::vector<uint16_t>& bits) {
   return values;
 }
 
+inline uint16_t* Bits(const PagedKv& kv, int32_t id, int group) {
+  return reinterpret_cast<uint16_t*>(kv.Page(id, group));
+}
+
 class ImageBatch {
  public:
   // A sequence's K and V depend on `seed` and its number in `names` only (its index if there are
   // none).
   ImageBatch(const DiffSpec& spec, const std::vector<ImageShape>& shapes, uint32_t seed = 1,
              uint32_t page_seed = 1, std::vector<uint32_t> names = {})
-      : spec(spec),
-        image_{cuda::kImagePageSize, spec.num_kv_groups, spec.k_maps, spec.head_dim, spec.v_dim} {
+      : spec(spec), image_(cuda::ImageFormat(spec)) {
     if (names.empty()) {
       names.resize(shapes.size());
       std::iota(names.begin(), names.end(), 0u);
@@ -76,29 +79,23 @@ class ImageBatch {
   }
 
   void SetK(size_t sequence, int group, int slot, int map, int dim, float value) {
-    const int in_page = slot % image_.page_size;
-    Image().Page(PageId(sequence, slot),
-                 group)[image_.KOffset(map, dim, in_page)] = FloatToBFloat16(value);
-    const PagedKvLayer layer = ReferenceLayer();
-    reinterpret_cast<uint16_t*>(
-        layer.Page(PageId(sequence, slot),
-                   group))[layer.layout.KOffset(map, dim, in_page)] = FloatToBFloat16(value);
+    for (const PagedKv& kv : {Image(), ReferenceLayer()}) {
+      SetKvValue(kv.format, kv.Page(PageId(sequence, slot), group),
+                 kv.format.KOffset(map, dim, slot % image_.page_size), value);
+    }
   }
   void SetV(size_t sequence, int group, int slot, int dim, float value) {
-    const int in_page = slot % image_.page_size;
-    Image().Page(PageId(sequence, slot),
-                 group)[image_.VOffset(dim, in_page)] = FloatToBFloat16(value);
-    const PagedKvLayer layer = ReferenceLayer();
-    reinterpret_cast<uint16_t*>(
-        layer.Page(PageId(sequence, slot),
-                   group))[layer.layout.VOffset(dim, in_page)] = FloatToBFloat16(value);
+    for (const PagedKv& kv : {Image(), ReferenceLayer()}) {
+      SetKvValue(kv.format, kv.Page(PageId(sequence, slot), group),
+                 kv.format.VOffset(dim, slot % image_.page_size), value);
+    }
   }
 
   // The host's side: kernels get a DeviceBatch.
-  KvImageLayer Image() { return {reinterpret_cast<std::byte*>(image_pages_.data()), image_}; }
-  PagedKvLayer ReferenceLayer() {
+  PagedKv Image() { return {reinterpret_cast<std::byte*>(image_pages_.data()), image_}; }
+  PagedKv ReferenceLayer() {
     return {reinterpret_cast<std::byte*>(reference_pages_.data()),
-            PagedKvLayout::Of(spec, image_.page_size, DType::kBFloat16)};
+            KvFormat::Of(spec, image_.page_size, DType::kBFloat16)};
   }
   cuda::PagedBatch Batch() const {
     return {static_cast<int>(sequences.size()), num_rows(), sequences.data(), row_sequences_.data(),
@@ -202,7 +199,7 @@ class ImageBatch {
   }
 
   friend class DeviceBatch;
-  KvImage image_;
+  KvFormat image_;
   std::vector<uint16_t> image_pages_;
   std::vector<uint16_t> reference_pages_;
   std::vector<int32_t> pages_;
@@ -223,7 +220,7 @@ class DeviceBatch {
                          static_cast<size_t>(image_.PageElements())),
         image_pages_(batch.image_pages_, stream, elements_before_) {}
 
-  KvImageLayer Image() const {
+  PagedKv Image() const {
     return {reinterpret_cast<std::byte*>(image_pages_.data() - elements_before_), image_};
   }
   cuda::PagedBatch Batch() const {
@@ -242,7 +239,7 @@ class DeviceBatch {
     return pages;
   }
 
-  KvImage image_;
+  KvFormat image_;
   DeviceArray<cuda::DeviceSequence> sequences_;
   DeviceArray<int32_t> row_sequences_;
   DeviceArray<int32_t> pages_;

@@ -88,18 +88,17 @@ void ExpectLikeReference(const DiffSpec& spec, RopeStyle style,
                  .q = expected_q.data()});
   for (size_t i = 0; i < q.size(); ++i) ASSERT_TRUE(NextToEachOther(q[i], expected_q[i])) << i;
 
-  const KvImage& image = batch.Image().image;
-  const PagedKvLayer reference = batch.ReferenceLayer();
+  const KvFormat& image = batch.Image().format;
+  const PagedKv reference = batch.ReferenceLayer();
   for (const SequenceRows& sequence : rows) {
     const int length = sequence.position + sequence.num_rows;
     const int pages = (length + 63) / 64;
     for (int slot = 0; slot < pages * 64; ++slot) {
       const bool is_fresh = slot / 64 * 64 >= sequence.position;
       for (int group = 0; group < spec.num_kv_groups; ++group) {
-        const uint16_t* page = batch.Image().Page(sequence.pages[slot / 64], group);
-        const uint16_t* old_page = before.Image().Page(sequence.pages[slot / 64], group);
-        const auto* expected = reinterpret_cast<const uint16_t*>(
-            reference.Page(sequence.pages[slot / 64], group));
+        const uint16_t* page = testing::Bits(batch.Image(), sequence.pages[slot / 64], group);
+        const uint16_t* old_page = testing::Bits(before.Image(), sequence.pages[slot / 64], group);
+        const auto* expected = testing::Bits(reference, sequence.pages[slot / 64], group);
         const auto check = [&](int offset, size_t reference_offset) {
           const uint16_t value = page[offset];
           if (slot >= length) return is_fresh ? value == 0 : value == old_page[offset];
@@ -109,12 +108,12 @@ void ExpectLikeReference(const DiffSpec& spec, RopeStyle style,
         for (int d = 0; d < spec.head_dim; ++d) {
           for (int map = 0; map < spec.k_maps; ++map) {
             ASSERT_TRUE(check(image.KOffset(map, d, slot % 64),
-                              reference.layout.KOffset(map, d, slot % 64)))
+                              reference.format.KOffset(map, d, slot % 64)))
                 << "slot " << slot << " K" << map << " dim " << d;
           }
         }
         for (int d = 0; d < spec.v_dim; ++d) {
-          ASSERT_TRUE(check(image.VOffset(d, slot % 64), reference.layout.VOffset(d, slot % 64)))
+          ASSERT_TRUE(check(image.VOffset(d, slot % 64), reference.format.VOffset(d, slot % 64)))
               << "slot " << slot << " V " << d;
         }
       }

@@ -35,7 +35,7 @@ class Append {
   Append(const DiffSpec& spec, int page_size, DType dtype, RopeStyle style,
          const std::vector<Shape>& shapes, double attention_factor = 1)
       : spec_(spec),
-        layout_(PagedKvLayout::Of(spec, page_size, dtype)),
+        format_(KvFormat::Of(spec, page_size, dtype)),
         style_(style),
         attention_factor_(attention_factor),
         rope_(InverseFrequencies(spec.head_dim), 512, attention_factor) {
@@ -48,8 +48,9 @@ class Append {
           {num_rows_, shapes[i].num_rows, shapes[i].position, page_lists_[i].data()});
       num_rows_ += shapes[i].num_rows;
     }
-    kv_.assign(41 * static_cast<size_t>(spec.num_kv_groups) * layout_.page_bytes(),
-               std::byte{0xff});
+    kv_.assign(
+        41 * static_cast<size_t>(spec.num_kv_groups) * static_cast<size_t>(format_.PageBytes()),
+        std::byte{0xff});
     width_ = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
     qkv_ = RandomFloats(static_cast<size_t>(num_rows_) * width_, 1);
     q_.assign(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.q_width()), -77.0f);
@@ -60,7 +61,7 @@ class Append {
   RopeAppendArgs Args() {
     return {.spec = spec_,
             .sequences = sequences_,
-            .kv = {kv_.data(), layout_},
+            .kv = {kv_.data(), format_},
             .rope = &rope_,
             .style = style_,
             .qkv = qkv_.data(),
@@ -77,11 +78,9 @@ class Append {
       for (int row = 0; row < sequence.num_rows; ++row)
         ExpectRow(sequence, row, q_tolerance, expected);
     }
-    const size_t elements = kv_.size() / SizeOf(layout_.dtype);
+    const size_t elements = kv_.size() * 8 / static_cast<size_t>(format_.codec.bits);
     for (size_t i = 0; i < elements; ++i) {
-      const float value = layout_.dtype == DType::kBFloat16
-                              ? BFloat16ToFloat(reinterpret_cast<const uint16_t*>(kv_.data())[i])
-                              : reinterpret_cast<const float*>(kv_.data())[i];
+      const float value = KvValue(format_, kv_.data(), static_cast<int>(i));
       const auto found = expected.find(i);
       if (found == expected.end()) {
         ASSERT_TRUE(std::isnan(value)) << "element " << i << " was written to";
@@ -120,25 +119,26 @@ class Append {
     }
     const float* k = x + spec_.q_width();
     const float* v = k + spec_.k_width();
-    const int slot = position % layout_.page_size;
+    const int slot = position % format_.page_size;
     for (int group = 0; group < spec_.num_kv_groups; ++group) {
-      const size_t page = (static_cast<size_t>(sequence.pages[position / layout_.page_size]) *
+      const size_t page = (static_cast<size_t>(sequence.pages[position / format_.page_size]) *
                                static_cast<size_t>(spec_.num_kv_groups) +
                            static_cast<size_t>(group)) *
-                          layout_.page_elements();
+                          static_cast<size_t>(format_.PageElements());
       for (int map = 0; map < spec_.k_maps; ++map) {
         const float* head = k + (map * spec_.num_kv_groups + group) * spec_.head_dim;
         for (int d = 0; d < spec_.head_dim; ++d)
-          expected[page + layout_.KOffset(map, d, slot)] = Rotated(head, d, position);
+          expected[page + static_cast<size_t>(format_.KOffset(map, d, slot))] = Rotated(head, d,
+                                                                                        position);
       }
       for (int d = 0; d < spec_.v_dim; ++d) {
-        expected[page + layout_.VOffset(d, slot)] = static_cast<double>(v[group * spec_.v_dim + d]);
+        expected[page + static_cast<size_t>(format_.VOffset(d, slot))] = v[group * spec_.v_dim + d];
       }
     }
   }
 
   DiffSpec spec_;
-  PagedKvLayout layout_;
+  KvFormat format_;
   RopeStyle style_;
   double attention_factor_;
   RopeTable rope_;

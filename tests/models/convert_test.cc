@@ -98,7 +98,7 @@ class ConvertTest : public testing::Test {
     EXPECT_TRUE(model.ok()) << model.status().message();
     if (!model.ok()) return {};
     const ModelConfig& config = (*model)->config();
-    KvCache kv(PagedKvLayout::Of(config.attention, 16, (*model)->dtype()), config.num_layers, 2);
+    KvCache kv(KvFormat::Of(config.attention, 16, (*model)->dtype()), config.num_layers, 2);
     const int32_t pages[] = {0, 1};
     Batch batch;
     for (int i = 0; i < 20; ++i) batch.tokens.push_back((7 * i + 3) % config.vocab_size);

@@ -231,7 +231,7 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     // in the cache already.
     const std::vector<int> lengths = {40, 1, 17, 33, 16};
     const std::vector<int> new_rows = {1, 1, 17, 5, 1};
-    KvCache kv(PagedKvLayout::Of(model.config().attention, kGoldenPageSize, model.dtype()),
+    KvCache kv(KvFormat::Of(model.config().attention, kGoldenPageSize, model.dtype()),
                model.config().num_layers, 15);
     std::vector<std::vector<int32_t>> pages;
     Batch batch;

@@ -153,7 +153,7 @@ class GoldenRunner {
         page_size_(static_cast<size_t>(page_size)),
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
         kv_(model
-                .MakeKvCache(PagedKvLayout::Of(model.config().attention, page_size, model.dtype()),
+                .MakeKvCache(KvFormat::Of(model.config().attention, page_size, model.dtype()),
                              2 * static_cast<int>(pages_per_sequence_))
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
@@ -213,7 +213,7 @@ class GoldenRunner {
   // A device's pages hold what they hold.
   void Poison() {
     if (page_size_ != kGoldenPageSize) return;
-    const size_t bytes = KvCache::BytesPerPage(kv_.layout(), model_.config().num_layers) *
+    const size_t bytes = KvCache::BytesPerPage(kv_.format(), model_.config().num_layers) *
                          static_cast<size_t>(kv_.num_pages());
     std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // NaN in both dtypes
   }

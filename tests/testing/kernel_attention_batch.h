@@ -20,10 +20,11 @@ class AttentionBatch {
  public:
   AttentionBatch(const DiffSpec& spec, int page_size, DType dtype,
                  std::vector<SequenceShape> shapes, uint32_t seed = 1)
-      : spec_(spec), layout_(PagedKvLayout::Of(spec, page_size, dtype)), seed_(seed) {
+      : spec_(spec), format_(KvFormat::Of(spec, page_size, dtype)), seed_(seed) {
     size_t num_pages = 1;
     for (const SequenceShape& shape : shapes) num_pages += PagesOf(shape.position + shape.num_rows);
-    kv_ = Buffer(num_pages * static_cast<size_t>(spec.num_kv_groups) * layout_.page_bytes());
+    kv_ = Buffer(num_pages * static_cast<size_t>(spec.num_kv_groups) *
+                 static_cast<size_t>(format_.PageBytes()));
     std::memset(kv_.data(), 0xff, kv_.size_bytes());
     std::vector<int32_t> free_pages;
     for (size_t page = 0; page < num_pages; ++page)
@@ -67,18 +68,14 @@ class AttentionBatch {
   // The K1|K2|V element of one token; map 2 addresses V.
   void SetKv(int sequence, int group, int slot, bool is_v, int map, int dim, float value) {
     std::byte* page = Layer().Page(
-        page_lists_[static_cast<size_t>(sequence)][static_cast<size_t>(slot / layout_.page_size)],
+        page_lists_[static_cast<size_t>(sequence)][static_cast<size_t>(slot / format_.page_size)],
         group);
-    const int in_page = slot % layout_.page_size;
-    const size_t offset = is_v ? layout_.VOffset(dim, in_page) : layout_.KOffset(map, dim, in_page);
-    if (layout_.dtype == DType::kBFloat16) {
-      reinterpret_cast<uint16_t*>(page)[offset] = FloatToBFloat16(value);
-    } else {
-      reinterpret_cast<float*>(page)[offset] = value;
-    }
+    const int in_page = slot % format_.page_size;
+    SetKvValue(format_, page,
+               is_v ? format_.VOffset(dim, in_page) : format_.KOffset(map, dim, in_page), value);
   }
 
-  PagedKvLayer Layer() { return {kv_.as<std::byte>(), layout_}; }
+  PagedKv Layer() { return {kv_.as<std::byte>(), format_}; }
 
   DiffAttentionArgs Args(std::vector<float>& out) {
     out.assign(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec_.out_width()), -77.0f);
@@ -106,7 +103,7 @@ class AttentionBatch {
 
  private:
   size_t PagesOf(int length) const {
-    return static_cast<size_t>((length + layout_.page_size - 1) / layout_.page_size);
+    return static_cast<size_t>((length + format_.page_size - 1) / format_.page_size);
   }
 
   void FillKv(size_t sequence, int length) {
@@ -127,7 +124,7 @@ class AttentionBatch {
   }
 
   DiffSpec spec_;
-  PagedKvLayout layout_;
+  KvFormat format_;
   uint32_t seed_;
   Buffer kv_;
   std::vector<std::vector<int32_t>> page_lists_;

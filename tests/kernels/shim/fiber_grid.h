@@ -26,7 +26,7 @@
 //      alone, on which a row's independence of its tile rests.
 //   7. Launch limits, time outs, deadlocks of real timing (setmaxnreg, blocks of a cluster that end
 //      early), misaligned vector loads from global memory, offsets beyond 2^31 elements, bank
-//      conflicts (kv_image_test computes those of ldmatrix).
+//      conflicts (kv_format_test computes those of ldmatrix).
 //   8. What a wgmma descriptor means: its fields are decoded here by the same reading of the PTX
 //      manual that the kernel has. DiffPrefillTest.AQueryThatPicksOneSlotReadsItsVExactly/Hopper,
 //      whose wrong numbers tell the slot and the column.

@@ -1,10 +1,23 @@
-// A batch as the kernels on the device see it: what SequenceRows says, in arrays in the device's
-// memory that the host fills with one copy a step. Plain data, and passed to kernels by value.
+// What a batch's rows are: which tokens of which sequence, and where its pages are. SequenceRows in
+// the host's memory; for kernels on a device PagedBatch, the same in arrays of the device's memory
+// that the host fills with one copy a step. Plain data, and passed to kernels by value.
 #pragma once
 
 #include <cstdint>
 
-namespace diffserve::cuda {
+namespace diffserve {
+
+// The rows that one sequence contributes to a batch: its tokens [position, position + num_rows),
+// after which the sequence has position + num_rows tokens in the cache. pages[i] holds slots [i *
+// page_size, (i + 1) * page_size).
+struct SequenceRows {
+  int first_row = 0;  // of the batch's row-major activations
+  int num_rows = 0;
+  int position = 0;
+  const int32_t* pages = nullptr;
+};
+
+namespace cuda {
 
 // The tokens [position, position + num_rows) of one sequence.
 struct DeviceSequence {
@@ -25,4 +38,5 @@ struct PagedBatch {
   const int32_t* pages = nullptr;
 };
 
-}  // namespace diffserve::cuda
+}  // namespace cuda
+}  // namespace diffserve

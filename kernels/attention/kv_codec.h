@@ -1,0 +1,52 @@
+// The number formats of K and V. A codec is a type that says how one number is stored; the host's
+// compilers, each level (*.isa.cc) and nvcc compile the same text. What a level or a device adds,
+// how it loads a vector, is in kv_loads.h and kv_strip.cuh. Kernels are templates over the codec; a
+// new one is its struct here, its loads there, and a row in the table of each kernel that takes it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/host_device.h"
+
+namespace diffserve {
+
+// What a codec says of sizes, as data: KvFormat computes places from it.
+struct KvCodec {
+  DType dtype = DType::kFloat32;
+  int bits = 32;        // of a number; divides 32, or is 32
+  int k_pack = 1;       // neighbouring dims of K that lie side by side (KvArrangement::kSlotLanes)
+  int scale_group = 0;  // neighbouring dims of a slot that share a scale; 0: there are no scales
+  int scale_bits = 0;   // of a scale: 8, 16 or 32
+};
+
+struct Float32Codec {
+  using Element = float;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kFloat32, 32, 1}; }
+  DIFFSERVE_HOST_DEVICE static float Decode(float stored) { return stored; }
+  DIFFSERVE_HOST_DEVICE static float Encode(float value) { return value; }
+};
+
+// A pair of dims is one 32-bit lane: widening it is a shift or a mask.
+struct BFloat16Codec {
+  using Element = uint16_t;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kBFloat16, 16, 2}; }
+  DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return BFloat16ToFloat(stored); }
+  DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) { return FloatToBFloat16(value); }
+};
+
+// A finite number that float16 cannot hold is stored as a NaN, which reaches every token that
+// attends to it and so ends the request. An infinity could get lost: as a score of -infinity it
+// weighs 0.
+struct Float16Codec {
+  using Element = uint16_t;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kFloat16, 16, 1}; }
+  DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return Float16ToFloat(stored); }
+  DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) {
+    const uint16_t stored = FloatToFloat16(value);
+    const bool overflows = (stored & 0x7fff) == 0x7c00 && value - value == 0.0f;
+    return overflows ? uint16_t{0x7e00} : stored;
+  }
+};
+
+}  // namespace diffserve

@@ -1,0 +1,112 @@
+// KvFormat: what the pages of K and V are, for the CPU and the GPU alike: shape, codec
+// (kv_codec.h), arrangement, and where scales lie. Whoever needs the size of a page or a place in
+// it asks here.
+//
+// A page id names, in each layer and each KV group, one page of `page_size` consecutive slots (a
+// slot holds one token). The page of one layer and group is contiguous:
+//
+//   K1 | K2 (if k_maps == 2) | V | scales of K1 | of K2 | of V (if the codec has scales)
+//
+//   kSlotLanes  K: [head_dim / k_pack][page_size][k_pack], so that neighbouring slots lie in
+//   (the CPU)      neighbouring SIMD lanes; V: [page_size][v_dim]
+//   kImage      K and V: matrices [page_size][head_dim] and [page_size][v_dim] in swizzled tiles,
+//   the (a GPU)        image of their place in shared memory (kv_image.h)
+//
+// Scales lie in slot lanes in both: of K [head_dim / scale_group][page_size], of V
+// [page_size][v_dim / scale_group]. K is rotated before it is stored. Slots that no token has been
+// written to hold arbitrary bits (NaNs included): a kernel must not let them into a result, not
+// even multiplied by zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/diff_spec.h"
+#include "kernels/attention/kv_codec.h"
+#include "kernels/attention/kv_image.h"
+
+namespace diffserve {
+
+enum class KvArrangement : uint8_t { kSlotLanes, kImage };
+
+struct KvFormat {
+  int page_size = 16;  // slots; a multiple of 16
+  int num_groups = 0;
+  int k_maps = 1;
+  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image of 2 chunks
+  int v_dim = 0;     // a multiple of scale_group; in an image of 2 chunks
+  KvCodec codec;
+  KvArrangement arrangement = KvArrangement::kSlotLanes;
+
+  static KvFormat Of(const DiffSpec& spec, int page_size, DType dtype,
+                     KvArrangement arrangement = KvArrangement::kSlotLanes);
+
+  // The same, of which the compiler knows codec and arrangement.
+  template <typename Codec, KvArrangement kArrangement>
+  DIFFSERVE_HOST_DEVICE constexpr KvFormat As() const {
+    return {page_size, num_groups, k_maps, head_dim, v_dim, Codec::Description(), kArrangement};
+  }
+
+  // ---- Numbers of a page, counted from its begin.
+  DIFFSERVE_HOST_DEVICE constexpr int KMapBegin(int map) const {
+    return map * page_size * head_dim;
+  }
+  DIFFSERVE_HOST_DEVICE constexpr int VBegin() const { return KMapBegin(k_maps); }
+  DIFFSERVE_HOST_DEVICE constexpr int PageElements() const { return page_size * columns(); }
+  DIFFSERVE_HOST_DEVICE constexpr int KOffset(int map, int dim, int slot) const {
+    if (arrangement == KvArrangement::kImage)
+      return KMapBegin(map) + KvImageOffset(page_size, head_dim, slot, dim, chunk());
+    const int pack = codec.k_pack;
+    return KMapBegin(map) + (dim / pack * page_size + slot) * pack + dim % pack;
+  }
+  DIFFSERVE_HOST_DEVICE constexpr int VOffset(int dim, int slot) const {
+    if (arrangement == KvArrangement::kImage)
+      return VBegin() + KvImageOffset(page_size, v_dim, slot, dim, chunk());
+    return VBegin() + slot * v_dim + dim;
+  }
+
+  // ---- Scales of a page, counted from the first. REQUIRES: the codec has scales.
+  DIFFSERVE_HOST_DEVICE constexpr int KScale(int map, int dim, int slot) const {
+    return map * page_size * (head_dim / codec.scale_group) + dim / codec.scale_group * page_size +
+           slot;
+  }
+  DIFFSERVE_HOST_DEVICE constexpr int VScale(int dim, int slot) const {
+    return k_maps * page_size * (head_dim / codec.scale_group) +
+           slot * (v_dim / codec.scale_group) + dim / codec.scale_group;
+  }
+
+  // ---- Bytes.
+  DIFFSERVE_HOST_DEVICE constexpr int64_t ScaleBegin() const {
+    return int64_t{PageElements()} * codec.bits / 8;
+  }
+  // Of one layer and group: the one answer to how large a page is.
+  DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const {
+    const int num_scales = codec.scale_group == 0 ? 0 : page_size * (columns() / codec.scale_group);
+    return ScaleBegin() + int64_t{num_scales} * codec.scale_bits / 8;
+  }
+
+ private:
+  DIFFSERVE_HOST_DEVICE constexpr int columns() const { return k_maps * head_dim + v_dim; }
+  DIFFSERVE_HOST_DEVICE constexpr int chunk() const { return 128 / codec.bits; }
+};
+
+// The pages of one layer: page `id` of group g is number id * num_groups + g from `base` on.
+struct PagedKv {
+  std::byte* base = nullptr;
+  KvFormat format;
+
+  DIFFSERVE_HOST_DEVICE std::byte* Page(int32_t id, int group) const {
+    return base + (int64_t{id} * format.num_groups + group) * format.PageBytes();
+  }
+  template <typename Codec, KvArrangement kArrangement>
+  DIFFSERVE_HOST_DEVICE typename Codec::Element* PageAs(int32_t id, int group) const {
+    const PagedKv known = {base, format.As<Codec, kArrangement>()};
+    return reinterpret_cast<typename Codec::Element*>(known.Page(id, group));
+  }
+};
+
+// One number of a page, for the reference and for tests.
+float KvValue(const KvFormat& format, const std::byte* page, int offset);
+void SetKvValue(const KvFormat& format, std::byte* page, int offset, float value);
+
+}  // namespace diffserve

@@ -1,0 +1,66 @@
+// The 16-bit floats against their definition.
+#include "kernels/base/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace diffserve {
+namespace {
+
+double Float16ByDefinition(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f;
+  const int mantissa = bits & 0x3ff;
+  const double magnitude = exponent == 0x1f ? std::numeric_limits<double>::infinity()
+                           : exponent == 0  ? std::ldexp(mantissa, -24)
+                                            : std::ldexp(1024 + mantissa, exponent - 25);
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+bool IsNan(uint16_t bits) { return (bits & 0x7fff) > 0x7c00; }
+
+TEST(DTypeTest, EveryFloat16IsWhatItsBitsSayAndComesBackToThem) {
+  for (uint32_t i = 0; i < 0x10000; ++i) {
+    const uint16_t bits = static_cast<uint16_t>(i);
+    if (IsNan(bits)) {
+      ASSERT_TRUE(std::isnan(Float16ToFloat(bits))) << i;
+      ASSERT_TRUE(IsNan(FloatToFloat16(Float16ToFloat(bits)))) << i;
+    } else {
+      ASSERT_EQ(double{Float16ToFloat(bits)}, Float16ByDefinition(bits)) << i;
+      ASSERT_EQ(FloatToFloat16(Float16ToFloat(bits)), bits) << i;
+    }
+  }
+}
+
+TEST(DTypeTest, AFloatBecomesTheNearestFloat16AndAMiddleTheEvenOne) {
+  for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
+    // Half-way to the next one; behind the largest, to where the next one would be.
+    const double below = Float16ByDefinition(bits);
+    const double above = bits == 0x7bff ? 65536.0 : Float16ByDefinition(bits + 1);
+    const float middle = static_cast<float>((below + above) / 2);
+    for (uint16_t sign : {0x0000, 0x8000}) {
+      const float signed_middle = sign == 0 ? middle : -middle;
+      ASSERT_EQ(FloatToFloat16(signed_middle), sign | (bits + (bits & 1))) << bits;
+      ASSERT_EQ(FloatToFloat16(std::nextafter(signed_middle, 0.0f)), sign | bits) << bits;
+      ASSERT_EQ(FloatToFloat16(std::nextafter(signed_middle, 2 * signed_middle)), sign | (bits + 1))
+          << bits;
+    }
+  }
+  EXPECT_EQ(FloatToFloat16(std::numeric_limits<float>::infinity()), 0x7c00);
+  EXPECT_EQ(FloatToFloat16(kFloat16Max), 0x7bff);
+  EXPECT_EQ(FloatToFloat16(kFloat16Overflow), 0x7c00);
+  EXPECT_EQ(FloatToFloat16(std::nextafter(kFloat16Overflow, 0.0f)), 0x7bff);
+}
+
+TEST(DTypeTest, AFloatBecomesTheNearestBFloat16AndANanStaysOne) {
+  EXPECT_EQ(FloatToBFloat16(1.0f), 0x3f80);
+  EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f808000u)), 0x3f80);  // a middle: the even one
+  EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(FloatToBFloat16(std::bit_cast<float>(0x3f808001u)), 0x3f81);
+  EXPECT_TRUE(std::isnan(BFloat16ToFloat(FloatToBFloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,226 @@
+// Where a page's numbers and scales lie: each has a place of its own, and the page is full. The
+// image of a page is read by ldmatrix without bank conflicts.
+#include "kernels/attention/kv_format.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace diffserve {
+namespace {
+
+// 4 bits a number, eight dims of K in a 32-bit lane, a float16 scale for 32 neighbouring dims: no
+// kernel has it, but the arithmetic of places does.
+constexpr KvCodec kFourBits = {
+    .dtype = DType::kFloat32, .bits = 4, .k_pack = 8, .scale_group = 32, .scale_bits = 16};
+
+std::vector<KvFormat> Formats() {
+  std::vector<KvFormat> formats;
+  for (const KvCodec& codec : {Float32Codec::Description(), BFloat16Codec::Description(),
+                               Float16Codec::Description(), kFourBits}) {
+    for (KvArrangement arrangement : {KvArrangement::kSlotLanes, KvArrangement::kImage}) {
+      for (int page_size : {16, 48, 64}) {
+        // Of an image: two chunks of 16 bytes.
+        const int step = arrangement == KvArrangement::kImage || codec.bits == 4
+                             ? 2 * 128 / codec.bits
+                             : 6;
+        for (int head_dim = step; head_dim <= 9 * step; head_dim += step) {
+          for (int k_maps : {1, 2}) {
+            for (int v_dim : {head_dim, 2 * head_dim})
+              formats.push_back({page_size, 3, k_maps, head_dim, v_dim, codec, arrangement});
+          }
+        }
+      }
+    }
+  }
+  return formats;
+}
+
+std::vector<KvFormat> Images() {
+  std::vector<KvFormat> images = Formats();
+  std::erase_if(images, [](const KvFormat& format) {
+    return format.arrangement != KvArrangement::kImage || format.codec.bits != 16;
+  });
+  return images;
+}
+
+std::string Describe(const KvFormat& format) {
+  return std::to_string(format.codec.bits) + " bits, page_size " +
+         std::to_string(format.page_size) + ", k_maps " + std::to_string(format.k_maps) +
+         ", head_dim " + std::to_string(format.head_dim) + ", v_dim " +
+         std::to_string(format.v_dim) +
+         (format.arrangement == KvArrangement::kImage ? ", image" : ", slot lanes");
+}
+
+TEST(KvFormatTest, EveryNumberHasAPlaceOfItsOwnAndThePageIsFull) {
+  for (const KvFormat& format : Formats()) {
+    std::vector<int> owners(static_cast<size_t>(format.PageElements()));
+    const auto take = [&](int offset) { ++owners.at(static_cast<size_t>(offset)); };
+    for (int slot = 0; slot < format.page_size; ++slot) {
+      for (int map = 0; map < format.k_maps; ++map) {
+        for (int dim = 0; dim < format.head_dim; ++dim) take(format.KOffset(map, dim, slot));
+      }
+      for (int dim = 0; dim < format.v_dim; ++dim) take(format.VOffset(dim, slot));
+    }
+    for (int count : owners) ASSERT_EQ(count, 1) << Describe(format);
+    ASSERT_EQ(format.ScaleBegin() * 8, int64_t{format.PageElements()} * format.codec.bits);
+  }
+}
+
+TEST(KvFormatTest, EveryGroupOfDimsHasAScaleOfItsOwnBehindTheNumbersAndThePageEndsThere) {
+  for (const KvFormat& format : Formats()) {
+    const int group = format.codec.scale_group;
+    if (group == 0) {
+      ASSERT_EQ(format.PageBytes(), format.ScaleBegin()) << Describe(format);
+      continue;
+    }
+    const int64_t scale_bytes = format.codec.scale_bits / 8;
+    std::vector<int> users(
+        static_cast<size_t>((format.PageBytes() - format.ScaleBegin()) / scale_bytes));
+    const auto use = [&](int scale) { ++users.at(static_cast<size_t>(scale)); };
+    for (int slot = 0; slot < format.page_size; ++slot) {
+      for (int map = 0; map < format.k_maps; ++map) {
+        for (int dim = 0; dim < format.head_dim; ++dim) use(format.KScale(map, dim, slot));
+      }
+      for (int dim = 0; dim < format.v_dim; ++dim) use(format.VScale(dim, slot));
+    }
+    for (int count : users) ASSERT_EQ(count, group) << Describe(format);
+  }
+}
+
+TEST(KvFormatTest, APageOfFourBitsHasAnEighthOfFloat32AndItsScales) {
+  const KvFormat four = {64, 3, 2, 64, 128, kFourBits, KvArrangement::kSlotLanes};
+  // 64 slots of 256 numbers; 8 scales of 2 bytes a slot.
+  EXPECT_EQ(four.PageBytes(), 64 * 256 / 2 + 64 * 8 * 2);
+  // Dims 0 to 7 of a slot fill one 32-bit lane, the next slot's the lane beside it.
+  EXPECT_EQ(four.KOffset(0, 7, 0), 7);
+  EXPECT_EQ(four.KOffset(0, 0, 1), 8);
+}
+
+TEST(KvFormatTest, TheArrangementChangesNoSize) {
+  for (KvFormat format : Formats()) {
+    const int64_t bytes = format.PageBytes();
+    format.arrangement = KvArrangement::kSlotLanes;
+    ASSERT_EQ(format.PageBytes(), bytes) << Describe(format);
+  }
+}
+
+TEST(KvFormatTest, NeighbouringSlotsOfKLieInNeighbouringLanesOf32BitsOrLess) {
+  for (const KvFormat& format : Formats()) {
+    if (format.arrangement != KvArrangement::kSlotLanes) continue;
+    const int pack = format.codec.k_pack;
+    ASSERT_LE(pack * format.codec.bits, 32);
+    for (int dim = 0; dim < format.head_dim; ++dim) {
+      for (int slot = 0; slot < format.page_size; ++slot) {
+        ASSERT_EQ(format.KOffset(1, dim, slot),
+                  format.KOffset(1, dim / pack * pack, 0) + slot * pack + dim % pack)
+            << Describe(format);
+      }
+    }
+  }
+}
+
+TEST(KvFormatTest, WhatIsStoredIsTheNearestNumberOfTheFormat) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const KvFormat format = KvFormat::Of({.num_kv_groups = 1, .head_dim = 16, .v_dim = 16}, 16,
+                                         dtype);
+    std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()), std::byte{0xff});
+    const float infinity = std::numeric_limits<float>::infinity();
+    const double step = dtype == DType::kFloat32    ? 0
+                        : dtype == DType::kBFloat16 ? 0x1p-8
+                                                    : 0x1p-11;  // half of it, relative
+    int offset = 0;
+    for (float value : {0.0f, -1.0f, 0.3f, 1234.5f, -3e-3f, infinity, -infinity}) {
+      SetKvValue(format, page.data(), offset, value);
+      if (std::isinf(value)) {
+        ASSERT_EQ(KvValue(format, page.data(), offset), value);
+      } else {
+        ASSERT_NEAR(KvValue(format, page.data(), offset), value, std::abs(value) * step) << value;
+      }
+      ASSERT_TRUE(std::isnan(KvValue(format, page.data(), ++offset))) << "it was written to";
+    }
+  }
+}
+
+TEST(KvFormatTest, WhatFloat16CannotHoldIsANan) {
+  for (float value : {kFloat16Overflow, -kFloat16Overflow, 1e30f}) {
+    EXPECT_TRUE(std::isnan(Float16Codec::Decode(Float16Codec::Encode(value)))) << value;
+  }
+  EXPECT_EQ(Float16Codec::Decode(Float16Codec::Encode(-65519.0f)), -kFloat16Max);
+}
+
+TEST(KvImageTest, EightNeighbouringElementsAreOneAlignedChunk) {
+  for (const KvFormat& image : Images()) {
+    for (int slot = 0; slot < image.page_size; ++slot) {
+      for (int dim = 0; dim < image.v_dim; ++dim) {
+        ASSERT_EQ(image.VOffset(dim, slot), image.VOffset(dim / 8 * 8, slot) + dim % 8)
+            << Describe(image);
+      }
+      for (int dim = 0; dim < image.head_dim; dim += 8)
+        ASSERT_EQ(image.KOffset(0, dim, slot) % 8, 0) << Describe(image);
+    }
+    ASSERT_EQ(image.PageBytes() % 512, 0) << Describe(image);
+  }
+}
+
+// The 128-byte swizzle as the manuals give it: bits 4-6 of a byte address in the tile are XORed
+// with bits 7-9.
+TEST(KvImageTest, ATileOf128BytesHasNvidias128ByteSwizzle) {
+  const KvFormat image = {64, 1, 1, 128, 256, BFloat16Codec::Description(), KvArrangement::kImage};
+  for (int slot = 0; slot < 64; ++slot) {
+    for (int dim = 0; dim < 256; ++dim) {
+      const int plain = slot * 128 + dim % 64 * 2;
+      const int swizzled = plain ^ ((plain >> 7 & 7) << 4);
+      ASSERT_EQ(2 * (image.VOffset(dim, slot) - image.VBegin()), dim / 64 * 64 * 128 + swizzled);
+    }
+  }
+}
+
+// One phase of ldmatrix reads 8 rows of 16 bytes; they must lie in 8 different groups of 4 banks.
+TEST(KvImageTest, NeitherLdmatrixNorItsTransposedFormMeetsABankTwice) {
+  for (const KvFormat& image : Images()) {
+    for (int first_slot = 0; first_slot < image.page_size; first_slot += 8) {
+      for (int dim = 0; dim < image.v_dim; dim += 8) {
+        std::set<int> k_groups, v_groups;
+        for (int row = 0; row < 8; ++row) {
+          if (dim < image.head_dim)
+            k_groups.insert(image.KOffset(image.k_maps - 1, dim, first_slot + row) * 2 / 16 % 8);
+          v_groups.insert(image.VOffset(dim, first_slot + row) * 2 / 16 % 8);
+        }
+        ASSERT_EQ(v_groups.size(), 8u) << Describe(image) << ", dim " << dim;
+        ASSERT_EQ(k_groups.size(), dim < image.head_dim ? 8u : 0u)
+            << Describe(image) << ", dim " << dim;
+      }
+    }
+  }
+}
+
+TEST(KvImageTest, AStripIsAPageOf16Slots) {
+  for (const KvFormat& image : Images()) {
+    for (int slot = 0; slot < image.page_size; ++slot) {
+      for (int dim = 0; dim < image.v_dim; ++dim) {
+        const KvImageTile tile = KvImageTileOf(image.v_dim, dim);
+        const int tile_in_page = image.VBegin() + tile.first_column * image.page_size;
+        const int tile_in_strip = tile.first_column * kStripSlots;
+        const int strip_in_tile = slot / kStripSlots * kStripSlots * tile.columns;
+        ASSERT_EQ(image.VOffset(dim, slot) - tile_in_page - strip_in_tile,
+                  KvImageOffset(kStripSlots, image.v_dim, slot % kStripSlots, dim) - tile_in_strip)
+            << Describe(image);
+      }
+    }
+  }
+}
+
+TEST(PagedKvTest, PagesOfALayerFollowEachOtherBeyond32Bits) {
+  const PagedKv kv = {nullptr,
+                      {64, 3, 2, 128, 256, BFloat16Codec::Description(), KvArrangement::kImage}};
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(kv.Page(1'000'000, 2)),
+            (uintptr_t{1'000'000} * 3 + 2) * 65536);
+}
+
+}  // namespace
+}  // namespace diffserve
