@@ -38,9 +38,8 @@ void ModelExecutor::Launch(const StepPlan& plan) {
       if (!scores && !samples) continue;
       if (!scores) drawn[planned.request] = static_cast<int32_t>(batch.sample_rows.size());
       batch.logit_rows.push_back(first_row + t);
-      batch.sample_rows.push_back(scores
-                                      ? PackScoreRow(request.prompt[next], request.prompt_logprobs)
-                                      : Pack(planned, request, next, batch));
+      batch.sample_rows.push_back(scores ? PackScore(request.prompt[next], request.prompt_logprobs)
+                                         : Pack(planned, request, next, batch));
       step.uses.push_back({i, scores, batch.sample_rows.back()});
     }
   }
@@ -49,25 +48,23 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   launched_.push_back(std::move(step));
 }
 
-SampleRow ModelExecutor::Pack(const PlannedSequence& planned, const Request& request,
-                              size_t position, Batch& batch) const {
-  SampleArgs args;
-  args.logits = {static_cast<const float*>(nullptr),
-                 static_cast<size_t>(model_->config().vocab_size)};
-  args.params = &request.sampling;
-  args.sequence = request.sequence;
-  args.position = position;
-  args.prompt_tokens = request.prompt;
-  args.output_tokens = planned.output_tokens;
-  args.banned_tokens = planned.banned_tokens;
-  return PackSampleRow(args, &batch.adjustments);
+SampleTask ModelExecutor::Pack(const PlannedSequence& planned, const Request& request,
+                               size_t position, Batch& batch) const {
+  return PackDraw({.params = &request.sampling,
+                   .vocab_size = model_->config().vocab_size,
+                   .sequence = request.sequence,
+                   .position = position,
+                   .prompt_tokens = request.prompt,
+                   .output_tokens = planned.output_tokens,
+                   .banned_tokens = planned.banned_tokens},
+                  &batch.adjustments);
 }
 
 StepResult ModelExecutor::Collect() {
   DS_CHECK(!launched_.empty(), "a step is launched before it is collected");
   const LaunchedStep step = std::move(launched_.front());
   launched_.pop_front();
-  const Result<std::vector<SampledRow>> sampled = model_->Collect();
+  const Result<std::vector<SampledToken>> sampled = model_->Collect();
   if (!sampled.ok()) throw DeviceError(sampled.status());
   StepResult result;
   result.sequences.resize(step.requests.size());

@@ -35,15 +35,15 @@ class ModelExecutor : public Executor {
   struct LogitUse {
     size_t sequence = 0;  // index into the plan
     bool scores = false;  // a prompt token; else it draws
-    SampleRow row;
+    SampleTask row;
   };
   struct LaunchedStep {
     std::vector<RequestId> requests;  // in the plan's order
     std::vector<LogitUse> uses;
   };
 
-  SampleRow Pack(const PlannedSequence& planned, const Request& request, size_t position,
-                 Batch& batch) const;
+  SampleTask Pack(const PlannedSequence& planned, const Request& request, size_t position,
+                  Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages

@@ -3,20 +3,13 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/base/split_mix.h"
 
 namespace diffserve {
 namespace {
 
 constexpr uint64_t kSaltDomain = 0x5a17;
 constexpr uint64_t kUnsaltedDomain = 0x00de;
-
-// A finalizer with full avalanche (the one of SplitMix64).
-uint64_t Mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 }  // namespace
 
@@ -30,14 +23,14 @@ PrefixIndex::PrefixIndex(Options options)
 }
 
 uint64_t PrefixIndex::RootHash(const std::string& salt) const {
-  uint64_t hash = Mix(options_.hash_key ^ kSaltDomain);
-  for (unsigned char c : salt) hash = Mix(hash ^ c);
-  return Mix(hash ^ salt.size()) & options_.hash_mask;
+  uint64_t hash = SplitMix64(options_.hash_key ^ kSaltDomain);
+  for (unsigned char c : salt) hash = SplitMix64(hash ^ c);
+  return SplitMix64(hash ^ salt.size()) & options_.hash_mask;
 }
 
 uint64_t PrefixIndex::ChainHash(uint64_t parent, std::span<const int32_t> tokens) const {
-  uint64_t hash = Mix(parent ^ options_.hash_key);
-  for (int32_t token : tokens) hash = Mix(hash ^ static_cast<uint32_t>(token));
+  uint64_t hash = SplitMix64(parent ^ options_.hash_key);
+  for (int32_t token : tokens) hash = SplitMix64(hash ^ static_cast<uint32_t>(token));
   return hash & options_.hash_mask;
 }
 

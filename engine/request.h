@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/base/status.h"
-#include "kernels/ops/sample.h"
+#include "kernels/ops/sampling_types.h"
 
 namespace diffserve {
 

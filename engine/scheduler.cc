@@ -9,11 +9,6 @@
 namespace diffserve {
 namespace {
 
-bool UsesPenalties(const SamplingParams& params) {
-  return params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||
-         params.repetition_penalty != 1.0f;
-}
-
 PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOptions& options) {
   index_options.num_pages = options.num_pages;
   index_options.page_size = options.page_size;
@@ -155,7 +150,7 @@ StepPlan Scheduler::Plan() {
 bool Scheduler::MustCommitFirst() const {
   return std::ranges::any_of(running_, [](const auto& sequence) {
     return sequence->awaits_draw() && sequence->num_remaining() > 0 &&
-           UsesPenalties(sequence->request.sampling);
+           sequence->request.sampling.uses_penalties();
   });
 }
 
@@ -274,7 +269,7 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   planned.pages = sequence.pages;
   if (planned.samples) {
     const Request& request = sequence.request;
-    if (UsesPenalties(request.sampling)) {
+    if (request.sampling.uses_penalties()) {
       const std::span<const int32_t> outputs = sequence.output_tokens();
       planned.output_tokens.assign(outputs.begin(), outputs.end());
     }

@@ -161,7 +161,7 @@ Status Checkpoint::Check(const std::string& name, const std::vector<int64_t>& sh
 
 Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<int64_t>& shape) {
   DS_RETURN_IF_ERROR(Check(name, shape));
-  TensorView view{nullptr, dummy_dtype_, shape};
+  TensorView view{nullptr, dummy_dtype_, shape, "tensor " + name};
   if (dummy_) {
     std::byte* memory = Allocate(static_cast<size_t>(view.num_elements()) * SizeOf(dummy_dtype_));
     FillDummyTensor(name, dummy_seed_, dummy_dtype_, view.num_elements(), memory);
@@ -174,6 +174,7 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
   std::byte* memory = Allocate(entry.end - entry.begin);
   DS_RETURN_IF_ERROR(file.Read(entry, memory));
   view.dtype = entry.dtype;
+  view.name = file.path() + ": tensor " + name;
   view.data = memory;
   return view;
 }

@@ -1,12 +1,12 @@
 #include "models/decoder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/attention/diff_attention.h"
 #include "kernels/base/check.h"
+#include "kernels/ops/embedding.h"
 #include "kernels/ops/rowwise.h"
 
 namespace diffserve::cpu {
@@ -26,7 +26,9 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   }
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
-  EmbeddingLookup(parts_.weights.embedding.view, batch.tokens, work_.hidden.data(), pool_);
+  EmbeddingLookup(parts_.weights.embedding,
+                  {.tokens = batch.tokens.data(), .out = work_.hidden.data(), .num_tokens = tokens},
+                  pool_);
 
   // Stage 2: the layers add to it.
   for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
@@ -35,18 +37,11 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
     Mlp(layer, tokens);
   }
 
-  // Stage 3: the final state of the tokens whose logits are wanted. They are ascending, so moving
-  // each up never overwrites one still to be moved.
+  // Stage 3: the final state of the tokens whose logits are wanted.
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
-  const size_t width = static_cast<size_t>(config.hidden_size);
-  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    const size_t row = static_cast<size_t>(batch.logit_rows[i]);
-    DS_CHECK(row >= i && row < batch.tokens.size(),
-             "logit_rows must be ascending rows of the batch");
-    if (row != i)
-      std::memcpy(&work_.hidden[i * width], &work_.hidden[row * width], width * sizeof(float));
-  }
-  Norm(parts_.weights.final_norm, num_logit_rows_);
+  DS_CHECK(std::ranges::all_of(batch.logit_rows, [&](int row) { return row >= 0 && row < tokens; }),
+           "logit_rows are rows of the batch");
+  Norm(parts_.weights.final_norm, num_logit_rows_, work_.normed.data(), batch.logit_rows.data());
   SampleAll(batch);
   return Status();
 }
@@ -56,8 +51,8 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = static_cast<int>(batch.tokens.size());
   // Stage 1: q, k and v.
-  Norm(layer.input_norm, tokens);
-  Linear(layer.qkv, {.x = work_.normed.data(), .rows = tokens, .y = work_.qkv.data()}, pool_);
+  Norm(layer.input_norm, tokens, work_.normed.data());
+  Linear(layer.qkv, {.x = work_.normed.data(), .num_tokens = tokens, .y = work_.qkv.data()}, pool_);
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs append;
@@ -72,11 +67,10 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
 
   // Stage 3: lambda of each token and head, where the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    Linear(layer.lambda_proj, {.x = work_.normed.data(), .rows = tokens, .y = work_.lambda.data()},
-           pool_);
-    Sigmoid(
-        {work_.lambda.data(), static_cast<size_t>(tokens) * static_cast<size_t>(spec.num_q1_heads)},
-        parts_.isa);
+    Linear(layer.lambda_proj,
+           {.x = work_.normed.data(), .num_tokens = tokens, .y = work_.lambda.data()}, pool_);
+    Sigmoid({work_.lambda.data(), static_cast<int64_t>(tokens) * spec.num_q1_heads}, parts_.isa,
+            pool_);
   }
 
   // Stage 4: attention over the pages.
@@ -94,17 +88,19 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   DiffAttention(attention, parts_.isa, pool_);
 
   // Stage 5: its output joins the residual stream.
-  Linear(
-      layer.attention_out,
-      {.x = work_.attention.data(), .rows = tokens, .y = work_.hidden.data(), .accumulate = true},
-      pool_);
+  Linear(layer.attention_out,
+         {.x = work_.attention.data(),
+          .num_tokens = tokens,
+          .y = work_.hidden.data(),
+          .accumulate = true},
+         pool_);
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 void Decoder::Mlp(const Weights::Layer& layer, int tokens) {
   // Stage 1: gate and up.
-  Norm(layer.post_attention_norm, tokens);
-  Linear(layer.gate_up, {.x = work_.normed.data(), .rows = tokens, .y = work_.gate_up.data()},
+  Norm(layer.post_attention_norm, tokens, work_.normed.data());
+  Linear(layer.gate_up, {.x = work_.normed.data(), .num_tokens = tokens, .y = work_.gate_up.data()},
          pool_);
 
   // Stage 2: the activation.
@@ -123,38 +119,42 @@ void Decoder::Mlp(const Weights::Layer& layer, int tokens) {
   }
 
   // Stage 3: down joins the residual stream.
-  Linear(layer.down,
-         {.x = work_.mlp.data(), .rows = tokens, .y = work_.hidden.data(), .accumulate = true},
-         pool_);
+  Linear(
+      layer.down,
+      {.x = work_.mlp.data(), .num_tokens = tokens, .y = work_.hidden.data(), .accumulate = true},
+      pool_);
 }
 
-// normed = rms-norm of the first `tokens` rows of hidden.
-void Decoder::Norm(const std::vector<float>& weight, int tokens) {
-  RmsNorm({work_.hidden.data(), weight.data(), work_.normed.data(), tokens,
-           parts_.config.hidden_size, parts_.config.rms_norm_eps},
+// out[t] = rms-norm of row t of hidden, or of row indices[t].
+void Decoder::Norm(const std::vector<float>& weight, int tokens, float* out,
+                   const int32_t* indices) {
+  RmsNorm({.x = work_.hidden.data(),
+           .weight = weight.data(),
+           .out = out,
+           .num_tokens = tokens,
+           .width = parts_.config.hidden_size,
+           .eps = parts_.config.rms_norm_eps,
+           .indices = indices},
           parts_.isa, pool_);
 }
 
-// Each row is one worker's.
 void Decoder::SampleAll(const Batch& batch) {
-  const size_t count = batch.sample_rows.size();
-  const auto vocab = static_cast<size_t>(parts_.config.vocab_size);
-  DS_CHECK(count == 0 || count == batch.logit_rows.size(), "one sample row for each row of logits");
-  sampled_.assign(count, {});
-  const size_t slice = std::max<size_t>(1, static_cast<size_t>(kMaxLogitElements) / vocab);
-  for (size_t first = 0; first < count; first += slice) {
-    const size_t rows = std::min(slice, count - first);
-    const std::span<const float> logits = LogitsOf(static_cast<int>(first), static_cast<int>(rows));
-    std::atomic<size_t> next{0};
-    pool_.Run([&](int) {
-      for (size_t i = next.fetch_add(1); i < rows; i = next.fetch_add(1)) {
-        const diffserve::SampleRow& row = batch.sample_rows[first + i];
-        const auto adjustments = std::span(batch.adjustments)
-                                     .subspan(static_cast<size_t>(row.first_adjustment),
-                                              static_cast<size_t>(row.num_adjustments));
-        sampled_[first + i] = SampleRow(logits.subspan(i * vocab, vocab), row, adjustments);
-      }
-    });
+  const int count = static_cast<int>(batch.sample_rows.size());
+  const int vocab = parts_.config.vocab_size;
+  DS_CHECK(count == 0 || count == num_logit_rows_, "one sample row for each row of logits");
+  sampled_.assign(batch.sample_rows.size(), {});
+  work_.adjustments = batch.adjustments;
+  const int slice = static_cast<int>(std::max<int64_t>(1, kMaxLogitElements / vocab));
+  for (int first = 0; first < count; first += slice) {
+    const int rows = std::min(slice, count - first);
+    LogitsOf(first, rows);
+    Sample({.logits = work_.logits.data(),
+            .vocab_size = vocab,
+            .num_rows = rows,
+            .tasks = batch.sample_rows.data() + first,
+            .adjustments = work_.adjustments.data(),
+            .sampled = sampled_.data() + first},
+           pool_);
   }
 }
 
@@ -167,7 +167,7 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
   const size_t width = static_cast<size_t>(parts_.config.hidden_size);
   work_.logits.resize(std::max(work_.logits.size(), static_cast<size_t>(count) * vocab));
   const float* x = work_.normed.data() + static_cast<size_t>(first) * width;
-  Linear(parts_.weights.lm_head, {.x = x, .rows = count, .y = work_.logits.data()}, pool_);
+  Linear(parts_.weights.lm_head, {.x = x, .num_tokens = count, .y = work_.logits.data()}, pool_);
   return {work_.logits.data(), static_cast<size_t>(count) * vocab};
 }
 

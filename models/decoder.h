@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "kernels/ops/rope_append.h"
+#include "kernels/ops/weight_packer.h"
 #include "models/activations.h"
 #include "models/model.h"
-#include "models/weight_packer.h"
 #include "models/weights.h"
 
 namespace diffserve::cpu {
@@ -23,7 +23,7 @@ class Decoder : public Model {
  public:
   struct Parts {
     ModelConfig config;
-    DType dtype = DType::kFloat32;
+    WeightFormat weight_format = WeightFormat::kFloat32;
     CpuIsa isa = CpuIsa::kAvx2;
     int max_positions = 0;
     WeightSizes sizes;
@@ -32,10 +32,10 @@ class Decoder : public Model {
   Decoder(Parts parts, ThreadPool& pool);
 
   const ModelConfig& config() const override { return parts_.config; }
-  DType dtype() const override { return parts_.dtype; }
+  WeightFormat weight_format() const override { return parts_.weight_format; }
   Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
-  Result<std::vector<SampledRow>> Collect() override { return std::exchange(sampled_, {}); }
+  Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
   Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override { return parts_.weights.Lambdas(parts_.config); }
@@ -48,12 +48,14 @@ class Decoder : public Model {
   // Grows to the largest batch seen. After Forward, `normed` holds the final states of its logit
   // rows.
   struct Workspace : Activations<std::vector<float>> {
-    std::vector<float> logits;  // [rows of the last LogitsOf, vocab_size]
+    std::vector<float> logits;                 // [rows of the last LogitsOf, vocab_size]
+    std::vector<LogitAdjustment> adjustments;  // of the batch
   };
 
   void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKv& kv);
   void Mlp(const Weights::Layer& layer, int tokens);
-  void Norm(const std::vector<float>& weight, int tokens);
+  void Norm(const std::vector<float>& weight, int tokens, float* out,
+            const int32_t* indices = nullptr);
   void SampleAll(const Batch& batch);
   std::span<const float> LogitsOf(int first, int count);
 
@@ -62,7 +64,7 @@ class Decoder : public Model {
   RopeTable rope_;
   Workspace work_;
   int num_logit_rows_ = 0;  // of the last Forward
-  std::vector<SampledRow> sampled_;
+  std::vector<SampledToken> sampled_;
 };
 
 }  // namespace diffserve::cpu

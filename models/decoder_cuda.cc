@@ -5,28 +5,25 @@
 #include <utility>
 
 #include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/ops/embedding.h"
 #include "kernels/ops/rope_append_cuda.h"
-#include "kernels/ops/rowwise_cuda.h"
-#include "kernels/ops/sample_cuda.h"
+#include "kernels/ops/rowwise.h"
 
 namespace diffserve::cuda {
 
 Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
-  const ModelConfig& config = parts_.config;
   const Workspace& work = parts_.work;
   const int tokens = step.all.num_rows;
   DS_RETURN_IF_ERROR(PlanAttention(step));
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
-  EmbeddingLookupArgs embedding;
-  embedding.table = parts_.weights.embedding.data();
-  embedding.tokens = step.tokens;
-  embedding.out = work.hidden.as<float>();
-  embedding.rows = tokens;
-  embedding.width = config.hidden_size;
-  embedding.drawn = &work.sampled.as<SampledRow>()->token;
-  embedding.drawn_stride = sizeof(SampledRow) / sizeof(int32_t);
-  DS_RETURN_IF_ERROR(EmbeddingLookup(embedding, stream_));
+  DS_RETURN_IF_ERROR(EmbeddingLookup(parts_.weights.embedding,
+                                     {.tokens = step.tokens,
+                                      .out = work.hidden.as<float>(),
+                                      .num_tokens = tokens,
+                                      .drawn = &work.sampled.as<SampledToken>()->token,
+                                      .drawn_stride = sizeof(SampledToken) / sizeof(int32_t)},
+                                     stream_));
 
   // Stage 2: the layers add to it.
   for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
@@ -36,16 +33,9 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
   }
 
   // Stage 3: the final state of the tokens whose logits are wanted.
-  RmsNormArgs norm;
-  norm.residual = work.hidden.as<float>();
-  norm.source_rows = step.logit_rows;
-  norm.weight = parts_.weights.final_norm.as<float>();
-  norm.out = work.final_state.as<uint16_t>() +
-             static_cast<int64_t>(first_logit_row) * config.hidden_size;
-  norm.rows = step.num_logit_rows;
-  norm.width = config.hidden_size;
-  norm.eps = config.rms_norm_eps;
-  return RmsNorm(norm, stream_);
+  BFloat16* final_state = work.final_state.as<BFloat16>() +
+                          static_cast<int64_t>(first_logit_row) * parts_.config.hidden_size;
+  return Norm(parts_.weights.final_norm, step.num_logit_rows, final_state, step.logit_rows);
 }
 
 // Which blocks of the device compute what, once a step for all layers.
@@ -69,8 +59,11 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = step.all.num_rows;
   // Stage 1: q, k and v.
-  DS_RETURN_IF_ERROR(Norm(layer.input_norm, tokens));
-  DS_RETURN_IF_ERROR(Linear(layer.qkv, work.normed.data(), tokens, work.qkv));
+  DS_RETURN_IF_ERROR(Norm(layer.input_norm, tokens, work.normed.as<BFloat16>()));
+  DS_RETURN_IF_ERROR(
+      Linear(layer.qkv,
+             {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.qkv.as<BFloat16>()},
+             *parts_.matrices, stream_));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs append;
@@ -80,13 +73,16 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   append.cos = parts_.cos.as<float>();
   append.sin = parts_.sin.as<float>();
   append.style = parts_.config.rope.style;
-  append.qkv = work.qkv.as<uint16_t>();
-  append.q = work.q.as<uint16_t>();
+  append.qkv = work.qkv.as<BFloat16>();
+  append.q = work.q.as<BFloat16>();
   DS_RETURN_IF_ERROR(StatusOfCudaError(RopeAppend(append, stream_.handle()), "appending to pages"));
 
   // Stage 3: lambda of each token and head, where the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
-    DS_RETURN_IF_ERROR(Linear(layer.lambda_proj, work.normed.data(), tokens, work.lambda));
+    DS_RETURN_IF_ERROR(Linear(
+        layer.lambda_proj,
+        {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.lambda.as<float>()},
+        *parts_.matrices, stream_));
     DS_RETURN_IF_ERROR(Sigmoid(
         {work.lambda.as<float>(), static_cast<int64_t>(tokens) * spec.num_q1_heads}, stream_));
   }
@@ -95,8 +91,8 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   DiffAttentionArgs attention;
   attention.spec = spec;
   attention.kv = kv;
-  attention.q = work.q.as<uint16_t>();
-  attention.out = work.attention.as<uint16_t>();
+  attention.q = work.q.as<BFloat16>();
+  attention.out = work.attention.as<BFloat16>();
   attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   attention.lambda = layer.lambda;
   attention.lambda_rows = work.lambda.as<float>();
@@ -115,21 +111,28 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
       StatusOfCudaError(DiffPrefill(attention, stream_.handle()), "prefill attention"));
 
   // Stage 5: its output joins the residual stream.
-  return Linear(layer.attention_out, work.attention.data(), tokens, work.hidden,
-                /*accumulate=*/true);
+  return Linear(layer.attention_out,
+                {.x = work.attention.as<BFloat16>(),
+                 .num_tokens = tokens,
+                 .y = work.hidden.as<float>(),
+                 .accumulate = true},
+                *parts_.matrices, stream_);
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
 Status Decoder::Mlp(const Weights::Layer& layer, int tokens) {
   const Workspace& work = parts_.work;
   // Stage 1: gate and up.
-  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, tokens));
-  DS_RETURN_IF_ERROR(Linear(layer.gate_up, work.normed.data(), tokens, work.gate_up));
+  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, tokens, work.normed.as<BFloat16>()));
+  DS_RETURN_IF_ERROR(Linear(
+      layer.gate_up,
+      {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.gate_up.as<BFloat16>()},
+      *parts_.matrices, stream_));
 
   // Stage 2: the activation.
   const int width = parts_.config.intermediate_size;
-  const auto* gate_up = work.gate_up.as<uint16_t>();
-  auto* mlp = work.mlp.as<uint16_t>();
+  const auto* gate_up = work.gate_up.as<BFloat16>();
+  auto* mlp = work.mlp.as<BFloat16>();
   switch (parts_.config.mlp) {
     case MlpKind::kSwiGlu:
       DS_RETURN_IF_ERROR(SiluMul({gate_up, mlp, tokens, width}, stream_));
@@ -143,57 +146,52 @@ Status Decoder::Mlp(const Weights::Layer& layer, int tokens) {
   }
 
   // Stage 3: down joins the residual stream.
-  return Linear(layer.down, work.mlp.data(), tokens, work.hidden, /*accumulate=*/true);
+  return Linear(layer.down,
+                {.x = work.mlp.as<BFloat16>(),
+                 .num_tokens = tokens,
+                 .y = work.hidden.as<float>(),
+                 .accumulate = true},
+                *parts_.matrices, stream_);
 }
 
-// normed = rms-norm of the first `tokens` rows of hidden.
-Status Decoder::Norm(const DeviceBuffer& weight, int tokens) {
-  RmsNormArgs norm;
-  norm.residual = parts_.work.hidden.as<float>();
-  norm.weight = weight.as<float>();
-  norm.out = parts_.work.normed.as<uint16_t>();
-  norm.rows = tokens;
-  norm.width = parts_.config.hidden_size;
-  norm.eps = parts_.config.rms_norm_eps;
-  return RmsNorm(norm, stream_);
-}
-
-Status Decoder::Linear(const PackedLinear& layer, const void* x, int tokens, const DeviceBuffer& y,
-                       bool accumulate) {
-  LinearArgs args;
-  args.weight = static_cast<const uint16_t*>(layer.weight());
-  args.in_features = layer.in_features();
-  args.out_features = layer.out_features();
-  args.x = static_cast<const uint16_t*>(x);
-  args.rows = tokens;
-  args.y = y.data();
-  args.y_dtype = layer.output() == LinearOutput::kFloat32 ? DType::kFloat32 : DType::kBFloat16;
-  args.bias = layer.bias();
-  args.accumulate = accumulate;
-  return parts_.matrices->Linear(args, stream_);
+// out[t] = rms-norm of row t of hidden, or of row indices[t].
+Status Decoder::Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
+                     const int32_t* indices) {
+  return RmsNorm({.x = parts_.work.hidden.as<float>(),
+                  .weight = weight.as<float>(),
+                  .out = out,
+                  .num_tokens = tokens,
+                  .width = parts_.config.hidden_size,
+                  .eps = parts_.config.rms_norm_eps,
+                  .indices = indices},
+                 stream_);
 }
 
 Status Decoder::SampleAll(const DeviceStep& step) {
   const Workspace& work = parts_.work;
-  for (int first = 0; first < step.num_sample_rows; first += work.logits_rows) {
-    const int rows = std::min(work.logits_rows, step.num_sample_rows - first);
+  const int count = step.num_sample_rows;
+  const int slice = work.logits_rows;
+  for (int first = 0; first < count; first += slice) {
+    const int rows = std::min(slice, count - first);
     DS_RETURN_IF_ERROR(LogitsOf(first, rows));
-    SampleRowsArgs args;
-    args.logits = work.logits.as<float>();
-    args.vocab_size = parts_.config.vocab_size;
-    args.num_rows = rows;
-    args.rows = step.sample_rows + first;
-    args.adjustments = step.adjustments;
-    args.sampled = work.sampled.as<SampledRow>() + first;
-    DS_RETURN_IF_ERROR(StatusOfCudaError(SampleRows(args, stream_.handle()), "sampling"));
+    DS_RETURN_IF_ERROR(Sample({.logits = work.logits.as<float>(),
+                               .vocab_size = parts_.config.vocab_size,
+                               .num_rows = rows,
+                               .tasks = step.sample_rows + first,
+                               .adjustments = step.adjustments,
+                               .sampled = work.sampled.as<SampledToken>() + first},
+                              stream_));
   }
   return Status();
 }
 
+// work.logits = those of final states [first, first + count).
 Status Decoder::LogitsOf(int first, int count) {
-  const auto* x = parts_.work.final_state.as<uint16_t>() +
-                  static_cast<int64_t>(first) * parts_.config.hidden_size;
-  return Linear(parts_.weights.lm_head, x, count, parts_.work.logits);
+  const Workspace& work = parts_.work;
+  const BFloat16* x = work.final_state.as<BFloat16>() +
+                      static_cast<int64_t>(first) * parts_.config.hidden_size;
+  return Linear(parts_.weights.lm_head, {.x = x, .num_tokens = count, .y = work.logits.as<float>()},
+                *parts_.matrices, stream_);
 }
 
 }  // namespace diffserve::cuda

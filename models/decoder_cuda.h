@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/matrix_library.h"
+#include "kernels/ops/weight_packer_cuda.h"
 #include "models/kv_cache.h"
 #include "models/step_batch_cuda.h"
-#include "models/weight_packer_cuda.h"
 #include "models/weights.h"
 #include "models/workspace_cuda.h"
 
@@ -45,9 +45,8 @@ class Decoder {
   Status PlanAttention(const DeviceStep& step);
   Status Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv);
   Status Mlp(const Weights::Layer& layer, int tokens);
-  Status Norm(const DeviceBuffer& weight, int tokens);
-  Status Linear(const PackedLinear& layer, const void* x, int tokens, const DeviceBuffer& y,
-                bool accumulate = false);
+  Status Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
+              const int32_t* indices = nullptr);
 
   const Parts parts_;
   const Stream& stream_;

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cmath>
-#include <cstring>
+
+#include "kernels/base/split_mix.h"
+#include "kernels/base/tensor.h"
 
 namespace diffserve {
 namespace {
@@ -10,16 +12,9 @@ namespace {
 constexpr size_t kQuantiles = 4096;  // distinct values; the index is 12 bits of a hash
 constexpr int kValuesPerHash = 5;    // 5 * 12 of its 64 bits
 
-uint64_t Mix(uint64_t x) {  // the finaliser of SplitMix64
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 uint64_t HashName(const std::string& name, uint64_t seed) {
-  uint64_t hash = Mix(seed);
-  for (char c : name) hash = Mix(hash ^ static_cast<unsigned char>(c));
+  uint64_t hash = SplitMix64(seed);
+  for (char c : name) hash = SplitMix64(hash ^ static_cast<unsigned char>(c));
   return hash;
 }
 
@@ -43,7 +38,7 @@ template <typename T>
 void FillRandom(uint64_t key, const std::array<T, kQuantiles>& values, int64_t count, T* out) {
   int64_t i = 0;
   for (uint64_t counter = 0; i < count; ++counter) {
-    uint64_t bits = Mix(key + counter);
+    uint64_t bits = SplitMix64(key + counter);
     for (int k = 0; k < kValuesPerHash && i < count; ++k, ++i, bits >>= 12)
       out[i] = values[bits % kQuantiles];
   }
@@ -64,7 +59,7 @@ void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_
     return;
   }
   std::array<uint16_t, kQuantiles> halves;
-  for (size_t i = 0; i < kQuantiles; ++i) halves[i] = FloatToBFloat16(values[i]);
+  CopyFromFloat(values, dtype, halves.data());
   FillRandom(key, halves, count, reinterpret_cast<uint16_t*>(out));
 }
 

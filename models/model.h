@@ -12,7 +12,8 @@
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread_pool.h"
-#include "kernels/ops/sample_row.h"
+#include "kernels/ops/sample.h"
+#include "kernels/ops/weight_codec.h"
 #include "models/kv_cache.h"
 #include "models/model_config.h"
 
@@ -34,8 +35,8 @@ struct StepLimits {
 struct ModelOptions {
   std::string model_dir;
   Device device = Device::kCpu;
-  std::optional<DType> dtype;  // weights; nullopt: as the checkpoint (float16 becomes float32), on
-                               // a CUDA device bfloat16
+  // nullopt: as the checkpoint (float16 becomes float32), on a CUDA device bfloat16
+  std::optional<WeightFormat> weight_format;
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
@@ -48,7 +49,7 @@ struct ModelOptions {
 // What can be told of a model directory without reading its weights.
 struct ModelSummary {
   ModelConfig config;
-  DType dtype = DType::kFloat32;
+  WeightFormat weight_format = WeightFormat::kFloat32;
   int64_t num_parameters = 0;
   size_t weight_bytes = 0;              // read by a decode step
   size_t memory_bytes = 0;              // kept in memory: weights, embedding table, rope table
@@ -72,7 +73,7 @@ struct Batch {
   // must not depend on how the work was cut into steps.
   std::vector<int32_t> num_prompt_rows = {};
   // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
-  std::vector<SampleRow> sample_rows = {};
+  std::vector<SampleTask> sample_rows = {};
   std::vector<LogitAdjustment> adjustments = {};  // of sample_rows
   bool is_collected = false;  // Collect is called for this step though it has no sample_rows
 };
@@ -84,7 +85,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual DType dtype() const = 0;
+  virtual WeightFormat weight_format() const = 0;
+  DType dtype() const { return DTypeOf(weight_format()); }
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
@@ -97,7 +99,7 @@ class Model {
   // by the step before; positions below max_positions; within the StepLimits.
   virtual Status Forward(const Batch& batch, KvCache& kv) = 0;
   // Waits for the oldest launched step that has sample_rows or is_collected: what its rows came to.
-  virtual Result<std::vector<SampledRow>> Collect() = 0;
+  virtual Result<std::vector<SampledToken>> Collect() = 0;
   // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until
   // the next call of either.
   virtual Result<std::span<const float>> Logits(int first, int count) = 0;

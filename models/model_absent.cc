@@ -10,7 +10,7 @@ Status NotCompiledIn() {
 
 }  // namespace
 
-Status CheckModel(const std::string&, const ModelConfig&, DType) { return NotCompiledIn(); }
+Status CheckModel(const std::string&, const ModelConfig&, WeightFormat) { return NotCompiledIn(); }
 size_t StepBytes(const ModelConfig&, StepLimits) { return 0; }
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&) { return NotCompiledIn(); }
 

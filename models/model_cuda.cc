@@ -32,13 +32,12 @@ Status UploadRope(const ModelConfig& config, int max_positions, const Stream& st
   return Status();
 }
 
-Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, const Stream& stream,
-                 Decoder::Parts* parts) {
+Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacker& packer,
+                 const Stream& stream, Decoder::Parts* parts) {
   parts->config = options.config;
   MatrixLibraryOptions matrices;
   matrices.batch_invariant = options.batch_invariant;
   DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
-  WeightPacker packer(stream);
   DS_RETURN_IF_ERROR(
       Assign(&parts->weights, LoadWeights<Weights>(options.config, checkpoint, packer)));
   DS_RETURN_IF_ERROR(UploadRope(options.config, options.max_positions, stream, parts));
@@ -67,11 +66,11 @@ Status WarmUp(Model& model) {
 
 }  // namespace
 
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType dtype) {
-  if (dtype != DType::kBFloat16) {
-    return InvalidArgument(
-        "--dtype is " + std::string(NameOf(dtype)) + ", allowed with --device cuda: auto, bfloat16",
-        "--dtype");
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format) {
+  if (format != WeightFormat::kBFloat16) {
+    return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
+                               ", allowed with --device cuda: auto, bfloat16",
+                           "--dtype");
   }
   constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
   const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},
@@ -104,8 +103,9 @@ Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkp
   if (!created.ok()) return created.status();
   auto stream = std::make_unique<Stream>(std::move(*created));
   Decoder::Parts parts;
-  const Status loaded = LoadParts(options, checkpoint, *stream, &parts);
-  // Also after an error: what is queued still uses buffers that go with the parts.
+  WeightPacker packer(*stream);
+  const Status loaded = LoadParts(options, checkpoint, packer, *stream, &parts);
+  // Also after an error: what is queued still uses the parts' memory and the packer's.
   const Status done = stream->Synchronize();
   DS_RETURN_IF_ERROR(loaded);
   DS_RETURN_IF_ERROR(done);

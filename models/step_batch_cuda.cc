@@ -121,7 +121,7 @@ StepOffsets::StepOffsets(const StepShape& shape) {
   row_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   tokens = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   logit_rows = take(static_cast<size_t>(shape.num_logit_rows), sizeof(int32_t));
-  sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleRow));
+  sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleTask));
   tail = next;
 }
 
@@ -138,7 +138,7 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
     if (const int32_t packed = arrays.packed_of_token[static_cast<size_t>(row)]; packed >= 0)
       arrays.logit_rows.push_back(packed);
   }
-  std::vector<SampleRow> sample_rows;
+  std::vector<SampleTask> sample_rows;
   if (draws) sample_rows = batch.sample_rows;
 
   const auto padded = static_cast<size_t>(num_padded);
@@ -162,7 +162,7 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
   const StepOffsets offsets(shape);
   const size_t adjustments_begin = RoundedUp(arrays.pages.size() * sizeof(int32_t),
                                              sizeof(LogitAdjustment));
-  for (SampleRow& row : sample_rows)
+  for (SampleTask& row : sample_rows)
     row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
 
   step->bytes.assign(offsets.tail, std::byte{0});
@@ -193,7 +193,7 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
   prompts.row_sequences = nullptr;  // of no use to prefill
   tokens = ints(at.tokens);
   logit_rows = ints(at.logit_rows);
-  sample_rows = reinterpret_cast<const SampleRow*>(base + at.sample_rows);
+  sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);
   adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
 }
 

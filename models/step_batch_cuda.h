@@ -57,8 +57,8 @@ struct StepOffsets {
   size_t row_sequences;  // int32 [num_tokens]
   size_t tokens;         // int32 [num_tokens]
   size_t logit_rows;     // int32 [num_logit_rows], indices in the packed order
-  size_t sample_rows;    // SampleRow [num_sample_rows]
-  size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleRow's
+  size_t sample_rows;    // SampleTask [num_sample_rows]
+  size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleTask's
                 // first_adjustment counts from here
 };
 
@@ -84,7 +84,7 @@ struct DeviceStep {
   int num_sample_rows;
   const int32_t* tokens;
   const int32_t* logit_rows;
-  const SampleRow* sample_rows;
+  const SampleTask* sample_rows;
   LogitAdjustment* adjustments;
 };
 

@@ -29,11 +29,11 @@ class StepRunner : public Model {
   }
 
   const ModelConfig& config() const override { return decoder_.config(); }
-  DType dtype() const override { return DType::kBFloat16; }
+  WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
   Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
-  Result<std::vector<SampledRow>> Collect() override { return results_.Collect(); }
+  Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
   Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override { return decoder_.Lambdas(); }

@@ -31,7 +31,7 @@ Status StepUpload::Copy(const PackedStep& step, const Stream& stream) {
 
 Result<StepResults> StepResults::Create(int draws_max) {
   StepResults results;
-  const size_t bytes = static_cast<size_t>(draws_max) * sizeof(SampledRow);
+  const size_t bytes = static_cast<size_t>(draws_max) * sizeof(SampledToken);
   for (PinnedCopy& copy : results.ring_) {
     DS_RETURN_IF_ERROR(Assign(&copy.done, Event::Create()));
     DS_RETURN_IF_ERROR(Assign(&copy.buffer, PinnedBuffer::Allocate(bytes)));
@@ -44,20 +44,20 @@ Status StepResults::Queue(const DeviceBuffer& sampled, size_t count, const Strea
   const size_t slot = next_++ % ring_.size();
   const PinnedCopy& copy = ring_[slot];
   DS_RETURN_IF_ERROR(
-      CopyToHost(sampled, 0, copy.buffer.bytes().first(count * sizeof(SampledRow)), stream));
+      CopyToHost(sampled, 0, copy.buffer.bytes().first(count * sizeof(SampledToken)), stream));
   DS_RETURN_IF_ERROR(stream.Record(*copy.done));
   launched_.push_back({slot, count});
   return Status();
 }
 
-Result<std::vector<SampledRow>> StepResults::Collect() {
+Result<std::vector<SampledToken>> StepResults::Collect() {
   DS_CHECK(!launched_.empty(), "a step with draws is launched before it is collected");
   const Launched launched = launched_.front();
   launched_.pop_front();
   const PinnedCopy& copy = ring_[launched.slot];
   DS_RETURN_IF_ERROR(copy.done->Wait());
-  const auto* rows = copy.buffer.as<SampledRow>();
-  return std::vector<SampledRow>(rows, rows + launched.count);
+  const auto* rows = copy.buffer.as<SampledToken>();
+  return std::vector<SampledToken>(rows, rows + launched.count);
 }
 
 }  // namespace diffserve::cuda

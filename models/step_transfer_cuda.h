@@ -46,7 +46,7 @@ class StepResults {
   // Queues the copy of a step's draws. REQUIRES: !is_full().
   Status Queue(const DeviceBuffer& sampled, size_t count, const Stream& stream);
   // Waits for those of the oldest step. REQUIRES: one was queued.
-  Result<std::vector<SampledRow>> Collect();
+  Result<std::vector<SampledToken>> Collect();
 
  private:
   struct Launched {

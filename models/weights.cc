@@ -1,5 +1,7 @@
 #include "models/weights.h"
 
+#include "kernels/ops/weight_codec.h"
+
 namespace diffserve {
 namespace {
 
@@ -54,19 +56,20 @@ TableNames FindTables(const ModelConfig& config, const Checkpoint& checkpoint) {
 }
 
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 DType dtype, bool packs_tied_head) {
+                                 WeightFormat format, bool packs_tied_head) {
   const TableNames tables = FindTables(config, checkpoint);
   TensorList list;
   TensorList::Weights nothing;
   VisitWeights(config, tables.embedding, tables.lm_head, nothing, list);
   WeightSizes sizes;
-  // Matrices are kept in `dtype`, vectors in float32.
+  // Matrices are kept in `format`, vectors in float32.
   for (const NamedShape& tensor : list.tensors) {
     DS_RETURN_IF_ERROR(checkpoint.Check(tensor.name, tensor.shape));
-    const int64_t count = TensorView{nullptr, dtype, tensor.shape}.num_elements();
+    const int64_t count = TensorView{.shape = tensor.shape}.num_elements();
     sizes.num_parameters += count;
-    sizes.memory_bytes += static_cast<size_t>(count) *
-                          (tensor.shape.size() == 2 ? SizeOf(dtype) : sizeof(float));
+    sizes.memory_bytes += tensor.shape.size() == 2
+                              ? WeightBytes(format, tensor.shape[0], tensor.shape[1])
+                              : static_cast<size_t>(count) * sizeof(float);
   }
   for (const std::string& name : list.absent) {
     if (!checkpoint.Has(name)) continue;
@@ -74,8 +77,7 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
         checkpoint.PathOf(name) + ": tensor " + name + " is there, but config.json " +
         "says that there is none (attention_bias, qkv_bias, use_bias, mlp_bias)");
   }
-  const size_t table_bytes = static_cast<size_t>(config.vocab_size) *
-                             static_cast<size_t>(config.hidden_size) * SizeOf(dtype);
+  const size_t table_bytes = WeightBytes(format, config.vocab_size, config.hidden_size);
   const bool is_tied = tables.embedding == tables.lm_head;
   if (is_tied && packs_tied_head) sizes.memory_bytes += table_bytes;
   const bool reads_table = is_tied && !packs_tied_head;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ops/weight_format.h"
 #include "models/checkpoint.h"
 #include "models/weight_table.h"
 
@@ -22,7 +23,7 @@ struct WeightSizes {
 // Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.
 // `packs_tied_head`: a tied output projection is kept a second time.
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 DType dtype, bool packs_tied_head = true);
+                                 WeightFormat format, bool packs_tied_head);
 
 struct NamedShape {
   std::string name;
@@ -60,23 +61,29 @@ class TensorReader {
 };
 
 // Visits the table: what is read goes to the packer, and what that makes of it to the weights.
+// After an error, of either, nothing more is read.
 template <typename Packer>
 class WeightLoader {
  public:
   WeightLoader(TensorReader& reader, Packer& packer) : reader_(reader), packer_(packer) {}
 
+  Status status() const { return reader_.status().ok() ? packer_.status() : reader_.status(); }
+
   template <typename Weight>
   void Linear(Weight& weight, const std::vector<LinearTensors>& parts, LinearOutput output) {
+    if (!status().ok()) return;
     weight = packer_.Linear(reader_.Parts(parts), output);
     reader_.ReleaseMemory();
   }
   template <typename Weight>
   void Vector(Weight& weight, const VectorTensor& vector) {
+    if (!status().ok()) return;
     weight = packer_.Floats(reader_.Vector(vector));
     reader_.ReleaseMemory();
   }
   template <typename Use>
   void Numbers(const VectorTensors& vectors, const Use& use) {
+    if (!status().ok()) return;
     std::vector<std::vector<float>> values;
     for (const VectorTensor& vector : vectors) values.push_back(reader_.Vector(vector));
     use(values);
@@ -87,13 +94,16 @@ class WeightLoader {
   void Tables(Table& embedding, const LinearTensors& table, Weight& lm_head,
               const LinearTensors& head) {
     const std::vector<LinearPart> rows = reader_.Parts({table});
-    if (!rows.empty()) embedding = packer_.Table(rows[0].weight);
-    const bool is_tied = table.name == head.name;
-    if constexpr (std::is_constructible_v<Weight, const Table&>) {
-      if (is_tied) lm_head = Weight(embedding);
-      if (is_tied) return reader_.ReleaseMemory();
+    if (!status().ok()) return;
+    embedding = packer_.Table(rows[0].weight);
+    if (table.name != head.name) {
+      reader_.ReleaseMemory();
+      lm_head = packer_.Linear(reader_.Parts({head}), LinearOutput::kFloat32);
+    } else if constexpr (std::is_constructible_v<Weight, const Table&>) {
+      lm_head = Weight(embedding);
+    } else {
+      lm_head = packer_.Linear(rows, LinearOutput::kFloat32);
     }
-    lm_head = packer_.Linear(is_tied ? rows : reader_.Parts({head}), LinearOutput::kFloat32);
     reader_.ReleaseMemory();
   }
 
@@ -110,8 +120,7 @@ Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, P
   TensorReader reader(config, checkpoint);
   WeightLoader loader(reader, packer);
   VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
-  DS_RETURN_IF_ERROR(reader.status());
-  DS_RETURN_IF_ERROR(packer.status());
+  DS_RETURN_IF_ERROR(loader.status());
   return weights;
 }
 

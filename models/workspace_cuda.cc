@@ -22,7 +22,7 @@ std::vector<BufferSize> BytesPerToken(const ModelConfig& config) {
   }
   sizes.push_back(
       {&Workspace::final_state, static_cast<size_t>(config.hidden_size) * sizeof(uint16_t)});
-  sizes.push_back({&Workspace::sampled, sizeof(SampledRow)});
+  sizes.push_back({&Workspace::sampled, sizeof(SampledToken)});
   return sizes;
 }
 

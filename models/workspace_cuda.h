@@ -22,7 +22,7 @@ struct AttentionPlanMemory {
 struct Workspace : Activations<DeviceBuffer> {
   DeviceBuffer final_state;  // bfloat16 [logit rows of a step, hidden_size]
   DeviceBuffer logits;       // float32 [logits_rows, vocab_size]
-  DeviceBuffer sampled;      // SampledRow [tokens]
+  DeviceBuffer sampled;      // SampledToken [tokens]
   DeviceBuffer partials;     // float32, of decode attention
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/split_mix.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
 
@@ -33,14 +34,6 @@ const char* PromptParam(const Prompt& prompt) {
 
 Status WithParam(const Status& status, const char* param) {
   return status.param().empty() ? Status(status.code(), status.message(), param) : status;
-}
-
-// A bijective mix, so that consecutive counters give unrelated seeds.
-uint64_t Mixed(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
 }
 
 uint64_t RandomBase() {
@@ -372,8 +365,8 @@ SamplingParams Frontend::DefaultSampling() const {
   sampling.top_k = config.default_top_k.value_or(sampling.top_k);
   sampling.repetition_penalty = config.default_repetition_penalty.value_or(
       sampling.repetition_penalty);
-  sampling.seed = Mixed(impl_->seed_base +
-                        impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
+  sampling.seed = SplitMix64(impl_->seed_base +
+                             impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
   return sampling;
 }
 

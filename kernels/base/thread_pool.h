@@ -48,4 +48,15 @@ constexpr Share ShareOf(int count, int worker, int num_workers) {
           static_cast<int>(static_cast<long long>(count) * (worker + 1) / num_workers)};
 }
 
+// body(begin, end) for shares of [0, count): on all workers, or for the whole on the caller alone
+// where the work is not worth waking them.
+template <typename Body>
+void RunShares(ThreadPool& pool, int count, bool worth_waking, const Body& body) {
+  if (!worth_waking) return body(0, count);
+  pool.Run([&](int worker) {
+    const Share share = ShareOf(count, worker, pool.num_threads());
+    body(share.begin, share.end);
+  });
+}
+
 }  // namespace diffserve

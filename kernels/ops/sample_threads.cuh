@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/base/cuda/ptx.cuh"
-#include "kernels/ops/sample_cuda.h"
+#include "kernels/ops/sample.h"
 
 namespace diffserve::cuda {
 
@@ -88,7 +88,7 @@ class SampleThreads {
   __device__ __forceinline__ WalkPlace Place() const {
     return {static_cast<int>(threadIdx.x), kThreads};
   }
-  __device__ __forceinline__ void Meet() const { __syncthreads(); }
+  __device__ __forceinline__ void Synchronize() const { __syncthreads(); }
 
   __device__ __forceinline__ uint64_t Max(uint64_t value) {
     value = Exchange(WarpMax(value));
@@ -175,7 +175,7 @@ class SampleThreads {
   __device__ __forceinline__ void AddToList(const ListedLogit& listed) {
     shared_.list[atomicAdd(&shared_.list_size, 1u)] = listed;
   }
-  __device__ __forceinline__ void WriteSorted(int count, SampledRow* out) const {
+  __device__ __forceinline__ void WriteSorted(int count, SampledToken* out) const {
     const int mine = static_cast<int>(threadIdx.x);
     if (mine >= count) return;
     const ListedLogit listed = shared_.list[mine];
@@ -218,8 +218,8 @@ class SampleThreads {
   }
 
  private:
-  // Lane l gets what warp l % kWarps gives. Two buffers in turn: a thread that writes one has met
-  // all others since they read it.
+  // Lane l gets what warp l % kWarps gives. Two buffers in turn: before a thread
+  // writes one, all others have synchronized since they read it.
   __device__ __forceinline__ uint64_t Exchange(uint64_t value) {
     uint64_t* of_warp = shared_.of_warp[turn_];
     turn_ ^= 1;

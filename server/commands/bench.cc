@@ -132,7 +132,7 @@ class Runner {
   }
 
   void Collect(std::vector<int32_t>& tokens, int& in_flight) {
-    const Result<std::vector<SampledRow>> rows = model().Collect();
+    const Result<std::vector<SampledToken>> rows = model().Collect();
     Check(rows.status());
     for (size_t s = 0; s < tokens.size(); ++s)
       tokens[s] = (*rows)[s].finite != 0 ? (*rows)[s].token : 0;
@@ -218,7 +218,7 @@ class Bench {
     if (!options_.json) {
       const bool on_gpu = session_.plan().device == Device::kCuda;
       std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
-                  std::string(NameOf(session_.plan().summary.dtype)).c_str(),
+                  std::string(NameOf(session_.plan().summary.weight_format)).c_str(),
                   static_cast<long long>(session_.plan().summary.num_parameters),
                   on_gpu ? session_.plan().device_name.c_str()
                          : std::string(NameOf(session_.plan().isa)).c_str(),
@@ -311,7 +311,7 @@ class Bench {
     JsonObject object;
     object.Add("device", plan.device_name)
         .Add("family", plan.summary.config.family)
-        .Add("dtype", NameOf(plan.summary.dtype))
+        .Add("dtype", NameOf(plan.summary.weight_format))
         .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
         .Add("parameters", plan.summary.num_parameters)
         .Add("weight_bytes", plan.summary.weight_bytes)

@@ -141,7 +141,7 @@ void PrintText(const Options& options, const SessionPlan& plan, const std::vecto
   std::printf("family               %s\n", c.family.c_str());
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
   std::printf("dtype                %s (checkpoint %s), KV pages %s\n",
-              NameOf(plan.summary.dtype).data(), NameOf(c.checkpoint_dtype).data(),
+              NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
               NameOf(plan.layout.codec.dtype).data());
   std::printf(
       "shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n",
@@ -207,7 +207,7 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
   object.Add("device", plan.device_name)
       .Add("family", c.family)
       .Add("parameters", plan.summary.num_parameters)
-      .Add("dtype", NameOf(plan.summary.dtype))
+      .Add("dtype", NameOf(plan.summary.weight_format))
       .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
       .Add("layers", c.num_layers)
       .Add("hidden_size", c.hidden_size)

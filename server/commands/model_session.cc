@@ -39,7 +39,7 @@ ModelOptions ToModelOptions(const Options& options, Device device, CpuIsa isa) {
   }
   model.limits.max_model_len = options.max_model_len;
   model.batch_invariant = options.batch_invariant;
-  model.dtype = options.dtype;
+  if (options.dtype) model.weight_format = WeightFormatOf(*options.dtype);
   model.dummy_weights = options.dummy_weights;
   model.seed = options.seed;
   model.isa = isa;
@@ -184,7 +184,7 @@ Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& de
 
   plan.max_model_len = max_model_len.value();
   plan.layout = KvFormat::Of(summary.config.attention, resolved->page_size,
-                             options.kv_cache_dtype.value_or(summary.dtype));
+                             options.kv_cache_dtype.value_or(DTypeOf(summary.weight_format)));
   plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
   plan.demand = demand(*resolved, plan.max_model_len);
   double free = -static_cast<double>(summary.memory_bytes);

@@ -176,7 +176,7 @@ ServedModelInfo MakeInfo(const Options& options, const std::string& name, ModelS
   info.commit = BuildCommit();
   info.device = plan.device_name;
   info.cpu_isa = NameOf(plan.isa);
-  info.dtype = NameOf(plan.summary.dtype);
+  info.dtype = NameOf(plan.summary.weight_format);
   info.kv_cache_dtype = NameOf(plan.layout.codec.dtype);
   info.page_size = plan.layout.page_size;
   info.num_pages = plan.num_pages;

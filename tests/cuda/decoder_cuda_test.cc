@@ -83,7 +83,7 @@ TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
         options.model_dir = directory.path();
         options.device = device;
         options.isa = SupportedCpuIsas().front();
-        options.dtype = DType::kBFloat16;
+        options.weight_format = WeightFormat::kBFloat16;
         options.dummy_weights = true;
         options.seed = 7;
         Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
@@ -156,10 +156,10 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
           {.kind = SampleKind::kDraw, .uniform = uint64_t{0x123456789abcdef} << s});
     }
     EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
-    const std::vector<SampledRow> rows = model->Collect().value();
+    const std::vector<SampledToken> rows = model->Collect().value();
     const std::span<const float> found = model->Logits(0, 6).value();
     std::vector<float> all(found.begin(), found.end());
-    for (const SampledRow& row : rows) all.push_back(static_cast<float>(row.token));
+    for (const SampledToken& row : rows) all.push_back(static_cast<float>(row.token));
     return all;
   };
   EXPECT_EQ(logits_and_draws(1), logits_and_draws(size_t{256} << 20));
@@ -172,7 +172,7 @@ TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
   options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
   EXPECT_THAT(InspectModel(options).status().message(),
               ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
-  options.dtype = DType::kFloat32;
+  options.weight_format = WeightFormat::kFloat32;
   EXPECT_EQ(InspectModel(options).status().message(),
             "--dtype is float32, allowed with --device cuda: auto, bfloat16");
 }

@@ -117,7 +117,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
       const auto page = Read<int32_t>(packed.bytes, page_at, 1);
       EXPECT_EQ(page[0], owned.pages[s][static_cast<size_t>(position / kPage)]);
     }
-    const auto samples = Read<SampleRow>(packed.bytes, at.sample_rows, batch.sample_rows.size());
+    const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, batch.sample_rows.size());
     for (size_t i = 0; i < logit_rows.size(); ++i) {
       EXPECT_EQ(tokens[static_cast<size_t>(logit_rows[i])],
                 batch.tokens[static_cast<size_t>(batch.logit_rows[i])]);
@@ -141,7 +141,7 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
   EXPECT_EQ(packed.shape.num_logit_rows, 8);
   const StepOffsets at(packed.shape);
   const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences, 8);
-  const auto samples = Read<SampleRow>(packed.bytes, at.sample_rows, 8);
+  const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, 8);
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(entries[i].num_rows, i < 5 ? 1 : 0);
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);

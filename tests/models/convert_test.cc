@@ -93,7 +93,7 @@ class ConvertTest : public testing::Test {
   std::vector<float> Logits(const fs::path& dir, std::optional<DType> dtype = std::nullopt) {
     ModelOptions options;
     options.model_dir = dir;
-    options.dtype = dtype;
+    if (dtype) options.weight_format = WeightFormatOf(*dtype);
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
     if (!model.ok()) return {};

@@ -176,7 +176,7 @@ TEST_F(ModelTest, DummyWeightsNeedOnlyTheConfigAndFollowTheSeed) {
   checkpoint.Remove("model.safetensors");
   auto model = Load(checkpoint.dir(), true, 5);
   ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_EQ((*model)->dtype(), DType::kBFloat16);
+  EXPECT_EQ((*model)->weight_format(), WeightFormat::kBFloat16);
   const std::vector<float> logits = Logits(**model);
   EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }));
   EXPECT_TRUE(Logits(**Load(checkpoint.dir(), true, 5)) == logits);

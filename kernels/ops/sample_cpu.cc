@@ -2,17 +2,17 @@
 // a draw has the same bits on every machine, whichever instruction set the other kernels use, and
 // on the GPU. Loops over a row work on pointers and on chunks, where a span's checks or a branch
 // would keep them from being vectorized.
-#include "kernels/ops/sample.h"
-
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
-#include "kernels/ops/sample_row.h"
 
 namespace diffserve {
 namespace {
@@ -120,7 +120,7 @@ uint64_t MassOfRow(std::span<const float> row, float max) {
 }
 
 // The `count` largest, largest first, ties to the smaller id.
-void FindTop(std::span<const float> row, int count, SampledRow* out) {
+void FindTop(std::span<const float> row, int count, SampledToken* out) {
   const int wanted = static_cast<int>(
       std::min<size_t>(static_cast<size_t>(std::max(count, 0)), row.size()));
   std::fill_n(out->top_tokens, kTopLogprobsMax, -1);
@@ -304,67 +304,71 @@ class Candidates {
   bool is_whole_row_ = true;
 };
 
-int32_t DrawToken(const SampleRow& row, std::span<const float> logits, float max) {
-  Candidates candidates(logits, max, row.inverse_temperature);
-  if (row.top_k > 0) candidates.KeepTopK(row.top_k);
-  if (row.mass_share > 0) candidates.KeepTopP(row.mass_share);
-  if (row.least_z > kMinusInfinity) candidates.Keep({.z = row.least_z});
-  return candidates.Draw(row.uniform);
+int32_t DrawToken(const SampleTask& task, std::span<const float> logits, float max) {
+  Candidates candidates(logits, max, task.inverse_temperature);
+  if (task.top_k > 0) candidates.KeepTopK(task.top_k);
+  if (task.mass_share > 0) candidates.KeepTopP(task.mass_share);
+  if (task.least_z > kMinusInfinity) candidates.Keep({.z = task.least_z});
+  return candidates.Draw(task.uniform);
 }
 
-}  // namespace
-
-SampledRow cpu::SampleRow(std::span<const float> logits, const diffserve::SampleRow& row,
-                          std::span<const LogitAdjustment> adjustments) {
-  DS_CHECK(!logits.empty() && logits.size() <= size_t{kSampledVocabMax}, "a row of logits");
-  SampledRow out;
+// One row's work; `adjustments` are all of the task's own.
+SampledToken SampleOne(std::span<float> logits, const SampleTask& task,
+                       std::span<LogitAdjustment> adjustments) {
+  SampledToken out;
 
   // Stage 1: the extent of the row as the model gave it.
   RowExtent extent = ExtentOf(logits);
   if (!extent.finite) return out;
 
   // Stage 2: what log-probabilities need.
-  if (row.num_top >= 0) {
+  if (task.num_top >= 0) {
     out.max = extent.max;
     out.total = MassOfRow(logits, extent.max);
-    FindTop(logits, row.num_top, &out);
+    FindTop(logits, task.num_top, &out);
   }
 
   // Stage 3: bias, penalties and bans.
-  std::span<const float> adjusted = logits;
-  if (row.kind != SampleKind::kScore && !adjustments.empty()) {
-    thread_local std::vector<float> scratch;
-    scratch.assign(logits.begin(), logits.end());
-    for (const LogitAdjustment& a : adjustments) {
-      float& logit = scratch[static_cast<size_t>(a.token)];
-      logit = AdjustLogit(logit, a, row);
-    }
-    adjusted = scratch;
-    extent = ExtentOf(adjusted);
-    if (!extent.finite) return out;
+  if (task.kind == SampleKind::kScore) adjustments = {};
+  for (LogitAdjustment& adjustment : adjustments) {
+    float& logit = logits[static_cast<size_t>(adjustment.token)];
+    adjustment.logit = logit;
+    logit = AdjustLogit(logit, adjustment, task);
   }
+  if (!adjustments.empty()) extent = ExtentOf(logits);
+  if (!extent.finite) return out;
 
   // Stage 4: the token.
-  out.token = row.kind == SampleKind::kScore    ? row.scored_token
-              : row.kind == SampleKind::kGreedy ? FirstIndexOf(adjusted, extent.max)
-                                                : DrawToken(row, adjusted, extent.max);
+  out.token = task.kind == SampleKind::kScore    ? task.scored_token
+              : task.kind == SampleKind::kGreedy ? FirstIndexOf(logits, extent.max)
+                                                 : DrawToken(task, logits, extent.max);
   out.finite = 1;
-  if (row.num_top >= 0) out.logit = logits[static_cast<size_t>(out.token)];
+  if (task.num_top < 0) return out;
+  out.logit = logits[static_cast<size_t>(out.token)];
+  for (const LogitAdjustment& adjustment : adjustments) {
+    if (adjustment.token == out.token) out.logit = adjustment.logit;
+  }
   return out;
 }
 
-SampleResult Sample(const SampleArgs& args) {
-  thread_local std::vector<LogitAdjustment> adjustments;
-  adjustments.clear();
-  const SampleRow row = PackSampleRow(args, &adjustments);
-  return ToSampleResult(row, cpu::SampleRow(args.logits, row, adjustments));
-}
+}  // namespace
 
-SampleResult ScoreToken(std::span<const float> logits, int32_t token, int num_top) {
-  DS_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(),
-           "a scored token lies in the vocabulary");
-  const SampleRow row = PackScoreRow(token, num_top);
-  return ToSampleResult(row, cpu::SampleRow(logits, row, {}));
+// Each row is one worker's, and a worker takes the next one when it is done with one.
+void cpu::Sample(const SampleArgs& args, ThreadPool& pool) {
+  DS_CHECK(args.vocab_size > 0 && args.vocab_size <= kSampledVocabMax, "rows of logits");
+  if (args.num_rows == 0) return;
+  std::atomic<int> next{0};
+  pool.Run([&](int) {
+    for (int i = next.fetch_add(1); i < args.num_rows; i = next.fetch_add(1)) {
+      const SampleTask& task = args.tasks[i];
+      if (task.kind == SampleKind::kNothing) continue;
+      const auto vocab = static_cast<size_t>(args.vocab_size);
+      args.sampled[i] = SampleOne(std::span(args.logits + static_cast<size_t>(i) * vocab, vocab),
+                                  task,
+                                  std::span(args.adjustments + task.first_adjustment,
+                                            static_cast<size_t>(task.num_adjustments)));
+    }
+  });
 }
 
 }  // namespace diffserve

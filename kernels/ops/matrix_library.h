@@ -1,6 +1,5 @@
-// Linear layers on the device by cuBLASLt: y = x W^T (+ bias) (+ y). W is bfloat16 [out_features,
-// in_features], as checkpoints store it; x is bfloat16; products are accumulated in float32. One
-// MatrixLibrary a device, owned and used by the thread that owns the device.
+// MatrixLibrary: cuBLASLt, the products behind cuda::Linear. One a device, owned and used by the
+// thread that owns the device.
 //
 // cuBLASLt is opened when a MatrixLibrary is made, not linked: NVIDIA ships no static version in
 // its wheels, the shared one has 540 MB, and the binary must start on machines that have neither it
@@ -28,24 +27,23 @@ namespace diffserve::cuda {
 struct MatrixLibraryOptions {
   std::string path;                           // of libcublasLt.so.13; empty: sought as above
   size_t workspace_bytes = size_t{32} << 20;  // of the device, taken at Open
-  int plans_max = 4096;          // shapes remembered; all are forgotten when one more comes
+  int shapes_max = 4096;                      // remembered; all are forgotten when one more comes
   bool batch_invariant = false;  // a row's bits do not depend on the number of rows: slower for few
                                  // of them
 };
 
-// One linear layer's call. Pointers are device memory. REQUIRES: weight, x and y are 16-byte
+// y = x W^T (+ bias) (+ y). Pointers are device memory. REQUIRES: weight, x and y are 16-byte
 // aligned.
-struct LinearArgs {
-  const uint16_t* weight = nullptr;  // bfloat16 [out_features, in_features]
+struct MatrixProduct {
+  const void* weight = nullptr;  // bfloat16 [out_features, in_features]
   int in_features = 0;
   int out_features = 0;
-  const uint16_t* x = nullptr;  // bfloat16 [rows, in_features]
-  int rows = 0;
-  void* y = nullptr;  // [rows, out_features] of y_dtype; row stride y_stride elements
+  const void* x = nullptr;  // bfloat16 [num_rows, in_features]
+  int num_rows = 0;
+  void* y = nullptr;                 // [num_rows, out_features]
   DType y_dtype = DType::kBFloat16;  // or kFloat32
-  int64_t y_stride = 0;              // 0 = out_features
   const void* bias = nullptr;        // [out_features] of y_dtype, or nullptr
-  bool accumulate = false;           // y += ..., the residual connection
+  bool accumulate = false;
 };
 
 class MatrixLibrary {
@@ -57,10 +55,7 @@ class MatrixLibrary {
 
   // Queues the product. The first call with a shape takes some 50 us of host time more. Error:
   // kUnimplemented if cuBLASLt has no kernel.
-  Status Linear(const LinearArgs& args, const Stream& stream);
-
-  // Of cuBLASLt itself, as 10000 * major + 100 * minor + patch.
-  size_t version() const;
+  Status Multiply(const MatrixProduct& product, const Stream& stream);
 
  private:
   class State;
