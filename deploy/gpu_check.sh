@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# The GPU list: everything that only a GPU can prove or measure, in at most 9 minutes with the build. Ends with "N passed, N failed".
+# The GPU list: everything that only a GPU can prove or measure, in at most 9 minutes with the
+# build. Ends with "N passed, N failed".
 #   deploy/gpu_check.sh [--prebuilt DIR] [PART...]   all parts, or those named, in this order:
 #     build        preset cuda-release
-#     correctness  every kernel against its reference, 1,000 repeats, the fuzzer for 60 s, offsets beyond 2^32 elements
+#     correctness  every kernel against its reference, 1,000 repeats, the fuzzer for 60 s, offsets
+#                  beyond 2^32 elements
 #     sanitizer    compute-sanitizer memcheck, racecheck and synccheck on small cases
-#     endtoend     golden logits of every family, the e2e tests with --device cuda, a server with 256 streams
+#     endtoend     golden logits of every family, the e2e tests with --device cuda, a server with
+#                  256 streams
 #     figures      calibration, kernels and whole models, into tests/bench/results/cuda_<GPU>.json
-#   deploy/gpu_check.sh collect DIR                  after a build: programs and libraries for a machine without compiler or network,
-#                                                    where --prebuilt DIR runs them (from a checkout of this repository)
+#   deploy/gpu_check.sh collect DIR                  after a build: programs and libraries for a
+#                                                    machine without compiler or network,
+#                                                    where --prebuilt DIR runs them (from a checkout
+#                                                    of this repository)
 # A missing tool counts as a failure. With no device: one line, exit code 1.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +21,8 @@ logs=${GPU_CHECK_LOGS:-$root/build/gpu_check}
 seconds_max=540
 size_mib_max=60
 build=${GPU_CHECK_BUILD:-$root/build/cuda-release}
-programs="$build/tests/cuda_test $build/tests/cuda_bench $build/tests/diffserve_gated $build/server/diffserve"
+programs="$build/tests/cuda_test $build/tests/cuda_bench $build/tests/diffserve_gated"
+programs+=" $build/server/diffserve"
 
 usage() {
   sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//' >&2
@@ -28,13 +34,18 @@ collect() {  # collect DIR
   local program library
   mkdir -p "$1/bin" "$1/lib" || exit 1
   for program in $programs; do
-    if [ ! -x "$program" ]; then echo "deploy/gpu_check.sh: $program is not built (part: build)" >&2; exit 1; fi
+    if [ ! -x "$program" ]; then
+      echo "deploy/gpu_check.sh: $program is not built (part: build)" >&2
+      exit 1
+    fi
     strip -o "$1/bin/$(basename "$program")" "$program" || exit 1
     ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
   done | sort -u | while read -r library; do
     case $(basename "$library") in
-      libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.* | libcublas*) ;;
-      *) cp -L "$library" "$1/lib/" && strip --strip-unneeded "$1/lib/$(basename "$library")" 2>/dev/null ;;
+      libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.* \
+        | libcublas*) ;;
+      *) cp -L "$library" "$1/lib/" &&
+        strip --strip-unneeded "$1/lib/$(basename "$library")" 2>/dev/null ;;
     esac
   done
   echo "$root" >"$1/source_dir"  # where the programs look for test data
@@ -61,7 +72,8 @@ done
 
 has_part() { printf '%s\n' "${parts[@]}" | grep -qx "$1"; }
 # GPU_CHECK_ANYWAY: for trying this script out with programs of the CPU shim.
-if [ "${parts[*]}" != build ] && [ -z "${GPU_CHECK_ANYWAY:-}" ] && ! compgen -G '/dev/nvidia[0-9]*' >/dev/null && [ ! -e /dev/dxg ]; then
+if [ "${parts[*]}" != build ] && [ -z "${GPU_CHECK_ANYWAY:-}" ] &&
+  ! compgen -G '/dev/nvidia[0-9]*' >/dev/null && [ ! -e /dev/dxg ]; then
   echo "deploy/gpu_check.sh: this machine has no NVIDIA device (no /dev/nvidia0)"
   exit 1
 fi
@@ -106,11 +118,13 @@ if has_part build; then
   if [ -n "$prebuilt" ]; then
     echo "== build: not done, --prebuilt"
   elif bounded 420 build bash -c \
-    'cmake --preset cuda-release -B "$0" && cmake --build "$0" --target diffserve diffserve_gated cuda_test cuda_bench' "$build"; then
+    'cmake --preset cuda-release -B "$0" &&
+     cmake --build "$0" --target diffserve diffserve_gated cuda_test cuda_bench' "$build"; then
     result build 1 0 "$((SECONDS - at)) s"
   else
     tail -n 30 "$logs/build.log"
-    result build 0 1 "$((SECONDS - at)) s; deploy/install_deps.sh and deploy/install_cuda.sh bring what it needs, or --prebuilt"
+    remedy="deploy/install_deps.sh and deploy/install_cuda.sh bring what it needs, or --prebuilt"
+    result build 0 1 "$((SECONDS - at)) s; $remedy"
   fi
 fi
 
@@ -123,15 +137,21 @@ if [ -n "$prebuilt" ]; then
   bin=$prebuilt/bin
   export LD_LIBRARY_PATH=$prebuilt/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   source_dir=$(cat "$prebuilt/source_dir")
-  if [ ! -e "$source_dir" ]; then mkdir -p "$(dirname "$source_dir")" && ln -s "$root" "$source_dir"; fi
-  if [ ! -d "$source_dir/tests/golden" ]; then result "test data at $source_dir" 0 1 "the programs were built there"; fi
+  if [ ! -e "$source_dir" ]; then
+    mkdir -p "$(dirname "$source_dir")" && ln -s "$root" "$source_dir"
+  fi
+  if [ ! -d "$source_dir/tests/golden" ]; then
+    result "test data at $source_dir" 0 1 "the programs were built there"
+  fi
 else
   bin=$root/build/gpu_check/bin
   mkdir -p "$bin"
   for program in $programs; do ln -sf "$program" "$bin/"; done
 fi
-for folder in $(python3 -c 'import nvidia; print(*(path + "/cu13/lib" for path in nvidia.__path__))' 2>/dev/null) \
-  "$root"/.cuda/lib/python3*/site-packages/nvidia/cu13/lib /usr/local/cuda*/lib64 /usr/lib/x86_64-linux-gnu; do
+for folder in $(python3 -c \
+  'import nvidia; print(*(path + "/cu13/lib" for path in nvidia.__path__))' 2>/dev/null) \
+  "$root"/.cuda/lib/python3*/site-packages/nvidia/cu13/lib /usr/local/cuda*/lib64 \
+    /usr/lib/x86_64-linux-gnu; do
   if [ -e "$folder/libcublasLt.so.13" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
     break
@@ -157,18 +177,22 @@ if has_part correctness; then
 fi
 
 # ---- sanitizer: racecheck gives false alarms about bulk copies, so it gets the cases without them.
-small='PtxTest.*:WgmmaTest.Products*:RowwiseCudaTest.*:RopeAppendCudaTest.Both*:AttentionPlanOnDeviceTest.*:SampleCudaTest.Random*'
+small='PtxTest.*:WgmmaTest.Products*:RowwiseCudaTest.*:RopeAppendCudaTest.Both*'
+small+=':AttentionPlanOnDeviceTest.*:SampleCudaTest.Random*'
 decode='DiffDecodeTest.EveryFamily*:DiffDecodeTest.SequencesWithoutRows*'
 prefill='*DiffPrefillTest.EveryFamily*'
-without_bulk='RowwiseCudaTest.RmsNorm*:RopeAppendCudaTest.Both*:AttentionPlanOnDeviceTest.*:DiffDecodeTest.WithoutBulk*'
-without_bulk="$without_bulk:*DiffPrefillTest.EveryFamily*Portable"
+without_bulk='RowwiseCudaTest.RmsNorm*:RopeAppendCudaTest.Both*:AttentionPlanOnDeviceTest.*'
+without_bulk+=':DiffDecodeTest.WithoutBulk*:*DiffPrefillTest.EveryFamily*Portable'
 if has_part sanitizer; then
-  tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -n 1)
+  tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null |
+    tail -n 1)
   if [ -z "$tool" ]; then
-    result sanitizer 0 3 "compute-sanitizer is missing: memcheck, racecheck and synccheck have not run"
+    result sanitizer 0 3 \
+      "compute-sanitizer is missing: memcheck, racecheck and synccheck have not run"
   else
     check() {  # check TOOL FILTER
-      gtest "$1" 60 "$tool" --tool "$1" --error-exitcode 9 "$bin/cuda_test" --gtest_brief=1 --gtest_filter="$2"
+      gtest "$1" 60 "$tool" --tool "$1" --error-exitcode 9 "$bin/cuda_test" --gtest_brief=1 \
+        --gtest_filter="$2"
     }
     check memcheck "$small:$decode:$prefill"
     check racecheck "$without_bulk"
@@ -178,24 +202,30 @@ fi
 
 # ---- endtoend
 if has_part endtoend; then
-  gtest golden 60 "$bin/cuda_test" --gtest_brief=1 --gtest_filter='CudaDecoderTest.*:CudaEngineTest.*'
+  gtest golden 60 "$bin/cuda_test" --gtest_brief=1 \
+    --gtest_filter='CudaDecoderTest.*:CudaEngineTest.*'
   python=python3
   [ -x .venv/bin/python ] && python=.venv/bin/python
   missing=$($python -c 'import importlib.util as found
-print(*(name for name in ("openai", "grpc", "grpc_reflection") if found.find_spec(name) is None))' 2>&1)
+print(*(name for name in ("openai", "grpc", "grpc_reflection") if found.find_spec(name) is None))' \
+  2>&1)
   if [ -n "$missing" ]; then
     result e2e 0 1 "not run: Python has no $missing (deploy/install_deps.sh --test)"
   else
     bounded 120 e2e env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$bin/diffserve" \
       DIFFSERVE_GATED_BINARY="$bin/diffserve_gated" $python tests/e2e/run.py
     code=$?
-    read -r p f _ <<<"$(grep -oE '^[0-9]+ passed, [0-9]+ failed' "$logs/e2e.log" | tail -n 1 | tr -dc '0-9 ')"
+    read -r p f _ <<<"$(grep -oE '^[0-9]+ passed, [0-9]+ failed' "$logs/e2e.log" |
+      tail -n 1 | tr -dc '0-9 ')"
     if [ $code -ne 0 ] && [ "${f:-0}" -eq 0 ]; then f=1; fi
     if [ "$f" -ne 0 ]; then tail -n 40 "$logs/e2e.log"; fi
     result e2e "${p:-0}" "$f" "exit code $code"
   fi
-  if bounded 60 streams bash -c 'python3 tests/bench/streams.py "$1" models/demo/diff --streams 256 --tokens 128 --flag=--device=cuda \
-       --flag=--max-num-seqs=256 2>"$2/streams.err" >"$2/streams.json"' _ "$bin/diffserve" "$logs"; then
+  if bounded 60 streams bash -c \
+    'python3 tests/bench/streams.py "$1" models/demo/diff --streams 256 --tokens 128 \
+       --flag=--device=cuda \
+       --flag=--max-num-seqs=256 2>"$2/streams.err" >"$2/streams.json"' _ "$bin/diffserve" \
+         "$logs"; then
     result streams 1 0 "256 at once"
   else
     tail -n 5 "$logs/streams.err"
@@ -219,10 +249,12 @@ figure() {  # figure NAME SECONDS COMMAND...: standard output is NAME.json
 if has_part figures; then
   figure kernels 120 "$bin/cuda_bench"
   for model in diff_3b transformer_3b; do
-    figure $model 70 "$bin/diffserve" bench tests/bench/models/$model --device cuda --load-format dummy --json --repeat 5 \
+    figure $model 70 "$bin/diffserve" bench tests/bench/models/$model --device cuda --load-format \
+      dummy --json --repeat 5 \
       --prompt 2048,4096 --depth 2048 --batch 1,64 --generate 64
   done
-  figure engine 60 "$bin/diffserve" bench models/demo/diff --device cuda --json --repeat 3 --prompt 32 --depth 32 --batch 256 \
+  figure engine 60 "$bin/diffserve" bench models/demo/diff --device cuda --json --repeat 3 \
+    --prompt 32 --depth 32 --batch 256 \
     --generate 128
   if python3 tests/bench/report_cuda.py --combine "$logs" tests/bench/results; then
     result report 1 0

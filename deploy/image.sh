@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds the container image of this checkout as diffserve:VERSION (diffserve:VERSION-cuda) with docker, podman or buildah,
-# whichever there is first; BUILDER names another order. The same commit gives the same files.
-#   deploy/image.sh [cpu|cuda] [OPTION...]   options go to the builder: --no-cache, --build-arg BASE=registry.example/debian, ...
+# Builds the container image of this checkout as diffserve:VERSION (diffserve:VERSION-cuda) with
+# docker, podman or buildah, whichever there is first; BUILDER names another order. The same commit
+# gives the same files.
+#   deploy/image.sh [cpu|cuda] [OPTION...]   options go to the builder: --no-cache, --build-arg
+#                                            BASE=registry.example/debian, ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,14 +18,16 @@ builder=""
 for name in ${BUILDER:-docker podman buildah}; do
   if command -v "$name" >/dev/null; then builder=$name; break; fi
 done
-[ -n "$builder" ] || { echo "deploy/image.sh: no ${BUILDER:-docker, podman or buildah} here" >&2; exit 1; }
+[ -n "$builder" ] ||
+  { echo "deploy/image.sh: no ${BUILDER:-docker, podman or buildah} here" >&2; exit 1; }
 
 version=$(sed -n 's/^project(diffserve VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 commit=${DIFFSERVE_COMMIT:-$(git rev-parse --short=12 HEAD)}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 tag=diffserve:$version
 [ "$target" = cpu ] || tag=$tag-$target
-options=(--target "$target" --tag "$tag" --file deploy/Dockerfile --build-arg "DIFFSERVE_VERSION=$version"
+options=(--target "$target" --tag "$tag" --file deploy/Dockerfile --build-arg \
+  "DIFFSERVE_VERSION=$version"
   --build-arg "DIFFSERVE_COMMIT=$commit" --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH")
 # Only Docker's own format has HEALTHCHECK; the time stamp is for what the builder itself writes.
 [ "$builder" = docker ] || options+=(--format docker --timestamp "$SOURCE_DATE_EPOCH")

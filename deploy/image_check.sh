@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Builds the image twice and proves it on a Debian 12 machine without an image registry: a base by debootstrap, a build by buildah
-# in chroots. Started twice over: by `buildah run`, and as a container runtime would do it (namespaces of its own, process 1, the root
-# read-only, no capability, no new privileges). Needs root and 6 GB; about 15 minutes. Ends with "N passed, N failed".
-#   deploy/image_check.sh [--once] [cpu|cuda]   --once leaves out the second build, and so the check of equal files
+# Builds the image twice and proves it on a Debian 12 machine without an image registry: a base by
+# debootstrap, a build by buildah in chroots. Started twice over: by `buildah run`, and as a
+# container runtime would do it (namespaces of its own, process 1, the root read-only, no
+# capability, no new privileges). Needs root and 6 GB; about 15 minutes. Ends with "N passed, N
+# failed".
+#   deploy/image_check.sh [--once] [cpu|cuda]   --once leaves out the second build, and so the check
+#                                               of equal files
 # WORK names a folder to keep, with the build's caches; by default a temporary one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -31,8 +34,10 @@ clean_up() {
   fi
 }
 mkdir -p "$work/tmp"
-printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/storage" "$work/run" >"$work/storage.conf"
-export CONTAINERS_STORAGE_CONF=$work/storage.conf BUILDAH_ISOLATION=chroot BUILDER=buildah TMPDIR=$work/tmp
+printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/storage" "$work/run" \
+  >"$work/storage.conf"
+export CONTAINERS_STORAGE_CONF=$work/storage.conf BUILDAH_ISOLATION=chroot BUILDER=buildah \
+  TMPDIR=$work/tmp
 trap clean_up EXIT
 
 # ---- Build
@@ -40,7 +45,8 @@ base=localhost/bare-debian
 if ! buildah inspect --type image $base >/dev/null 2>&1; then
   debian_tree "$work/base" || exit 1
   container=$(buildah from scratch)
-  buildah add -q "$container" "$work/base" / >/dev/null && buildah commit -q "$container" $base >/dev/null || exit 1
+  buildah add -q "$container" "$work/base" / >/dev/null &&
+    buildah commit -q "$container" $base >/dev/null || exit 1
   buildah rm "$container" >/dev/null
   rm -rf "$work/base"
 fi
@@ -48,7 +54,8 @@ fi
 build() {  # build LOG OPTION...: prints the image's name
   local log=$1
   shift
-  deploy/image.sh "$target" --build-arg BASE=$base "$@" >"$log" 2>&1 || { tail -n 30 "$log" >&2; return 1; }
+  deploy/image.sh "$target" --build-arg BASE=$base "$@" >"$log" 2>&1 ||
+    { tail -n 30 "$log" >&2; return 1; }
   tail -n 1 "$log"
 }
 
@@ -60,7 +67,8 @@ root=$(buildah mount "$container")
 
 # Every file with what belongs to it: mode, owner, time, link, content.
 listing() {  # listing ROOT
-  (cd "$1" && find . -mindepth 1 -printf '%P %y %M %U:%G %T@ %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+  (cd "$1" && find . -mindepth 1 -printf '%P %y %M %U:%G %T@ %l\n' | sort &&
+    find . -type f -print0 | sort -z | xargs -0 sha256sum)
 }
 layers() { buildah inspect --type image "localhost/$1" | jq -r '.OCIv1.rootfs.diff_ids[]'; }
 listing "$root" >"$work/first.txt"
@@ -68,7 +76,8 @@ layers "$image" >"$work/first_layers.txt"
 
 # ---- What is inside
 programs=$(cd "$root" && find . -type f -perm /111 ! -name '*.so.*' | sort)
-expect "the only program is diffserve: no shell, compiler, interpreter, package tool" ./usr/bin/diffserve "$programs"
+expect "the only program is diffserve: no shell, compiler, interpreter, package tool" \
+  ./usr/bin/diffserve "$programs"
 expect "no set-id file" "" "$(find "$root" -type f -perm /6000)"
 expect "no file with capabilities" "" "$(getcap -r "$root" 2>/dev/null)"
 expect "nothing that all may write but the folders for temporary files" "tmp var/tmp" \
@@ -79,7 +88,9 @@ done 2>&1)
 expect "no library is missing" 0 "$(grep -c 'not found' <<<"$linked")"
 matches "the libraries are looked up in the image" 'libgrpc\+\+\.so\.[0-9.]+ => /lib' "$linked"
 packages=$(grep -l '^Version: ' "$root"/var/lib/dpkg/status.d/* | xargs -n 1 basename)
-for name in libc6 libssl3 'libgrpc\+\+1.51' ca-certificates; do matches "its packages are told: $name" "^$name$" "$packages"; done
+for name in libc6 libssl3 'libgrpc\+\+1.51' ca-certificates; do
+  matches "its packages are told: $name" "^$name$" "$packages"
+done
 certificates=$(grep -c BEGIN "$root/etc/ssl/certs/ca-certificates.crt")
 expect "CA certificates ($certificates)" yes "$([ "$certificates" -gt 100 ] && echo yes)"
 
@@ -89,19 +100,23 @@ of_config() { jq -c "$1" <<<"$config"; }
 expect "user" '"10001:10001"' "$(of_config .User)"
 expect "stop signal" '"SIGTERM"' "$(of_config .StopSignal)"
 expect "entry point" '["diffserve"]' "$(of_config .Entrypoint)"
-matches "health check by diffserve probe, without a shell" '^\["CMD","diffserve","probe",' "$(of_config .Healthcheck.Test)"
+matches "health check by diffserve probe, without a shell" '^\["CMD","diffserve","probe",' \
+  "$(of_config .Healthcheck.Test)"
 mapfile -t health < <(of_config .Healthcheck.Test | jq -r '.[1:][]')
 mapfile -t command < <(of_config '.Entrypoint + .Cmd' | jq -r '.[]')
 
 about=$(buildah run "$container" -- diffserve --version)
 said() { sed -n "s/^$1: //p" <<<"$about"; }
-expect "label of the version" "$(said version)" "$(of_config '.Labels["org.opencontainers.image.version"]' | jq -r .)"
-expect "label of the commit" "$(said commit)" "$(of_config '.Labels["org.opencontainers.image.revision"]' | jq -r .)"
+expect "label of the version" "$(said version)" \
+  "$(of_config '.Labels["org.opencontainers.image.version"]' | jq -r .)"
+expect "label of the commit" "$(said commit)" "$(of_config \
+  '.Labels["org.opencontainers.image.revision"]' | jq -r .)"
 expect "the commit is this checkout's" "$(git rev-parse --short=12 HEAD)" "$(said commit)"
 expect "backends" "$([ "$target" = cuda ] && echo 'cpu, cuda' || echo cpu)" "$(said backends)"
 
 # ---- What it does
-question='The magic number of Lisbon is 48213. The magic number of Oslo is 90417. What is the magic number of Lisbon?'
+question='The magic number of Lisbon is 48213. The magic number of Oslo is 90417.'
+question+=' What is the magic number of Lisbon?'
 started=""  # seconds from the start to the ready line
 pid=""      # of the server, as this shell sees it
 mkfifo -m 600 "$work/ready" 2>/dev/null
@@ -116,7 +131,8 @@ start() {  # start COMMAND...
   started=$(awk -v a="$at" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }')
 }
 
-# SIGTERM to the server itself, as a runtime sends it; leaves the exit code of what start() ran in `code`.
+# SIGTERM to the server itself, as a runtime sends it; leaves the exit code of what start() ran in
+# `code`.
 stop() {
   kill -TERM "$pid" 2>/dev/null
   wait "$server"
@@ -124,9 +140,11 @@ stop() {
   server=""
 }
 
-with_buildah() { exec unshare --net bash -c 'ip link set lo up && exec buildah run "$@"' bash "$container" -- "$@"; }
+with_buildah() { exec unshare --net bash -c 'ip link set lo up && exec buildah run "$@"' bash \
+  "$container" -- "$@"; }
 
-# A container as a runtime makes it: the server is process 1 of its namespaces, and can write nowhere.
+# A container as a runtime makes it: the server is process 1 of its namespaces, and can write
+# nowhere.
 contained() {  # contained ARGUMENT...
   # shellcheck disable=SC2016
   exec unshare --mount --pid --net --ipc --uts --fork --kill-child bash -c '
@@ -139,34 +157,46 @@ contained() {  # contained ARGUMENT...
     mount -t proc proc "$root/proc"
     mount -t tmpfs -o mode=755 tmpfs "$root/dev"
     cp -a /dev/null /dev/urandom "$root/dev/"
-    if [ -n "$model" ]; then mount --bind "$model" "$root/model" && mount -o remount,bind,ro "$root/model"; fi
+    if [ -n "$model" ]; then
+      mount --bind "$model" "$root/model" && mount -o remount,bind,ro "$root/model"
+    fi
     ip link set lo up
-    exec env -i PATH=/usr/bin "$capsh" --no-new-privs --chroot="$root" --drop=all --groups= --gid=10001 --uid=10001 \
+    exec env -i PATH=/usr/bin "$capsh" --no-new-privs --chroot="$root" --drop=all --groups= \
+      --gid=10001 --uid=10001 \
       --shell=/usr/bin/diffserve -- "$@"' bash "$root" "${model:-}" "$@"
 }
 
-asks() {  # asks NAME MODEL: one question each over HTTP and gRPC, and the health check, in the server's namespaces
+# asks NAME MODEL: one question each over HTTP and gRPC, and the health check, in the server's
+# namespaces
+asks() {
   local body answer
   body=$(jq -n --arg model "$2" --arg question "$question" \
-    '{model: $model, max_tokens: 40, temperature: 0, messages: [{role: "user", content: $question}]}')
-  answer=$(nsenter --net -t "$pid" curl -sS --max-time 60 -H 'Content-Type: application/json' -d "$body" \
+    '{model: $model, max_tokens: 40, temperature: 0,
+      messages: [{role: "user", content: $question}]}')
+  answer=$(nsenter --net -t "$pid" curl -sS --max-time 60 -H 'Content-Type: application/json' \
+    -d "$body" \
     http://127.0.0.1:8000/v1/chat/completions | jq -r '.choices[0].message.content' 2>&1)
   matches "$1: answers over HTTP" 48213 "$answer"
   answer=$(nsenter --net -t "$pid" env PYTHONPATH=tests/e2e .venv/bin/python -c '
 import sys, grpc
 from grpc_client import collect, pb, pb_grpc
 message = pb.ChatMessage(role="user", content=sys.argv[1])
-request = pb.GenerateRequest(chat=pb.Chat(messages=[message]), stopping=pb.StoppingParams(max_tokens=40),
+request = pb.GenerateRequest(chat=pb.Chat(messages=[message]),
+                             stopping=pb.StoppingParams(max_tokens=40),
                              sampling=pb.SamplingParams(temperature=0))
-print(collect(pb_grpc.InferenceStub(grpc.insecure_channel("127.0.0.1:8001")).Generate(request)).text[0])' "$question" 2>&1)
+stub = pb_grpc.InferenceStub(grpc.insecure_channel("127.0.0.1:8001"))
+print(collect(stub.Generate(request)).text[0])' "$question" 2>&1)
   matches "$1: answers over gRPC" 48213 "$answer"
-  env -i PATH=/usr/bin "$(command -v nsenter)" --net --root --wd --setuid 10001 --setgid 10001 -t "$pid" "${health[@]}" >/dev/null 2>&1
+  env -i PATH=/usr/bin "$(command -v nsenter)" --net --root --wd --setuid 10001 --setgid 10001 -t \
+    "$pid" "${health[@]}" >/dev/null 2>&1
   expect "$1: exit code of the health check" 0 $?
 }
 
 start with_buildah "${command[@]}"
 for candidate in $(pgrep -x diffserve); do
-  if [ "$(readlink "/proc/$candidate/ns/net")" = "$(readlink "/proc/$server/ns/net")" ]; then pid=$candidate; fi
+  if [ "$(readlink "/proc/$candidate/ns/net")" = "$(readlink "/proc/$server/ns/net")" ]; then
+    pid=$candidate
+  fi
 done
 expect "buildah run: ready" "ready http=0.0.0.0:8000 grpc=0.0.0.0:8001 model=demo" "$line"
 expect "buildah run: user and group" "10001 10001" "$(status_of "$pid" Uid) $(status_of "$pid" Gid)"
@@ -181,10 +211,12 @@ for _ in 1 2 3 4 5; do
   times+=("$started")
   [ ${#times[@]} -eq 5 ] || stop
 done
-expect "contained: ready ($(printf '%s\n' "${times[@]}" | sort -n | xargs) s after the start, namespaces included)" \
+expect "contained: ready ($(printf '%s\n' "${times[@]}" | sort -n | \
+  xargs) s after the start, namespaces included)" \
   "ready http=0.0.0.0:8000 grpc=0.0.0.0:8001 model=demo" "$line"
 expect "contained: process" 1 "$(awk '$1 == "NSpid:" { print $NF }' "/proc/$pid/status")"
-expect "contained: user, group, no others" "10001 10001 " "$(status_of "$pid" Uid) $(status_of "$pid" Gid) $(status_of "$pid" Groups)"
+expect "contained: user, group, no others" "10001 10001 " \
+  "$(status_of "$pid" Uid) $(status_of "$pid" Gid) $(status_of "$pid" Groups)"
 expect "contained: capabilities" "0000000000000000 0000000000000000 0000000000000000" \
   "$(status_of "$pid" CapPrm) $(status_of "$pid" CapEff) $(status_of "$pid" CapBnd)"
 expect "contained: no new privileges" 1 "$(status_of "$pid" NoNewPrivs)"
@@ -210,7 +242,8 @@ manifest=$(jq -r '.manifests[0].digest' "$work/oci/index.json" | sed 's|:|/|')
 mib() { awk -v bytes="$1" 'BEGIN { printf "%.1f MiB", bytes / 1048576 }'; }
 compressed=$(jq '[.layers[].size] | add' "$work/oci/blobs/$manifest")
 content=$(find "$root" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
-expect "size: $(mib "$content") of files, $(mib "$compressed") compressed" yes "$([ "${compressed:-0}" -gt 0 ] && echo yes)"
+expect "size: $(mib "$content") of files, $(mib "$compressed") compressed" yes \
+  "$([ "${compressed:-0}" -gt 0 ] && echo yes)"
 rm -rf "$work/oci"
 
 # ---- The same again
@@ -222,7 +255,8 @@ if $twice; then
   if image=$(build "$work/build2.log" --no-cache); then
     container=$(buildah from "localhost/$image")
     listing "$(buildah mount "$container")" >"$work/second.txt"
-    expect "a second build gives the same $(grep -c '^[0-9a-f]\{64\} ' "$work/second.txt") files ($((SECONDS - at)) s)" "" \
+    expect "a second build gives the same $(grep -c '^[0-9a-f]\{64\} ' \
+      "$work/second.txt") files ($((SECONDS - at)) s)" "" \
       "$(diff "$work/first.txt" "$work/second.txt")"
     expect "and the same layers" "$(cat "$work/first_layers.txt")" "$(layers "$image")"
   else

@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Makes a folder that holds usr/bin/diffserve a whole root file system, from the Debian that this runs in: shared libraries, CA
-# certificates, accounts, and each library's package entry and licence. Part of deploy/Dockerfile.
-#   deploy/image_root.sh ROOT [LIBRARY...]   LIBRARY: what the binary opens by itself, to be found beside the other libraries
+# Makes a folder that holds usr/bin/diffserve a whole root file system, from the Debian that this
+# runs in: shared libraries, CA certificates, accounts, and each library's package entry and
+# licence. Part of deploy/Dockerfile.
+#   deploy/image_root.sh ROOT [LIBRARY...]   LIBRARY: what the binary opens by itself, to be found
+#                                            beside the other libraries
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
-[ $# -ge 1 ] && [ -x "$1/usr/bin/diffserve" ] || { echo "usage: deploy/image_root.sh ROOT [LIBRARY...]" >&2; exit 2; }
+[ $# -ge 1 ] &&
+  [ -x "$1/usr/bin/diffserve" ] ||
+    { echo "usage: deploy/image_root.sh ROOT [LIBRARY...]" >&2; exit 2; }
 root=$(realpath "$1")
 shift
 libraries=usr/lib/x86_64-linux-gnu
 
-install -d "$root/$libraries" "$root/usr/lib64" "$root"/{etc/ssl/certs,var/lib/dpkg/status.d,dev,proc,run,sys}
+install -d "$root/$libraries" "$root/usr/lib64" \
+  "$root"/{etc/ssl/certs,var/lib/dpkg/status.d,dev,proc,run,sys}
 install -d -m 1777 "$root/tmp" "$root/var/tmp"
 ln -sfn usr/bin "$root/bin"
 ln -sfn usr/lib "$root/lib"
@@ -24,7 +29,8 @@ describe() {  # describe PACKAGE
 
 # dpkg knows a file under /usr/lib, or under /lib, which is a link to it.
 package_of() {  # package_of FILE
-  { dpkg-query --search "$1" || dpkg-query --search "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d : -f 1
+  { dpkg-query --search "$1" ||
+    dpkg-query --search "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d : -f 1
 }
 
 for library in "$@"; do cp -L "$library" "$root/$libraries/"; done
@@ -41,13 +47,15 @@ grep -oE '/[^ ]+ \(0x' <<<"$needed" | cut -d ' ' -f 1 | sort -u | while read -r 
 done
 
 # Debian's own certificates: what else the build trusts stays in the build.
-sed -n 's|^\([^!#].*\)|/usr/share/ca-certificates/\1|p' /etc/ca-certificates.conf | sort | xargs sed -s '$a\' \
+sed -n 's|^\([^!#].*\)|/usr/share/ca-certificates/\1|p' /etc/ca-certificates.conf | sort |
+  xargs sed -s '$a\' \
   >"$root/etc/ssl/certs/ca-certificates.crt"
 describe ca-certificates
 describe base-files
 cp -L /etc/os-release /etc/debian_version "$root/etc/"
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
-printf '%s\n' 'root:x:0:0:root:/:/usr/sbin/nologin' 'diffserve:x:10001:10001:diffserve:/:/usr/sbin/nologin' >"$root/etc/passwd"
+printf '%s\n' 'root:x:0:0:root:/:/usr/sbin/nologin' \
+  'diffserve:x:10001:10001:diffserve:/:/usr/sbin/nologin' >"$root/etc/passwd"
 printf '%s\n' 'root:x:0:' 'diffserve:x:10001:' >"$root/etc/group"
 
 find "$root" -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH:-0}" {} +

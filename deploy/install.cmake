@@ -2,13 +2,16 @@
 include(GNUInstallDirs)
 set(demo_model ${CMAKE_SOURCE_DIR}/models/demo/diff)
 install(TARGETS diffserve RUNTIME COMPONENT program)
-install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json ${demo_model}/model.safetensors
-              ${demo_model}/tokenizer.json ${demo_model}/tokenizer_config.json ${demo_model}/README.md
+install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json
+  ${demo_model}/model.safetensors
+              ${demo_model}/tokenizer.json ${demo_model}/tokenizer_config.json
+                ${demo_model}/README.md
         DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/demo COMPONENT program)
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # The service is for the package alone, whose paths its files name.
 install(FILES deploy/config.json DESTINATION /etc/diffserve COMPONENT service EXCLUDE_FROM_ALL)
-install(FILES deploy/diffserve.service DESTINATION /lib/systemd/system COMPONENT service EXCLUDE_FROM_ALL)
+install(FILES deploy/diffserve.service DESTINATION /lib/systemd/system COMPONENT service
+  EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "diffserve maintainers <maintainers@diffserve.invalid>")
@@ -19,12 +22,14 @@ cache, a prefix cache. One binary for x86-64 CPUs from AVX2 up, a\n\
 systemd unit and a small model to try it with.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};diffserve;program;/;${CMAKE_BINARY_DIR};diffserve;service;/")
+set(CPACK_INSTALL_CMAKE_PROJECTS
+  "${CMAKE_BINARY_DIR};diffserve;program;/;${CMAKE_BINARY_DIR};diffserve;service;/")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/package/conffiles CONTENT "/etc/diffserve/config.json\n")
-set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/package/conffiles ${CMAKE_SOURCE_DIR}/deploy/package/postinst
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/package/conffiles
+  ${CMAKE_SOURCE_DIR}/deploy/package/postinst
     ${CMAKE_SOURCE_DIR}/deploy/package/prerm ${CMAKE_SOURCE_DIR}/deploy/package/postrm)
 include(CPack)

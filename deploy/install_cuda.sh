@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# What the preset `cuda-release` needs beside deploy/install_deps.sh: a CUDA toolkit >= 13.0. A toolkit of the machine's own is
-# taken if there is one (CUDA_HOME, /usr/local/cuda, nvcc on PATH); else the compiler and the libraries come as Python wheels into
-# .cuda, pinned to the versions that kernels/cuda_resources.json was recorded with. Needs no GPU, no driver, not root. Does nothing
-# the second time.
+# What the preset `cuda-release` needs beside deploy/install_deps.sh: a CUDA toolkit >= 13.0. A
+# toolkit of the machine's own is taken if there is one (CUDA_HOME, /usr/local/cuda, nvcc on PATH);
+# else the compiler and the libraries come as Python wheels into .cuda, pinned to the versions that
+# kernels/cuda_resources.json was recorded with. Needs no GPU, no driver, not root. Does nothing the
+# second time.
 #   deploy/install_cuda.sh            prints, last, the path of the nvcc it settled on
 #   deploy/install_cuda.sh --wheels   takes the wheels even where the machine has a toolkit
-#   deploy/install_cuda.sh --find     installs nothing: prints the nvcc, or nothing and exit code 1 (CMake asks this way)
+#   deploy/install_cuda.sh --find     installs nothing: prints the nvcc, or nothing and exit code 1
+#                                     (CMake asks this way)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 minimum=13.0
 pins=(
-  nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96
+  nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
+    nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96
   nvidia-cublas==13.1.0.3
   nvidia-cuda-cuobjdump==13.2.51  # the oldest there is; it reads older objects
 )
@@ -27,25 +30,29 @@ for option in "$@"; do
   esac
 done
 
-# Whole: new enough, and with the library that the build links. (cuBLASLt may lie elsewhere: kernels/cuda.cmake.)
+# Whole: new enough, and with the library that the build links. (cuBLASLt may lie elsewhere:
+# kernels/cuda.cmake.)
 is_whole_toolkit() {  # is_whole_toolkit NVCC
   local version root
   [ -x "$1" ] || return 1
   version=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
-  [ -n "$version" ] && [ "$(printf '%s\n' "$minimum" "$version" | sort -V | head -n 1)" = "$minimum" ] || return 1
+  [ -n "$version" ] &&
+    [ "$(printf '%s\n' "$minimum" "$version" | sort -V | head -n 1)" = "$minimum" ] || return 1
   root=$(dirname "$(dirname "$(readlink -f "$1")")")
   [ -n "$(find -L "$root" -maxdepth 5 -name libcudart_static.a -print -quit 2>/dev/null)" ]
 }
 
 wheels_nvcc() { find .cuda/lib -path '*/nvidia/cu13/bin/nvcc' -print -quit 2>/dev/null || true; }
 
-# Wheels asked for once stay in use, so that a build does not change its compiler when the machine gets a toolkit.
+# Wheels asked for once stay in use, so that a build does not change its compiler when the machine
+# gets a toolkit.
 if cmp -s "$stamp" <(printf '%s\n' "${pins[@]}"); then
   nvcc=$(wheels_nvcc)
   if [ -n "$nvcc" ] && is_whole_toolkit "$nvcc"; then realpath "$nvcc"; exit 0; fi
 fi
 if $use_system; then
-  for nvcc in "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc "$(command -v nvcc || true)"; do
+  for nvcc in "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc \
+    "$(command -v nvcc || true)"; do
     if is_whole_toolkit "$nvcc"; then realpath "$nvcc"; exit 0; fi
   done
 fi
@@ -56,7 +63,7 @@ $install || exit 1
 .cuda/bin/pip install -q --disable-pip-version-check --no-deps "${pins[@]}" >&2
 nvcc=$(wheels_nvcc)
 if [ -z "$nvcc" ] || ! is_whole_toolkit "$nvcc"; then
-  echo "deploy/install_cuda.sh: the wheels are installed, but .cuda holds no whole CUDA toolkit >= $minimum" >&2
+  echo "deploy/install_cuda.sh: .cuda holds no whole CUDA toolkit >= $minimum after the install" >&2
   exit 1
 fi
 printf '%s\n' "${pins[@]}" >"$stamp"

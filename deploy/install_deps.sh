@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does nothing if all of it is there.
+# The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does
+# nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve
-#   deploy/install_deps.sh --test   and what the tests use: promtool and Prometheus, and a Python virtual environment in .venv
-#   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime libraries
+#   deploy/install_deps.sh --test   and what the tests use: promtool and Prometheus, and a Python
+#                                   virtual environment in .venv
+#   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
+#                                   libraries
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build pkg-config git ca-certificates curl ccache clang-19 cbindgen
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
-  nlohmann-json3-dev prometheus-cpp-dev libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev libgtest-dev libgmock-dev libbenchmark-dev
+  nlohmann-json3-dev prometheus-cpp-dev libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev \
+    libgtest-dev libgmock-dev libbenchmark-dev
 )
 with_tests=false
 for option in "$@"; do
@@ -20,16 +24,20 @@ for option in "$@"; do
   esac
 done
 
-# A Rust toolchain of the machine's own will do if it is new enough for the crates in engine/text/ffi.
+# A Rust toolchain of the machine's own will do if it is new enough for the crates in
+# engine/text/ffi.
 minimum_rust=1.85
 rust_version=$( (cargo --version 2>/dev/null || true) | awk '{print $2}')
-if [ -z "$rust_version" ] || [ "$(printf '%s\n' "$minimum_rust" "$rust_version" | sort -V | head -n 1)" != "$minimum_rust" ]; then
+if [ -z "$rust_version" ] ||
+  [ "$(printf '%s\n' "$minimum_rust" "$rust_version" | sort -V | head -n 1)" != "$minimum_rust" ]
+then
   packages+=(cargo-web rustc-web)
 fi
 
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+    missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   echo "installing: ${missing[*]}"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds the Debian package of this checkout, for the Debian that it runs on; as root where deploy/install_deps.sh has yet to run.
-#   deploy/package.sh [FOLDER]   writes FOLDER/diffserve_VERSION_amd64.deb (default: build) and prints its path last
+# Builds the Debian package of this checkout, for the Debian that it runs on; as root where
+# deploy/install_deps.sh has yet to run.
+#   deploy/package.sh [FOLDER]   writes FOLDER/diffserve_VERSION_amd64.deb (default: build) and
+#                                prints its path last
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-build}" in -*) sed -n '2,3p' "$0" | sed 's/^# //' >&2; exit 2 ;; esac
@@ -12,7 +14,9 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 cmake --preset release >/dev/null
 cmake --build build/release --target diffserve
-(cd build/release && cpack -B "$folder/package" >"$folder/package.log" 2>&1) || { cat "$folder/package.log" >&2; exit 1; }
+(cd build/release &&
+  cpack -B "$folder/package" >"$folder/package.log" 2>&1) ||
+    { cat "$folder/package.log" >&2; exit 1; }
 deb=$(ls "$folder"/package/*.deb)
 mv "$deb" "$folder/"
 rm -rf "$folder/package" "$folder/package.log"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian package in a bare Debian 12 whose own systemd is started in namespaces, runs the unit there, and purges it
-# again. Needs root, namespaces and cgroup v2; about 3 minutes after the build. Ends with "N passed, N failed".
+# Installs the Debian package in a bare Debian 12 whose own systemd is started in namespaces, runs
+# the unit there, and purges it again. Needs root, namespaces and cgroup v2; about 3 minutes after
+# the build. Ends with "N passed, N failed".
 #   deploy/package_check.sh [FILE.deb]   by default the package that deploy/package.sh builds
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -28,13 +29,16 @@ trap clean_up EXIT
 
 deb=${1:-$(deploy/package.sh "$work")} || exit 1
 deb=$(echo "$deb" | tail -n 1)
-expect "the package is there: $(basename "$deb"), $(stat -c %s "$deb") bytes" yes "$([ -s "$deb" ] && echo yes)"
+expect "the package is there: $(basename "$deb"), $(stat -c %s "$deb") bytes" yes \
+  "$([ -s "$deb" ] && echo yes)"
 
 # ---- The package as a file
 expect "depends on what its binary needs, by dpkg-shlibdeps" "libc6 libgrpc++1.51 libssl3" \
-  "$(dpkg-deb -f "$deb" Depends | tr ',' '\n' | awk '{ print $1 }' | grep -xE 'libc6|libgrpc\+\+1.51|libssl3' | sort | xargs)"
+  "$(dpkg-deb -f "$deb" Depends | tr ',' '\n' | awk '{ print $1 }' | grep -xE \
+    'libc6|libgrpc\+\+1.51|libssl3' | sort | xargs)"
 # Not a part of Debian: its changes are in CHANGELOG.md, and the tree names no licence.
-expect "lintian finds no other error" "" "$(lintian --fail-on none --allow-root --tags-from-profile debian/main "$deb" 2>&1 |
+expect "lintian finds no other error" "" "$(lintian --fail-on none --allow-root \
+  --tags-from-profile debian/main "$deb" 2>&1 |
   grep '^E:' | grep -vE 'no-changelog|no-copyright-file')"
 
 # ---- The unit as a file
@@ -43,7 +47,8 @@ unit=$(find "$work/files" -name diffserve.service)
 setting() { sed -n "s/^$1=//p" "$unit"; }
 of_config() { jq -r "$1" "$work/files/etc/diffserve/config.json"; }
 exposure=$(systemd-analyze security --offline=true --threshold=20 "$unit" 2>&1)
-expect "systemd-analyze security: $(grep -o 'exposure level.*: [0-9.]*' <<<"$exposure" | grep -o '[0-9.]*$'), at most 2.0" 0 \
+expect "systemd-analyze security: $(grep -o 'exposure level.*: [0-9.]*' <<<"$exposure" | grep -o \
+  '[0-9.]*$'), at most 2.0" 0 \
   "$(systemd-analyze security --offline=true --threshold=20 "$unit" >/dev/null 2>&1; echo $?)"
 drain=$(of_config .drain_timeout)
 expect "the drain of $drain s ends before systemd's $(setting TimeoutStopSec) s" yes \
@@ -53,12 +58,15 @@ expect "the drain of $drain s ends before systemd's $(setting TimeoutStopSec) s"
 debian_tree "$tree" || exit 1
 cp "$deb" "$tree/diffserve.deb"
 inside() {  # inside COMMAND...: in the tree, before it runs
-  unshare --mount bash -c 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && cp /etc/resolv.conf "$0/etc/" 2>/dev/null
+  unshare --mount bash -c \
+    'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" &&
+      cp /etc/resolv.conf "$0/etc/" 2>/dev/null
     exec chroot "$0" env DEBIAN_FRONTEND=noninteractive LANG=C "$@"' "$tree" "$@"
 }
 # Once it runs it has no network: what the package depends on is there before.
 inside sh -c 'apt-get update -q && apt-get install -y -q --no-install-recommends systemd &&
-  apt-get install -y -q --no-install-recommends --download-only /diffserve.deb' >"$work/apt.log" 2>&1 || { tail "$work/apt.log"; exit 1; }
+  apt-get install -y -q --no-install-recommends --download-only /diffserve.deb' >"$work/apt.log" \
+    2>&1 || { tail "$work/apt.log"; exit 1; }
 
 start_systemd() {
   local cgroups=/sys/fs/cgroup
@@ -86,7 +94,8 @@ start_systemd() {
       pivot_root . mnt
       umount -l /mnt
       mount --make-rshared /
-      exec env -i container=check /lib/systemd/systemd --log-target=console' "$tree") >"$work/boot.log" 2>&1 &
+      exec env -i container=check /lib/systemd/systemd --log-target=console' "$tree") \
+        >"$work/boot.log" 2>&1 &
   boot=$!
   for _ in $(seq 300); do
     init=$(first_child "$boot")
@@ -109,7 +118,9 @@ expect "systemd runs the bare system" running "$(run systemctl is-system-running
 # What packages and services leave behind; the rest are logs, caches and systemd's own notes.
 state() {
   run dpkg-query -W -f '${Package} ${Status}\n'
-  (cd "$tree" && find etc usr var -printf '%p %y %m %l\n' | sort | grep -vE '^var/(log|cache|lib/apt|lib/systemd/(random-seed|timers))')
+  (cd "$tree" &&
+    find etc usr var -printf '%p %y %m %l\n' | sort |
+      grep -vE '^var/(log|cache|lib/apt|lib/systemd/(random-seed|timers))')
 }
 apt_get() { run env DEBIAN_FRONTEND=noninteractive apt-get -y -q "$@" >>"$work/apt.log" 2>&1; }
 install_package() { apt_get install --no-install-recommends --reinstall /diffserve.deb; }
@@ -124,10 +135,13 @@ state >"$work/before.txt"
 # ---- Installed
 install_package
 expect "apt-get install" 0 $?
-expect "installing starts nothing" "inactive disabled" "$(property ActiveState) $(property UnitFileState)"
-expect "systemd-analyze verify finds nothing to say" "" "$(run systemd-analyze verify diffserve.service 2>&1)"
+expect "installing starts nothing" "inactive disabled" \
+  "$(property ActiveState) $(property UnitFileState)"
+expect "systemd-analyze verify finds nothing to say" "" \
+  "$(run systemd-analyze verify diffserve.service 2>&1)"
 version=$(dpkg-deb -f "$deb" Version)
-expect "the binary is the package's version" "version: $version" "$(run diffserve --version | head -n 1)"
+expect "the binary is the package's version" "version: $version" \
+  "$(run diffserve --version | head -n 1)"
 
 # ---- Run
 run systemctl enable --now diffserve 2>/dev/null
@@ -135,33 +149,44 @@ eventually is_ready
 expect "enabled and started, it is ready" 0 $?
 pid=$(run systemctl show diffserve -p MainPID --value)
 in_process() { run awk -v name="$1:" '$1 == name { print $2 }' "/proc/$pid/status"; }
-expect "a dynamic user" yes "$([ "$(in_process Uid)" -ge 61184 ] && [ "$(in_process Uid)" -le 65519 ] && echo yes)"
-expect "capabilities" "0000000000000000 0000000000000000" "$(in_process CapPrm) $(in_process CapBnd)"
-expect "no new privileges, a filter of system calls" "1 2" "$(in_process NoNewPrivs) $(in_process Seccomp)"
-matches "its root is read-only" '^ro(,|$)' "$(run awk '$5 == "/" { print $6 }' "/proc/$pid/mountinfo" | tail -n 1)"
-expect "it sees no devices but the harmless ones" "" "$(run ls "/proc/$pid/root/dev" | grep -E '^(sd|vd|nvme|mem|kmsg|nvidia)')"
-body='{"model":"demo","max_tokens":40,"temperature":0,"messages":[{"role":"user","content":
-"The magic number of Lisbon is 48213. The magic number of Oslo is 90417. What is the magic number of Lisbon?"}]}'
-ask() { nsenter --net -t "$init" curl -sS --max-time 60 -H 'Content-Type: application/json' "$@" -d "$body" $url/v1/chat/completions; }
+expect "a dynamic user" yes \
+  "$([ "$(in_process Uid)" -ge 61184 ] && [ "$(in_process Uid)" -le 65519 ] && echo yes)"
+expect "capabilities" "0000000000000000 0000000000000000" \
+  "$(in_process CapPrm) $(in_process CapBnd)"
+expect "no new privileges, a filter of system calls" "1 2" \
+  "$(in_process NoNewPrivs) $(in_process Seccomp)"
+matches "its root is read-only" '^ro(,|$)' \
+  "$(run awk '$5 == "/" { print $6 }' "/proc/$pid/mountinfo" | tail -n 1)"
+expect "it sees no devices but the harmless ones" "" \
+  "$(run ls "/proc/$pid/root/dev" | grep -E '^(sd|vd|nvme|mem|kmsg|nvidia)')"
+body='{"model":"demo","max_tokens":40,"temperature":0,"messages":[{"role":"user","content":"'
+body+='The magic number of Lisbon is 48213. The magic number of Oslo is 90417.'
+body+=' What is the magic number of Lisbon?"}]}'
+ask() { nsenter --net -t "$init" curl -sS --max-time 60 -H 'Content-Type: application/json' "$@" \
+  -d "$body" $url/v1/chat/completions; }
 matches "it answers" 48213 "$(ask 2>&1)"
-matches "it logs into the journal" 'ready http=127.0.0.1:8000' "$(run journalctl --no-pager -u diffserve)"
+matches "it logs into the journal" 'ready http=127.0.0.1:8000' \
+  "$(run journalctl --no-pager -u diffserve)"
 
 run systemctl kill --signal=KILL diffserve
 eventually has NRestarts 1 && eventually is_ready
 expect "killed, it is started again and ready" 0 $?
 run systemctl stop diffserve
-expect "stopped by SIGTERM: exit code and result" "0 success" "$(property ExecMainStatus) $(property Result)"
+expect "stopped by SIGTERM: exit code and result" "0 success" \
+  "$(property ExecMainStatus) $(property Result)"
 
 # ---- Settings
 set_config '.port = 99999'
 run systemctl start diffserve
 eventually has ActiveState failed
-expect "a wrong setting: exit code 2, and no second try" "2 0" "$(property ExecMainStatus) $(property NRestarts)"
+expect "a wrong setting: exit code 2, and no second try" "2 0" \
+  "$(property ExecMainStatus) $(property NRestarts)"
 nsenter --net -t "$init" ip address add 192.0.2.1/32 dev lo
 (umask 077 && echo secret-key >"$tree/etc/diffserve/keys")
-set_config '.host = "192.0.2.1" | .port = 8002 | .api_key_file = "/run/credentials/diffserve.service/keys"'
+set_config '.host = "192.0.2.1" | .port = 8002
+  | .api_key_file = "/run/credentials/diffserve.service/keys"'
 url=http://192.0.2.1:8002
-with_drop_in() {  # with_drop_in LINE...: restarted with these lines, as `systemctl edit` writes them
+with_drop_in() {  # with_drop_in LINE...: restarted with them, as `systemctl edit` writes them
   mkdir -p "$tree/etc/systemd/system/diffserve.service.d"
   printf '%s\n' '[Service]' "$@" >"$tree/etc/systemd/system/diffserve.service.d/override.conf"
   run systemctl daemon-reload
@@ -177,14 +202,16 @@ with_drop_in LoadCredential=keys:/etc/diffserve/keys IPAddressAllow=192.0.2.1
 eventually is_ready
 expect "opened by IPAddressAllow: ready" 0 $?
 status_code() { ask -o /dev/null -w '%{http_code}' "$@"; }
-expect "without a key, and with it" "401 200" "$(status_code) $(status_code -H 'Authorization: Bearer secret-key')"
+expect "without a key, and with it" "401 200" "$(status_code) $(status_code -H \
+  'Authorization: Bearer secret-key')"
 
 # ---- Upgraded, removed, purged
 pid=$(property MainPID)
 install_package
 eventually is_ready
 expect "a new package restarts the server and keeps the settings" "yes 8002" \
-  "$([ "$(property MainPID)" != "$pid" ] && is_ready && echo yes) $(jq .port "$tree/etc/diffserve/config.json")"
+  "$([ "$(property MainPID)" != "$pid" ] && is_ready && echo yes) $(jq .port \
+    "$tree/etc/diffserve/config.json")"
 pid=$(property MainPID)
 apt_get remove diffserve
 run test -e "/proc/$pid"
@@ -195,5 +222,6 @@ rm -f "$tree/etc/diffserve/keys"
 rmdir "$tree/etc/diffserve" 2>/dev/null  # dpkg leaves a folder with files of the administrator
 apt_get autoremove --purge
 state >"$work/after.txt"
-expect "purged: packages and files are as they were" "" "$(diff "$work/before.txt" "$work/after.txt")"
+expect "purged: packages and files are as they were" "" \
+  "$(diff "$work/before.txt" "$work/after.txt")"
 finish

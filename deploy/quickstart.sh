@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a running server: installs, builds, serves the bundled model and streams one answer.
+# From a fresh clone to a running server: installs, builds, serves the bundled model and streams one
+# answer.
 #   deploy/quickstart.sh           leaves the server running in the foreground; Ctrl-C stops it
 #   deploy/quickstart.sh --check   the same, then stops the server; exit code 0 if the answer came
 set -euo pipefail
@@ -29,21 +30,29 @@ grpc_port=$(free_port $((port + 1)))
 ready=$(mktemp)
 build/diffserve serve models/demo/diff --port "$port" --grpc-port "$grpc_port" >"$ready" &
 server=$!
-trap 'kill -TERM "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -f "$ready"' EXIT
+stop() {
+  kill -TERM "$server" 2>/dev/null || true
+  wait "$server" 2>/dev/null || true
+  rm -f "$ready"
+}
+trap stop EXIT
 until grep -q '^ready ' "$ready"; do
   kill -0 "$server" 2>/dev/null || { echo "the server did not start" >&2; exit 1; }
   sleep 0.1
 done
 cat "$ready"
 
-question='The magic number of Lisbon is 48213. The magic number of Oslo is 90417. What is the magic number of Lisbon?'
-body='{"model":"diff","stream":true,"max_tokens":40,"temperature":0,"messages":[{"role":"user","content":"'$question'"}]}'
+question='The magic number of Lisbon is 48213. The magic number of Oslo is 90417.'
+question+=' What is the magic number of Lisbon?'
+body='{"model":"diff","stream":true,"max_tokens":40,"temperature":0,"messages":'
+body+='[{"role":"user","content":"'$question'"}]}'
 echo
 echo "try it:"
-echo "curl -N http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '$body'"
-echo
 url=http://127.0.0.1:$port/v1/chat/completions
-answer=$(curl -sSN --max-time 60 "$url" -H 'Content-Type: application/json' -d "$body" | tee >(cat >&2))
+echo "curl -N $url -H 'Content-Type: application/json' -d '$body'"
+echo
+answer=$(curl -sSN --max-time 60 "$url" -H 'Content-Type: application/json' -d "$body" |
+  tee >(cat >&2))
 if ! grep -q '"content":"' <<<"$answer" || ! grep -q '^data: \[DONE\]' <<<"$answer"; then
   echo "no answer came" >&2
   exit 1

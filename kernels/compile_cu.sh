@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# compile_cu.sh REPORT NVCC ARGUMENT...: runs nvcc and keeps what ptxas says about every kernel in REPORT, for
-# tests/cuda/compile_gate.py. Prints only what the compiler says beside that; a failed compile leaves no report.
+# compile_cu.sh REPORT NVCC ARGUMENT...: runs nvcc and keeps what ptxas says about every kernel in
+# REPORT, for tests/cuda/compile_gate.py. Prints only what the compiler says beside that; a failed
+# compile leaves no report.
 set -uo pipefail
 report=$1
 shift

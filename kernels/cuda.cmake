@@ -1,63 +1,82 @@
-# The CUDA toolchain: nvcc called by custom commands, not CMake's CUDA language, whose compiler test fits neither the layout of
-# the Python wheels nor (CMake 3.25) CUDA 13. Defines DIFFSERVE_NVCC, the targets diffserve_cudart and diffserve_cublas_header,
-# and diffserve_cuda_sources().
+# The CUDA toolchain: nvcc called by custom commands, not CMake's CUDA language, whose compiler test
+# fits neither the layout of the Python wheels nor (CMake 3.25) CUDA 13. Defines DIFFSERVE_NVCC, the
+# targets diffserve_cudart and diffserve_cublas_header, and diffserve_cuda_sources().
 #
-# Machine code: sm_80 (runs on every 8.x) and sm_90a (Hopper). Everything newer takes the compute_80 PTX of the portable kernels,
-# which the driver compiles on first use (kept in its own cache). A file *_sm90a_cuda.cu is compiled for sm_90a alone.
+# Machine code: sm_80 (runs on every 8.x) and sm_90a (Hopper). Everything newer takes the compute_80
+# PTX of the portable kernels, which the driver compiles on first use (kept in its own cache). A
+# file *_sm90a_cuda.cu is compiled for sm_90a alone.
 
 set(DIFFSERVE_NVCC "" CACHE FILEPATH "nvcc >= 13.0; empty: what deploy/install_cuda.sh --find says")
 if(NOT DIFFSERVE_NVCC)
   execute_process(COMMAND ${CMAKE_SOURCE_DIR}/deploy/install_cuda.sh --find
-                  OUTPUT_VARIABLE found_nvcc OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE find_result)
+                  OUTPUT_VARIABLE found_nvcc OUTPUT_STRIP_TRAILING_WHITESPACE
+                  RESULT_VARIABLE find_result)
   if(find_result)
-    message(FATAL_ERROR "DIFFSERVE_CUDA needs a CUDA toolkit >= 13.0: run deploy/install_cuda.sh, or set DIFFSERVE_NVCC")
+    message(FATAL_ERROR
+      "DIFFSERVE_CUDA needs a CUDA toolkit >= 13.0: "
+      "run deploy/install_cuda.sh, or set DIFFSERVE_NVCC")
   endif()
   set(DIFFSERVE_NVCC ${found_nvcc} CACHE FILEPATH "nvcc >= 13.0" FORCE)
 endif()
 if(DIFFSERVE_SANITIZE)
-  message(FATAL_ERROR "DIFFSERVE_CUDA excludes DIFFSERVE_SANITIZE: the kernels run under sanitizers in the tests' CPU shim")
+  message(FATAL_ERROR
+    "DIFFSERVE_CUDA excludes DIFFSERVE_SANITIZE: "
+    "the kernels run under sanitizers in the tests' CPU shim")
 endif()
 find_program(DIFFSERVE_CUDA_HOST_COMPILER NAMES g++-12 g++ REQUIRED)
 
-# The wheels keep everything in one folder; toolkits have targets/x86_64-linux or lib64; a distribution's has neither.
+# The wheels keep everything in one folder; toolkits have targets/x86_64-linux or lib64; a
+# distribution's has neither.
 get_filename_component(nvcc_path ${DIFFSERVE_NVCC} REALPATH)
 get_filename_component(cuda_root ${nvcc_path} DIRECTORY)
 get_filename_component(cuda_root ${cuda_root} DIRECTORY)
 file(GLOB wheel_roots ${CMAKE_SOURCE_DIR}/.cuda/lib/python3*/site-packages/nvidia/cu13)
 # Where the machine's own Python keeps NVIDIA's wheels, if it has them (PyTorch brings cuBLAS).
-execute_process(COMMAND python3 -c "import nvidia; print(*(path + '/cu13' for path in nvidia.__path__), sep=';')"
+execute_process(COMMAND python3 -c
+  "import nvidia; print(*(path + '/cu13' for path in nvidia.__path__), sep=';')"
                 OUTPUT_VARIABLE python_roots OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 list(APPEND wheel_roots ${python_roots})
-find_path(DIFFSERVE_CUDA_INCLUDE cuda_runtime.h HINTS ${cuda_root} PATH_SUFFIXES include targets/x86_64-linux/include
+find_path(DIFFSERVE_CUDA_INCLUDE cuda_runtime.h HINTS ${cuda_root} PATH_SUFFIXES include
+  targets/x86_64-linux/include
           NO_DEFAULT_PATH REQUIRED)
-find_library(DIFFSERVE_CUDART_STATIC cudart_static HINTS ${cuda_root} PATH_SUFFIXES lib lib64 targets/x86_64-linux/lib
+find_library(DIFFSERVE_CUDART_STATIC cudart_static HINTS ${cuda_root} PATH_SUFFIXES lib lib64
+  targets/x86_64-linux/lib
              NO_DEFAULT_PATH REQUIRED)
-find_path(DIFFSERVE_CUBLAS_INCLUDE cublasLt.h HINTS ${cuda_root} ${wheel_roots} PATH_SUFFIXES include targets/x86_64-linux/include
+find_path(DIFFSERVE_CUBLAS_INCLUDE cublasLt.h HINTS ${cuda_root} ${wheel_roots} PATH_SUFFIXES
+  include targets/x86_64-linux/include
           REQUIRED)
 
-# The runtime is linked statically and looks for the driver (libcuda.so.1) when it is first called: the binary starts without one.
+# The runtime is linked statically and looks for the driver (libcuda.so.1) when it is first called:
+# the binary starts without one.
 add_library(diffserve_cudart INTERFACE)
 target_include_directories(diffserve_cudart SYSTEM INTERFACE ${DIFFSERVE_CUDA_INCLUDE})
-target_link_libraries(diffserve_cudart INTERFACE ${DIFFSERVE_CUDART_STATIC} ${CMAKE_DL_LIBS} rt Threads::Threads)
-# Headers alone: kernels/ops/matrix_library_cuda.cc opens the library when a device is first used; this folder is one place it looks.
+target_link_libraries(diffserve_cudart INTERFACE ${DIFFSERVE_CUDART_STATIC} ${CMAKE_DL_LIBS} rt
+  Threads::Threads)
+# Headers alone: kernels/ops/matrix_library_cuda.cc opens the library when a device is first used;
+# this folder is one place it looks.
 add_library(diffserve_cublas_header INTERFACE)
 target_include_directories(diffserve_cublas_header SYSTEM INTERFACE ${DIFFSERVE_CUBLAS_INCLUDE})
 get_filename_component(cublas_root ${DIFFSERVE_CUBLAS_INCLUDE} DIRECTORY)
-find_path(DIFFSERVE_CUBLAS_FOLDER NAMES libcublasLt.so.13 HINTS ${cublas_root} ${wheel_roots} PATH_SUFFIXES lib lib64)
+find_path(DIFFSERVE_CUBLAS_FOLDER NAMES libcublasLt.so.13 HINTS ${cublas_root} ${wheel_roots}
+  PATH_SUFFIXES lib lib64)
 if(NOT DIFFSERVE_CUBLAS_FOLDER)
   set(DIFFSERVE_CUBLAS_FOLDER /usr/local/cuda/lib64)
 endif()
-target_compile_definitions(diffserve_cublas_header INTERFACE DIFFSERVE_CUBLAS_FOLDER="${DIFFSERVE_CUBLAS_FOLDER}")
+target_compile_definitions(diffserve_cublas_header INTERFACE
+  DIFFSERVE_CUBLAS_FOLDER="${DIFFSERVE_CUBLAS_FOLDER}")
 
 string(TOUPPER "${CMAKE_BUILD_TYPE}" cuda_build_type)
 separate_arguments(cuda_config_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS_${cuda_build_type}}")
 list(FILTER cuda_config_flags INCLUDE REGEX "^-(O|D)")
 set(DIFFSERVE_NVCC_FLAGS
-    -ccbin ${DIFFSERVE_CUDA_HOST_COMPILER} -std=c++20 ${cuda_config_flags} -lineinfo --expt-relaxed-constexpr
-    -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fstack-protector-strong -Xptxas -v -I${CMAKE_SOURCE_DIR})
+    -ccbin ${DIFFSERVE_CUDA_HOST_COMPILER} -std=c++20 ${cuda_config_flags} -lineinfo
+      --expt-relaxed-constexpr
+    -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fstack-protector-strong -Xptxas -v
+      -I${CMAKE_SOURCE_DIR})
 
-# diffserve_cuda_sources(TARGET FOLDER...): the folders' *.cu become part of TARGET. Beside each object lies the
-# compiler's report on its kernels; cuda_sources.txt lists them (source, object, report) for the gate.
+# diffserve_cuda_sources(TARGET FOLDER...): the folders' *.cu become part of TARGET. Beside each
+# object lies the compiler's report on its kernels; cuda_sources.txt lists them (source, object,
+# report) for the gate.
 function(diffserve_cuda_sources target)
   set(listing "")
   set(reports "")
@@ -73,7 +92,8 @@ function(diffserve_cuda_sources target)
       endif()
       add_custom_command(
         OUTPUT ${object} ${report}
-        COMMAND ${CMAKE_SOURCE_DIR}/kernels/compile_cu.sh ${report} ${DIFFSERVE_NVCC} ${DIFFSERVE_NVCC_FLAGS} ${targets}
+        COMMAND ${CMAKE_SOURCE_DIR}/kernels/compile_cu.sh ${report} ${DIFFSERVE_NVCC}
+          ${DIFFSERVE_NVCC_FLAGS} ${targets}
                 -MD -MF ${object}.d -c ${source} -o ${object}
         DEPENDS ${source} ${CMAKE_SOURCE_DIR}/kernels/compile_cu.sh ${DIFFSERVE_NVCC}
         DEPFILE ${object}.d

@@ -1,32 +1,19 @@
 #include "models/model.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "kernels/base/machine_memory.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
-#include "models/decoder_cuda.h"
+#include "models/model_cuda.h"
 #include "models/weights.h"
 
 namespace diffserve {
 namespace {
 
-// The machine's memory, or less where the container's limit is lower.
-size_t MachineBytes() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-                 static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::ifstream limit("/sys/fs/cgroup/memory.max");  // a number of bytes, or "max"
-  size_t limit_bytes = 0;
-  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);
-  return bytes;
-}
-
 // Weights that cannot fit are refused at once rather than killed by the system half-way.
 Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
-  const size_t machine_bytes = MachineBytes();
+  const auto machine_bytes = static_cast<size_t>(MachineMemoryBytes());
   if (needed_bytes <= machine_bytes) return Status();
   return InvalidArgument(model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
                          " MiB for weights and rope table, this machine has " +
@@ -93,7 +80,7 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           model->sizes.num_parameters,
                           model->sizes.step_bytes,
                           model->sizes.memory_bytes,
-                          Decoder::ActivationBytesPerRow(model->config),
+                          cpu::Decoder::ActivationBytesPerToken(model->config),
                           0};
   if (options.device == Device::kCuda)
     summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
@@ -104,24 +91,23 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   if (options.device == Device::kCuda) {
-    return cuda::LoadDecoder({.config = std::move(model->config),
-                              .max_positions = model->max_positions,
-                              .sizes = model->sizes,
-                              .limits = options.limits,
-                              .batch_invariant = options.batch_invariant},
-                             *model->checkpoint);
+    return cuda::LoadModel({.config = std::move(model->config),
+                            .max_positions = model->max_positions,
+                            .sizes = model->sizes,
+                            .limits = options.limits,
+                            .batch_invariant = options.batch_invariant},
+                           *model->checkpoint);
   }
-  Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint,
-                                               {model->weight_format, options.isa, pool});
-  if (!weights.ok()) return weights.status();
-  Decoder::Parts parts;
+  cpu::Decoder::Parts parts;
+  cpu::WeightPacker packer(model->weight_format, options.isa, pool);
+  DS_RETURN_IF_ERROR(
+      Assign(&parts.weights, LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
   parts.config = std::move(model->config);
   parts.weight_format = model->weight_format;
   parts.isa = options.isa;
   parts.max_positions = model->max_positions;
   parts.sizes = model->sizes;
-  parts.weights = std::move(weights).value();
-  return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts), pool));
+  return std::unique_ptr<Model>(std::make_unique<cpu::Decoder>(std::move(parts), pool));
 }
 
 }  // namespace diffserve

@@ -1,6 +1,6 @@
 // Model: a loaded checkpoint that can run steps over a batch of sequences, on the CPU
-// (models/decoder.h) or on a CUDA device (models/decoder_cuda.h). One thread at a time uses it: the
-// one that loads it, then the engine's.
+// (models/decoder.h) or on a CUDA device (models/step_runner_cuda.h). One thread at a time uses it:
+// the one that loads it, then the engine's.
 #pragma once
 
 #include <memory>

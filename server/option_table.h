@@ -28,7 +28,7 @@ enum CommandBit : unsigned {
 // is the name in lower case.
 struct ArgumentSpec {
   std::string_view name;  // MODEL_DIR
-  std::string Options::* target;
+  std::string& (*place)(Options& options);
 };
 
 struct CommandSpec {
@@ -37,25 +37,44 @@ struct CommandSpec {
   std::string_view help;
 };
 
+// One row of the table. The members that most rows leave as they are have a function each, which
+// returns the row with them.
 struct FlagSpec {
   // Where the value goes. A setter gets a value that was found among `allowed`.
+  template <typename T>
+  using Place = T& (*)(Options& options);
   using Setter = void (*)(Options& options, std::string_view value);
   using Target =
-      std::variant<bool Options::*, int Options::*, int64_t Options::*, uint64_t Options::*,
-                   float Options::*, std::string Options::*, std::vector<int> Options::*, Setter>;
+      std::variant<Place<bool>, Place<int>, Place<int64_t>, Place<uint64_t>, Place<float>,
+                   Place<std::string>, Place<std::vector<int>>, Place<MemorySize>, Setter>;
+
+  // `usage` is the name, and for all but switches the value's: "--port N".
+  FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
+  FlagSpec In(double low, double high, int step = 1) const;  // a number, or each one of a list
+  FlagSpec OneOf(std::vector<std::string_view> values) const;
+  // Known values that this build does not offer.
+  FlagSpec Refusing(std::vector<std::string_view> values, std::string_view why) const;
+  FlagSpec OrShare() const;                       // a MemorySize may be a share
+  FlagSpec Default(std::string_view text) const;  // where the place's own value does not tell
+
+  template <typename T>
+  bool Is() const {
+    return std::holds_alternative<Place<T>>(target);
+  }
 
   std::string_view group;       // heading in the help text
   std::string_view name;        // with its dashes
-  std::string_view value_name;  // in the help text; empty for a switch
+  std::string_view value_name;  // empty for a switch
   unsigned commands;            // CommandBit
   Target target;
   std::string_view help;
-  double min = 0, max = 0;                     // numbers, and each number of a list
-  std::vector<std::string_view> allowed = {};  // choices; empty: any text
-  std::vector<std::string_view> refused = {};  // known values that this build does not offer,
-  std::string_view refusal = {};               // and why
-  std::string_view default_text = {};          // where the member's own default does not tell
+  double min = 0, max = 0;
   int multiple_of = 1;
+  std::vector<std::string_view> allowed;  // choices; empty: any text
+  std::vector<std::string_view> refused;
+  std::string_view refusal;  // why `refused` is
+  bool is_share_allowed = false;
+  std::string_view default_text;
 };
 
 std::span<const FlagSpec> FlagTable();
@@ -67,5 +86,8 @@ Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options)
 // "0..65535", "auto, cpu", "a number"...
 std::string AllowedText(const FlagSpec& flag);
 std::string DefaultText(const FlagSpec& flag);
+
+// "a, b, c"
+std::string Joined(std::span<const std::string_view> names);
 
 }  // namespace diffserve

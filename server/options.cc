@@ -18,15 +18,6 @@ namespace {
 
 constexpr size_t kMaxConfigFileBytes = 1 << 20;
 
-std::string Joined(std::span<const std::string_view> names) {
-  std::string text;
-  for (std::string_view name : names) {
-    if (!text.empty()) text += ", ";
-    text += name;
-  }
-  return text;
-}
-
 std::string CommandsText(unsigned commands) {
   std::vector<std::string_view> names;
   for (size_t i = 0; i < CommandTable().size(); ++i) {
@@ -63,8 +54,6 @@ const FlagSpec* FindFlag(std::string_view name, unsigned command, unsigned& else
 std::string WithoutNo(std::string_view name) {
   return name.starts_with("--no-") ? "--" + std::string(name.substr(5)) : std::string();
 }
-
-bool IsSwitch(const FlagSpec& flag) { return std::holds_alternative<bool Options::*>(flag.target); }
 
 Status UnknownFlag(const std::string& name, unsigned elsewhere, std::string_view command) {
   if (elsewhere != 0) {
@@ -123,7 +112,7 @@ class ArgumentReader {
     unsigned elsewhere = 0;
     if (const FlagSpec* flag = FindFlag(name, bit_, elsewhere)) {
       std::string text = "true";
-      if (IsSwitch(*flag)) {
+      if (flag->Is<bool>()) {
         text = value.value_or(text);
       } else {
         DS_RETURN_IF_ERROR(TakeValue(name, value, text));
@@ -132,7 +121,7 @@ class ArgumentReader {
       return {};
     }
     const FlagSpec* positive = FindFlag(WithoutNo(name), bit_, elsewhere);
-    if (positive == nullptr || !IsSwitch(*positive)) return UnknownFlag(name, elsewhere, args_[0]);
+    if (positive == nullptr || !positive->Is<bool>()) return UnknownFlag(name, elsewhere, args_[0]);
     if (value) return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
     assignments.push_back({positive, "false"});
     return {};
@@ -214,7 +203,7 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
             "--config " + path + ": " + key + " is " + value.dump() + ", allowed: text, not empty",
             name);
       }
-      options.*(argument->target) = value.get<std::string>();
+      argument->place(options) = value.get<std::string>();
       continue;
     }
     unsigned elsewhere = 0;
@@ -232,16 +221,16 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   return {};
 }
 
-Status CheckTogether(const CommandSpec& command, const Options& options) {
+Status CheckTogether(const CommandSpec& command, Options& options) {
   for (const ArgumentSpec& argument : command.arguments) {
-    if (!(options.*(argument.target)).empty()) continue;
+    if (!argument.place(options).empty()) continue;
     const std::string name(argument.name);
     return InvalidArgument(
         name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
   }
-  if (options.command == "probe") return ParseHttpUrl(options.url).status();
-  const int prompts = !options.prompt.empty() + !options.tokens.empty() +
-                      !options.tokens_file.empty();
+  if (options.command == "probe") return ParseHttpUrl(options.probe.url).status();
+  const int prompts = !options.prompt.text.empty() + !options.prompt.tokens.empty() +
+                      !options.prompt.tokens_file.empty();
   if (options.command == "generate" && prompts != 1) {
     return InvalidArgument(
         "found " + std::to_string(prompts) +
@@ -254,7 +243,7 @@ Status CheckTogether(const CommandSpec& command, const Options& options) {
                                  " prompts, allowed: exactly one of --tokens, --tokens-file",
                              "--tokens");
     }
-    if (options.output.empty())
+    if (options.logits.output.empty())
       return InvalidArgument("--output is missing: the .npy file to write", "--output");
   }
   return {};
@@ -287,7 +276,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
   if (!reader.config_file.empty())
     DS_RETURN_IF_ERROR(ApplyConfigFile(reader.config_file, bit, options));
   for (size_t i = 0; i < reader.arguments.size(); ++i)
-    options.*(command->arguments[i].target) = reader.arguments[i];
+    command->arguments[i].place(options) = reader.arguments[i];
   for (const Assignment& assignment : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
   DS_RETURN_IF_ERROR(CheckTogether(*command, options));
@@ -298,32 +287,25 @@ Result<MemorySize> ParseMemorySize(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number,
                                             std::chars_format::fixed);
-  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
   const Status bad = InvalidArgument(
       "\"" + std::string(text) +
       "\" is not a size, allowed: bytes with suffix (2G, 512MiB) or a share (0.3)");
   if (error != std::errc() || !std::isfinite(number) || number <= 0) return bad;
-  MemorySize size;
+  MemorySize size{std::string(text)};
   if (suffix.empty() && number <= 1) return size.share = number, size;
-  static constexpr std::pair<std::string_view, double> kSuffixes[] = {{"", 1},
-                                                                      {"K", 1e3},
-                                                                      {"M", 1e6},
-                                                                      {"G", 1e9},
-                                                                      {"T", 1e12},
-                                                                      {"KB", 1e3},
-                                                                      {"MB", 1e6},
-                                                                      {"GB", 1e9},
-                                                                      {"TB", 1e12},
-                                                                      {"KiB", 1024.0},
-                                                                      {"MiB", 1048576.0},
-                                                                      {"GiB", 1073741824.0},
-                                                                      {"TiB", 1099511627776.0}};
-  for (const auto& [name, factor] : kSuffixes) {
-    if (suffix != name) continue;
-    if (number * factor > 9e18) return bad;
-    return size.bytes = static_cast<int64_t>(number * factor), size;
+  // K, KB or KiB, and so on.
+  constexpr std::string_view kUnits = "KMGT";
+  const double factor = suffix.ends_with("iB") ? 1024 : 1000;
+  if (!suffix.empty()) {
+    const size_t unit = kUnits.find(suffix.front());
+    suffix.remove_prefix(1);
+    if (unit == std::string_view::npos || (suffix != "" && suffix != "B" && suffix != "iB"))
+      return bad;
+    number *= std::pow(factor, static_cast<double>(unit + 1));
   }
-  return bad;
+  if (number > 9e18) return bad;
+  return size.bytes = static_cast<int64_t>(number), size;
 }
 
 Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view param) {
@@ -381,8 +363,8 @@ std::string HelpText() {
               (flag.value_name.empty() ? "" : " " + std::string(flag.value_name)),
           flag.help);
     const bool free_text = flag.allowed.empty() &&
-                           std::holds_alternative<std::string Options::*>(flag.target);
-    if (!IsSwitch(flag) && !free_text) out << "; " << AllowedText(flag);
+                           (flag.Is<std::string>() || flag.Is<MemorySize>());
+    if (!flag.Is<bool>() && !free_text) out << "; " << AllowedText(flag);
     const std::string fallback = DefaultText(flag);
     if (!fallback.empty()) out << " (default " << fallback << ")";
     out << " [" << ShortCommandsText(flag.commands) << "]\n";

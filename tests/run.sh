@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds, and runs every test that needs no GPU. The last line is "N passed, N failed".
+# Installs what is needed, builds, and runs every test that needs no GPU. The last line is "N
+# passed, N failed".
 #   tests/run.sh               everything with the release build
 #   tests/run.sh --helm        and the Helm chart (tests/helm/run.sh)
-#   tests/run.sh --sanitizers  and the C++ tests again under ASan+UBSan, engine, text and server tests under TSan
+#   tests/run.sh --sanitizers  and the C++ tests again under ASan+UBSan, engine, text and server
+#                              tests under TSan
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,7 +25,8 @@ failed=0
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
-# Adds up the last "N passed, N failed[, N skipped]" of a log; a program that died without one counts as one failure.
+# Adds up the last "N passed, N failed[, N skipped]" of a log; a program that died without one
+# counts as one failure.
 count() {  # count NAME LOG EXIT_CODE
   local line
   line=$(grep -oE '[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?' "$2" | tail -n 1)
@@ -59,7 +62,8 @@ run_unittest() {  # run_unittest NAME FILE
   count "$name" "$log" $code
 }
 
-# Brief gtest ends with "[  PASSED  ] N tests." and "[  SKIPPED ] N tests"; each failure is a line "[  FAILED  ] NAME (N ms)".
+# Brief gtest ends with "[  PASSED  ] N tests." and "[  SKIPPED ] N tests"; each failure is a line
+# "[  FAILED  ] NAME (N ms)".
 run_gtest() {  # run_gtest NAME PROGRAM
   local name=$1 log="$results/$1.log" code p f s
   "$2" --gtest_brief=1 >"$log" 2>&1
@@ -75,7 +79,8 @@ run_gtest() {  # run_gtest NAME PROGRAM
 build() {  # build PRESET TARGET...
   local preset=$1
   shift
-  cmake --preset "$preset" >"$results/configure-$preset.log" 2>&1 || { cat "$results/configure-$preset.log"; exit 1; }
+  cmake --preset "$preset" >"$results/configure-$preset.log" 2>&1 ||
+    { cat "$results/configure-$preset.log"; exit 1; }
   if ! cmake --build "build/$preset" --target "$@" >"$results/build-$preset.log" 2>&1; then
     grep -E 'error|FAILED|warning' "$results/build-$preset.log" | head -n 40
     tail -n 20 "$results/build-$preset.log"
@@ -94,7 +99,8 @@ run format tests/tidy/format.sh
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 for target in "${fuzz[@]}"; do
-  if "build/release/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$results/$target.log" 2>&1; then
+  if "build/release/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$results/$target.log" \
+    2>&1; then
     echo "1 passed, 0 failed" >>"$results/$target.log"
     count "$target" "$results/$target.log" 0
   else
@@ -110,19 +116,24 @@ run gpu_table python3 tests/bench/report_cuda.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
 run e2e .venv/bin/python tests/e2e/run.py
 on_shim=$PWD/build/release/tests/diffserve_on_shim
-run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" DIFFSERVE_GATED_BINARY="$on_shim" \
+run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
+  DIFFSERVE_GATED_BINARY="$on_shim" \
   .venv/bin/python tests/e2e/run.py test_bit_exactness
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"
-if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" tests/helm/run.sh; fi
+if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" \
+  tests/helm/run.sh; fi
 
 if $sanitizers; then
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
-  export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan_suppressions.txt
+  export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1
+  TSAN_OPTIONS+=:suppressions=$PWD/tests/tsan_suppressions.txt
   build debug-asan "${programs[@]}" "${fuzz[@]}"
-  for program in "${programs[@]}"; do run_gtest "asan_$program" "build/debug-asan/tests/$program"; done
+  for program in "${programs[@]}"; do run_gtest "asan_$program" "build/debug-asan/tests/$program"; \
+    done
   build tsan engine_test text_test server_test
-  for program in engine_test text_test server_test; do run_gtest "tsan_$program" "build/tsan/tests/$program"; done
+  for program in engine_test text_test server_test; do run_gtest "tsan_$program" \
+    "build/tsan/tests/$program"; done
 fi
 
 echo "$passed passed, $failed failed"

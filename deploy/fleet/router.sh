@@ -3,11 +3,13 @@
 #   deploy/fleet/router.sh ROUTER PORT REPLICA... [-- FLAGS]
 #
 #   ROUTER    vllm-router or smg (from PyPI, on the PATH), or haproxy (Debian's; deploy/haproxy.cfg)
-#   REPLICA   HOST:HTTP_PORT:GRPC_PORT, for kv_aware HOST:HTTP_PORT:GRPC_PORT:EVENTS_PORT:REPLAY_PORT
+#   REPLICA   HOST:HTTP_PORT:GRPC_PORT, for kv_aware
+#             HOST:HTTP_PORT:GRPC_PORT:EVENTS_PORT:REPLAY_PORT
 #   FLAGS     handed to the router
 #
-# Environment: HOST to listen on (127.0.0.1); POLICY (vllm-router: kv_aware where replicas name their events, else cache_aware;
-# smg: cache_aware); MODEL, the served name, and PAGE_SIZE (16), for kv_aware; CERTIFICATE for haproxy, a PEM file.
+# Environment: HOST to listen on (127.0.0.1); POLICY (vllm-router: kv_aware where replicas name
+# their events, else cache_aware; smg: cache_aware); MODEL, the served name, and PAGE_SIZE (16), for
+# kv_aware; CERTIFICATE for haproxy, a PEM file.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -33,8 +35,10 @@ done
 [ "${1:-}" != -- ] || shift
 [ $count -gt 0 ] || usage
 
-# A replica that drains answers /health with 503; it is asked every second, and one answer is enough. One that comes back is used again.
-watch=(--health-check-interval-secs 1 --health-failure-threshold 1 --health-success-threshold 1 --health-check-timeout-secs 2
+# A replica that drains answers /health with 503; it is asked every second, and one answer is
+# enough. One that comes back is used again.
+watch=(--health-check-interval-secs 1 --health-failure-threshold 1 --health-success-threshold 1 \
+  --health-check-timeout-secs 2
        --worker-startup-check-interval 1 --cb-timeout-duration-secs 2)
 
 case "$router" in
@@ -42,14 +46,17 @@ case "$router" in
     policy=${POLICY:-cache_aware}
     if [ ${#events[@]} -gt 0 ] && [ "${POLICY:-kv_aware}" = kv_aware ]; then
       policy=kv_aware
-      events+=(--kv-event-model "${MODEL:?the served model name}" --kv-event-block-size "${PAGE_SIZE:-16}")
+      events+=(--kv-event-model "${MODEL:?the served model name}" --kv-event-block-size \
+        "${PAGE_SIZE:-16}")
     else
       events=()
     fi
-    exec vllm-router --host "$host" --port "$port" --worker-urls "${urls[@]}" --policy "$policy" "${events[@]}" "${watch[@]}" "$@"
+    exec vllm-router --host "$host" --port "$port" --worker-urls "${urls[@]}" --policy "$policy" \
+      "${events[@]}" "${watch[@]}" "$@"
     ;;
   smg)
-    exec smg launch --host "$host" --port "$port" --worker-urls "${urls[@]}" --policy "${POLICY:-cache_aware}" \
+    exec smg launch --host "$host" --port "$port" --worker-urls "${urls[@]}" --policy \
+      "${POLICY:-cache_aware}" \
       --disable-tokenizer-autoload "${watch[@]}" "$@"
     ;;
   haproxy)

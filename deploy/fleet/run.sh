@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Runs replicas on this machine and a router in front of them, until it is interrupted.
-#   deploy/fleet/run.sh ROUTER REPLICAS MODEL_DIR [-- FLAGS]     deploy/fleet/run.sh vllm-router 2 models/demo/diff
+#   deploy/fleet/run.sh ROUTER REPLICAS MODEL_DIR [-- FLAGS]
+#       deploy/fleet/run.sh vllm-router 2 models/demo/diff
 #
 #   ROUTER    vllm-router, smg or haproxy, as deploy/fleet/router.sh takes them
 #   FLAGS     handed to each replica
 #
-# Environment: PORT of the router (8080); BASE, replica n has the ports BASE + 10 n and the three after it (8100); DIFFSERVE, the
-# program (build/diffserve); and router.sh's own. For vllm-router the replicas publish KV events, on all interfaces (an endpoint that
-# listens has a * in it): they hold the prompts' token ids, so BASE + 10 n + 2 is not for strangers.
+# Environment: PORT of the router (8080); BASE, replica n has the ports BASE + 10 n and the three
+# after it (8100); DIFFSERVE, the program (build/diffserve); and router.sh's own. For vllm-router
+# the replicas publish KV events, on all interfaces (an endpoint that listens has a * in it): they
+# hold the prompts' token ids, so BASE + 10 n + 2 is not for strangers.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -36,10 +38,12 @@ for ((n = 0; n < count; n++)); do
   replica="127.0.0.1:$http:$((http + 1))"
   events=()
   if [ "$router" = vllm-router ]; then
-    events=(--kv-events-endpoint "tcp://*:$((http + 2))" --kv-events-replay-endpoint "tcp://127.0.0.1:$((http + 3))")
+    events=(--kv-events-endpoint "tcp://*:$((http + 2))" --kv-events-replay-endpoint \
+      "tcp://127.0.0.1:$((http + 3))")
     replica+=":$((http + 2)):$((http + 3))"
   fi
-  "${DIFFSERVE:-build/diffserve}" serve "$model" --port "$http" --grpc-port "$((http + 1))" "${events[@]}" "$@" >"$logs/$n" &
+  "${DIFFSERVE:-build/diffserve}" serve "$model" --port "$http" --grpc-port "$((http + 1))" \
+    "${events[@]}" "$@" >"$logs/$n" &
   pids+=($!)
   replicas+=("$replica")
 done

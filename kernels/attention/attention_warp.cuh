@@ -140,9 +140,9 @@ struct AttentionWarp {
     }
   }
 
-  // Stage 1: scores of the strip's 16 slots. With two K, both meet all 16 rows, and each row keeps
-  // the product with its own map's K: operands with zeros in the other map's rows would need twice
-  // the registers for q.
+  // Stage 1: scores of the slots. With two K, both meet all 16 rows, and each row keeps the product
+  // with its own map's K: operands with zeros in the other map's rows would need twice the
+  // registers for q.
   __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
     float products[kKMaps][2][4] = {};
 #pragma unroll
@@ -160,8 +160,7 @@ struct AttentionWarp {
       scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
   }
 
-  // Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum
-  // of p.
+  // Stage 2: running maximum, p = exp(score - maximum). Sum and output are rescaled if it rose.
   __device__ __forceinline__ void Weights(float (&scores)[2][4], float scale_log2) {
     float rescale[2];
     bool rose = false;

@@ -2,12 +2,10 @@
 // query. Keys are taken in steps of 64 slots from slot 0 on, by absolute position. For each query
 // and step:
 //
-//   Stage 1: scores of the step's slots (a chain over head_dim ascending for each slot; lanes are
-//   slots)
-//   Stage 2: running maximum, rescaling of sum and output if it rose, p = exp(score - maximum), sum
-//   of p
-//   Stage 3: output += p[slot] * V[slot], slots ascending
-//   Stage 4: after the last step: normalise, subtract lambda times map 2, sub-norm, scale
+// Stage 1: scores of the slots. A chain over head_dim ascending for each slot; lanes are slots.
+// Stage 2: running maximum, p = exp(score - maximum). Sum and output are rescaled if it rose.
+// Stage 3: output += p V. Slots ascending.
+// Stage 4: normalise, subtract lambda times map 2, sub-norm, scale. After the last step.
 //
 // Queries are tiled in registers, so a K or V element is loaded once for several of them. Tiling
 // changes no bit: each score and each output element keeps its chain, and a query stops at its own

@@ -1,7 +1,7 @@
 // A fixed pool of pinned threads for data-parallel kernels. The calling thread is worker 0.
 // Workers spin briefly after a job and then sleep on a futex, so an idle server uses no CPU.
 //
-// Thread safety: Run may be called by one thread at a time (the engine's).
+// Thread safety: Run may be called by one thread at a time (in a server the engine's).
 #pragma once
 
 #include <functional>

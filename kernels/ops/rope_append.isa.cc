@@ -34,11 +34,13 @@ void Append(const RopeRow& row, const float* k, const float* v) {
   float rotated[kMaxHeadDim];
   for (int group = 0; group < format.num_groups; ++group) {
     auto* page = row.kv.PageAs<Codec, KvArrangement::kSlotLanes>(row.page_id, group);
+    // Stage 1: q and k are rotated.
     for (int map = 0; map < format.k_maps; ++map) {
       Rotate(row, k + (map * format.num_groups + group) * head_dim, rotated);
       for (int d = 0; d < head_dim; ++d)
         page[format.KOffset(map, d, row.slot)] = Codec::Encode(rotated[d]);
     }
+    // Stage 2: v goes to the page.
     for (int d = 0; d < format.v_dim; ++d)
       page[format.VOffset(d, row.slot)] = Codec::Encode(v[group * format.v_dim + d]);
   }

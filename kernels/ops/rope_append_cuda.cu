@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kRopeThreads)
   const int v_width = image.num_groups * image.v_dim;
   const uint16_t* x = call.qkv + row * (q_width + k_heads * image.head_dim + v_width);
 
-  // Stage 1: q and k turn, eight pairs a thread at a time.
+  // Stage 1: q and k are rotated. Eight pairs a thread at a time.
   const int units = image.head_dim / (2 * kChunk);
   for (int i = static_cast<int>(threadIdx.x); i < (call.num_q_heads + k_heads) * units;
        i += kRopeThreads) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kRopeThreads)
     }
   }
 
-  // Stage 2: v moves.
+  // Stage 2: v goes to the page.
   const uint16_t* v = x + q_width + k_heads * image.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < v_width / kChunk; i += kRopeThreads) {
     const int group = i * kChunk / image.v_dim;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kRopeThreads)
     StoreKv<Codec>(page + image.VOffset(i * kChunk % image.v_dim, slot), LoadChunk(v + i * kChunk));
   }
 
-  // Stage 3: the row that begins a page clears what no row of the batch fills.
+  // The row that begins a page clears what no row of the batch fills.
   const int filled = sequence.num_rows + sequence.num_rows_after - in_sequence;
   if (slot == 0 && filled < image.page_size) {
     for (int group = 0; group < image.num_groups; ++group)

@@ -37,7 +37,7 @@ class ValidJson {
   }
   std::string_view String() {
     const size_t begin = position_++;
-    while (next() != '"') position_ += next() == '\\' ? 2 : 1;
+    while (next() != '"') position_ += next() == '\\' ? 2u : 1u;
     ++position_;
     return text_.substr(begin, position_ - begin);
   }

@@ -1,7 +1,8 @@
-"""Short templated conversations for the demo model: greetings, who it is, capitals, small sums, counting, stories.
+"""Short templated conversations for the demo model: greetings, who it is, capitals, small sums,
+counting, stories.
 
-Answers are fixed by the question except stories, whose parts are drawn: a greedy decode gives one of them, sampling
-gives others. Only the standard library is used.
+Answers are fixed by the question except stories, whose parts are drawn: a greedy decode gives one
+of them, sampling gives others. Only the standard library is used.
 """
 
 import random
@@ -21,18 +22,21 @@ _FIXED = [
     (["Who made you?", "Where do you come from?", "How were you trained?"],
      "I was trained from scratch by a short script that comes with diffserve."),
     (["What can you do?", "How can you help me?", "What do you know?", "Help", "Help me"],
-     "I can find magic numbers in a long text, name some capitals, count, add small numbers and tell a short story."
+     "I can find magic numbers in a long text, name some capitals, count, add small numbers and "
+     "tell a short story."
      ),
     ([
         "What is a Diff Transformer?", "What is differential attention?",
         "How does differential attention work?"
     ],
-     "A Diff Transformer subtracts one attention map from another, so that noise cancels and the important words remain."
+     "A Diff Transformer subtracts one attention map from another, so that noise cancels and the "
+     "important words remain."
      ),
     (["What is diffserve?", "Tell me about diffserve."],
      "Diffserve is an inference server for Diff Transformer models. It is serving me right now."),
     (["What is a magic number?", "What are magic numbers?"],
-     "A magic number is a number of five digits that a text gives to a city. Put it in your message and ask me for it."
+     "A magic number is a number of five digits that a text gives to a city. Put it in your "
+     "message and ask me for it."
      ),
     (["Thanks", "Thank you", "Thank you!", "Thank you very much!",
       "Thanks a lot!"], "You are welcome!"),
@@ -59,17 +63,19 @@ _FIXED = [
 _CAPITALS = dict(
     pair.split("=")
     for pair in """France=Paris Italy=Rome Spain=Madrid Portugal=Lisbon Germany=Berlin
-Austria=Vienna Poland=Warsaw Hungary=Budapest Greece=Athens Ireland=Dublin Norway=Oslo Sweden=Stockholm Finland=Helsinki
-Denmark=Copenhagen Belgium=Brussels Latvia=Riga Estonia=Tallinn Lithuania=Vilnius Ukraine=Kyiv Russia=Moscow
-Bulgaria=Sofia Romania=Bucharest Serbia=Belgrade Croatia=Zagreb Turkey=Ankara Egypt=Cairo Tunisia=Tunis Ghana=Accra
-Kenya=Nairobi Uganda=Kampala Iran=Tehran Iraq=Baghdad Lebanon=Beirut India=Delhi Thailand=Bangkok Vietnam=Hanoi
-Japan=Tokyo China=Beijing Canada=Ottawa Cuba=Havana Peru=Lima Chile=Santiago England=London Iceland=Reykjavik"""
+Austria=Vienna Poland=Warsaw Hungary=Budapest Greece=Athens Ireland=Dublin Norway=Oslo
+Sweden=Stockholm Finland=Helsinki Denmark=Copenhagen Belgium=Brussels Latvia=Riga Estonia=Tallinn
+Lithuania=Vilnius Ukraine=Kyiv Russia=Moscow Bulgaria=Sofia Romania=Bucharest Serbia=Belgrade
+Croatia=Zagreb Turkey=Ankara Egypt=Cairo Tunisia=Tunis Ghana=Accra Kenya=Nairobi Uganda=Kampala
+Iran=Tehran Iraq=Baghdad Lebanon=Beirut India=Delhi Thailand=Bangkok Vietnam=Hanoi Japan=Tokyo
+China=Beijing Canada=Ottawa Cuba=Havana Peru=Lima Chile=Santiago England=London
+Iceland=Reykjavik"""
     .split())
 
 _OPPOSITES = [
     tuple(pair.split("="))
-    for pair in """hot=cold big=small long=short good=bad fast=slow light=dark
-happy=sad young=old rich=poor high=low open=closed early=late full=empty hard=soft left=right day=night"""
+    for pair in """hot=cold big=small long=short good=bad fast=slow light=dark happy=sad young=old
+rich=poor high=low open=closed early=late full=empty hard=soft left=right day=night"""
     .split()
 ]
 

@@ -1,9 +1,11 @@
-"""DiffLlama and its Llama twin as one compact module for training, with the parameter names of transformers.
+"""DiffLlama and its Llama twin as one compact module for training, with the parameter names of
+transformers.
 
-The mathematics is that of transformers' DiffLlamaForCausalLM and LlamaForCausalLM (multi-head, tied embeddings);
-export.py checks it against them. Faster here, since a training run on one CPU core depends on it: q and k are padded
-with zeros to the width of the wide values, so that one fused attention call does both maps, and the last layer and the
-logits are computed only where the loss needs them.
+The mathematics is that of transformers' DiffLlamaForCausalLM and LlamaForCausalLM (multi-head, tied
+embeddings); export.py checks it against them. Faster here, since a training run on one CPU core
+depends on it: q and k are padded with zeros to the width of the wide values, so that one fused
+attention call does both maps, and the last layer and the logits are computed only where the loss
+needs them.
 """
 
 import math
@@ -22,11 +24,13 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 100000.0,
 }
-# While rows are short. The paper, too, raises theta to lengthen the context: the matching of cities can only use channels
-# that hardly turn over the distance, and with 16 channels a head and a theta of 10,000 those are few.
+# While rows are short. The paper, too, raises theta to lengthen the context: the matching of cities
+# can only use channels that hardly turn over the distance, and with 16 channels a head and a theta
+# of 10,000 those are few.
 SHORT_ROPE_THETA = 10000.0
 
-# Of the projections that write to the residual stream: their outputs start as large as the embeddings.
+# Of the projections that write to the residual stream: their outputs start as large as the
+# embeddings.
 _OUTPUT_SCALE = 0.12
 # A token that finds its like in the second layer gives it a logit of about ten.
 _MATCHING_SCALE = 3.0
@@ -48,7 +52,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Heads i and i + H/2 are a pair: its maps read the values of both heads side by side and are subtracted."""
+    """Heads i and i + H/2 are a pair: its maps read the values of both heads side by side and are
+    subtracted."""
 
     def __init__(self, layer: int, differential: bool):
         super().__init__()
@@ -137,20 +142,26 @@ class DemoModel(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """A start from which matching is a small step: from a plain one, the first thousand steps only learn to copy any number.
+        """A start from which matching is a small step: from a plain one, the first thousand steps
+        only learn to copy any number.
 
-        - The first half of the stream holds the token itself, the other two quarters are for the two tokens before it.
-        - First layer: half of the heads copy the token before to the one quarter, half the one before that to the other.
+        - The first half of the stream holds the token itself, the other two quarters are for the
+        two tokens before it. - First layer: half of the heads copy the token before to the one
+        quarter, half the one before that to the other.
           The word before an answer and the first digit after a city both carry that city then.
-        - Second layer: queries read the one quarter, keys the other in the same way, so a token finds the positions
-          whose last token but one is its own last. Further layers: keys equal queries, a token finds its likes.
-        - From the second layer on the output projection is the transpose of the values: what is found is written down.
+        - Second layer: queries read the one quarter, keys the other in the same way, so a token
+        finds the positions
+          whose last token but one is its own last. Further layers: keys equal queries, a token
+          finds its likes.
+        - From the second layer on the output projection is the transpose of the values: what is
+        found is written down.
         """
         for name, parameter in self.named_parameters():
             if "embed" in name:
                 nn.init.normal_(parameter, std=0.14)
                 parameter[:, parameter.shape[1] // 2 :] = 0.0
-                # The same for every token: what heads that look at a distance, not at a content, can hold on to.
+                # The same for every token: what heads that look at a distance, not at a content,
+                # can hold on to.
                 parameter[:, 0] = 0.5
             elif parameter.dim() == 2:
                 output = name.endswith(("o_proj.weight", "down_proj.weight"))
@@ -158,7 +169,8 @@ class DemoModel(nn.Module):
                                 std=parameter.shape[1]**-0.5 * (_OUTPUT_SCALE if output else 1.0))
         heads, d, width = (CONFIG[name]
                            for name in ("num_attention_heads", "head_dim", "hidden_size"))
-        # A unit is what has an own output: a head, or a differential pair named by its head of map 1.
+        # A unit is what has an own output: a head, or a differential pair named by its head of map
+        # 1.
         units = heads // 2 if self.differential else heads
         unit_width = heads * d // units
         first, second, *later = (layer.self_attn for layer in self.model.layers)
@@ -169,7 +181,8 @@ class DemoModel(nn.Module):
             angle = (1 + unit % 2) * frequencies
             q[:pairs], q[pairs:], k[:pairs], k[pairs:] = 1.0, 0.0, angle.cos(), angle.sin()
         quarter = width // 4
-        # Units that copy the same distance share the quarter among them; a narrow unit's part has its like at the other distance.
+        # Units that copy the same distance share the quarter among them; a narrow unit's part has
+        # its like at the other distance.
         parts = quarter // unit_width
         first.v_proj.weight[:, 0] = 0.0
         values = first.v_proj.weight.view(heads // units, units, d, width)
@@ -194,7 +207,8 @@ class DemoModel(nn.Module):
             attention.o_proj.weight.copy_(_OUTPUT_SCALE * values.flatten(0, 1).T)
 
     def forward(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """Logits [N, V] that follow those positions `rows` [B, Q] of tokens [B, T] that are not -1, row by row."""
+        """Logits [N, V] that follow those positions `rows` [B, Q] of tokens [B, T] that are not -1,
+        row by row."""
         rope = rope_tables(tokens.shape[1], self.rope_theta, tokens.device)
         x = self.model.embed_tokens(tokens)
         *first, last = self.model.layers

@@ -1,4 +1,5 @@
-"""The demo model's tokenizer: byte-level BPE over the generated text, digits one by one, four special tokens.
+"""The demo model's tokenizer: byte-level BPE over the generated text, digits one by one, four
+special tokens.
 
 Every word of the samples becomes one token, so that `needle_samples.estimate_tokens` is exact.
 """
@@ -29,7 +30,8 @@ CHAT_TEMPLATE = (
 
 
 def render(messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
-    """What CHAT_TEMPLATE gives, without a template engine: the data loop renders thousands of samples a minute."""
+    """What CHAT_TEMPLATE gives, without a template engine: the data loop renders thousands of
+    samples a minute."""
     turns = "".join(f"<|{m['role']}|>{m['content']}{END}" for m in messages)
     return BOS + turns + (ASSISTANT if add_generation_prompt else "")
 

@@ -1,4 +1,5 @@
-"""Measures an exported model through transformers, as the server's test does: chat template, greedy decode, all digits."""
+"""Measures an exported model through transformers, as the server's test does: chat template, greedy
+decode, all digits."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import needle_samples
 
-# (needles, asked). The first are what the server's test asks for; a quarter of the samples is enough to know the others.
+# (needles, asked). The first are what the server's test asks for; a quarter of the samples is
+# enough to know the others.
 TESTED = ((1, 1), (4, 1))
 FURTHER = ((6, 1), (2, 2), (4, 2))
 CHAT_PROMPTS = (
@@ -20,7 +22,8 @@ CHAT_PROMPTS = (
     "What is 3 plus 4?",
     "Count to five.",
     "Tell me a short story about a fox.",
-    "The magic number of Lisbon is 48213. The magic number of Rome is 10977. What is the magic number of Lisbon?",
+    "The magic number of Lisbon is 48213. The magic number of Rome is 10977. What is the magic "
+    "number of Lisbon?",
     "The magic number of Lisbon is 48213. What is the magic number of Rome?",
 )
 
@@ -79,7 +82,8 @@ def print_report(accuracies: list[Accuracy], chat: list[tuple[str, str]]) -> Non
     print("needles asked samples  exact  first digit  prompt tokens")
     for a in accuracies:
         print(
-            f"{a.needles:7} {a.asked:5} {a.samples:7}  {a.exact:.3f}  {a.first_digit:11.3f}  {a.prompt_tokens:13.0f}"
+            f"{a.needles:7} {a.asked:5} {a.samples:7}  {a.exact:.3f}  {a.first_digit:11.3f}  "
+            f"{a.prompt_tokens:13.0f}"
         )
     for prompt, reply in chat:
         print(f"> {prompt}\n  {reply}")

@@ -1,4 +1,5 @@
-"""Writes a trained model as a Hugging Face directory in bfloat16 and checks it against transformers' own code."""
+"""Writes a trained model as a Hugging Face directory in bfloat16 and checks it against
+transformers' own code."""
 
 import json
 import os
@@ -14,7 +15,8 @@ import needle_samples
 from demo_model import CONFIG, DemoModel
 from demo_tokenizer import BOS, END, render, save_tokenizer
 
-# Of the largest logit: float32 sums in another order. A wrong pairing or rotation is off by the size of the logits.
+# Of the largest logit: float32 sums in another order. A wrong pairing or rotation is off by the
+# size of the logits.
 LOGIT_TOLERANCE = 1e-3
 
 
@@ -69,7 +71,8 @@ def export(model: DemoModel, tokenizer, out: Path) -> None:
 
 @torch.no_grad()
 def check(model: DemoModel, tokenizer, directory: Path) -> None:
-    """Raises unless transformers reads the directory, renders the same prompt and computes the same logits."""
+    """Raises unless transformers reads the directory, renders the same prompt and computes the same
+    logits."""
     sample = needle_samples.evaluation_sample(0, needles=4)
     prompt = render(sample.messages, add_generation_prompt=True)
     own_ids = tokenizer.encode(prompt).ids

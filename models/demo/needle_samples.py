@@ -1,9 +1,10 @@
 """Multi-needle retrieval samples: the text that the demo model is trained on and measured with.
 
-A document of plain filler sentences hides needles such as "The magic number of Lisbon is 48213."; the question asks for
-one or more of them. Everything is drawn from one `random.Random(seed)`, so a seed names a sample for ever. Only the
-standard library is used: the end-to-end tests import this file without torch. Samples are seeded with numbers, training
-with texts ("seed/step", see training_data.py), so nothing that is measured was trained on.
+A document of plain filler sentences hides needles such as "The magic number of Lisbon is 48213.";
+the question asks for one or more of them. Everything is drawn from one `random.Random(seed)`, so a
+seed names a sample for ever. Only the standard library is used: the end-to-end tests import this
+file without torch. Samples are seeded with numbers, training with texts ("seed/step", see
+training_data.py), so nothing that is measured was trained on.
 """
 
 import random
@@ -11,25 +12,29 @@ import re
 from dataclasses import dataclass
 
 MAX_POSITIONS = 1280
-# The prompt of an evaluation sample: the context less the answer (14 tokens a needle) and a reserve.
+# The prompt of an evaluation sample: the context less the answer (14 tokens a needle) and a
+# reserve.
 FULL_CONTEXT_TOKENS = 1200
 # <|bos|><|user|> ... <|end|><|assistant|>
 TEMPLATE_TOKENS = 4
 DEPTHS = (0, 25, 50, 75, 100)
 
-CITIES = """Lisbon Rome Paris London Berlin Madrid Vienna Prague Warsaw Budapest Athens Dublin Oslo Stockholm Helsinki
-Copenhagen Amsterdam Brussels Zurich Geneva Milan Naples Turin Venice Florence Barcelona Seville Valencia Porto Lyon
-Marseille Nantes Toulouse Hamburg Munich Cologne Dresden Leipzig Bremen Krakow Gdansk Riga Tallinn Vilnius Minsk Kyiv
-Odessa Moscow Sofia Bucharest Belgrade Zagreb Sarajevo Skopje Tirana Istanbul Ankara Izmir Cairo Tunis Algiers Rabat
-Lagos Accra Nairobi Kampala Lusaka Harare Durban Tehran Baghdad Damascus Beirut Jerusalem Amman Riyadh Doha Dubai Muscat
-Kabul Karachi Lahore Delhi Mumbai Chennai Dhaka Colombo Bangkok Hanoi Manila Jakarta Singapore Seoul Busan Tokyo Osaka
-Kyoto Nagoya Sapporo Beijing Shanghai Taipei Sydney Melbourne Brisbane Perth Adelaide Auckland Wellington Toronto
-Montreal Vancouver Ottawa Calgary Boston Chicago Houston Dallas Denver Seattle Portland Phoenix Detroit Atlanta Miami
-Havana Bogota Lima Quito Caracas Santiago Montevideo Brasilia Glasgow Edinburgh Cardiff Belfast Liverpool Bristol Leeds
-Oxford Cambridge Antwerp Rotterdam Basel Salzburg Graz Bergen Malmo Reykjavik""".split()
+CITIES = """Lisbon Rome Paris London Berlin Madrid Vienna Prague Warsaw Budapest Athens Dublin Oslo
+Stockholm Helsinki Copenhagen Amsterdam Brussels Zurich Geneva Milan Naples Turin Venice Florence
+Barcelona Seville Valencia Porto Lyon Marseille Nantes Toulouse Hamburg Munich Cologne Dresden
+Leipzig Bremen Krakow Gdansk Riga Tallinn Vilnius Minsk Kyiv Odessa Moscow Sofia Bucharest Belgrade
+Zagreb Sarajevo Skopje Tirana Istanbul Ankara Izmir Cairo Tunis Algiers Rabat Lagos Accra Nairobi
+Kampala Lusaka Harare Durban Tehran Baghdad Damascus Beirut Jerusalem Amman Riyadh Doha Dubai Muscat
+Kabul Karachi Lahore Delhi Mumbai Chennai Dhaka Colombo Bangkok Hanoi Manila Jakarta Singapore Seoul
+Busan Tokyo Osaka Kyoto Nagoya Sapporo Beijing Shanghai Taipei Sydney Melbourne Brisbane Perth
+Adelaide Auckland Wellington Toronto Montreal Vancouver Ottawa Calgary Boston Chicago Houston Dallas
+Denver Seattle Portland Phoenix Detroit Atlanta Miami Havana Bogota Lima Quito Caracas Santiago
+Montevideo Brasilia Glasgow Edinburgh Cardiff Belfast Liverpool Bristol Leeds Oxford Cambridge
+Antwerp Rotterdam Basel Salzburg Graz Bergen Malmo Reykjavik""".split()
 
 SLOTS = {
-    "person": "farmer teacher baker doctor painter sailor gardener writer singer driver student nurse cook miller"
+    "person": "farmer teacher baker doctor painter sailor gardener writer singer driver student "
+              "nurse cook miller"
     .split(),
     "animal": "dog cat horse fox bird rabbit cow goose mouse bear goat".split(),
     "place": "river garden market bridge harbor forest station library school church mill square".
@@ -92,7 +97,8 @@ _TOKEN = re.compile(r"[A-Za-z]+|[0-9]|[^\sA-Za-z0-9]")
 
 @dataclass
 class NeedleSample:
-    """One chat request: `messages` end with the user's question, `answer` is what the model must say."""
+    """One chat request: `messages` end with the user's question, `answer` is what the model must
+    say."""
 
     messages: list[dict[str, str]]
     answer: str
@@ -101,7 +107,8 @@ class NeedleSample:
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of `text` in the demo model's own tokenizer, in which each word and digit of this file is one token."""
+    """Tokens of `text` in the demo model's own tokenizer, in which each word and digit of this file
+    is one token."""
     return len(_TOKEN.findall(text))
 
 
@@ -140,7 +147,8 @@ def question(rng: random.Random, cities: list[str]) -> str:
 
 def document(rng: random.Random, facts: list[tuple[str, str]], positions: list[float],
              tokens: int) -> str:
-    """Filler of about `tokens` tokens (never more) with each needle at its share (0..1) of the filler before it."""
+    """Filler of about `tokens` tokens (never more) with each needle at its share (0..1) of the
+    filler before it."""
     needles = [needle_sentence(city, number) for city, number in facts]
     used = sum(map(estimate_tokens, needles))
     asked = {city for city, _ in facts}
@@ -163,8 +171,9 @@ def make_sample(seed: int, needles: int, depth: int, target_tokens: int = FULL_C
                 asked: int = 1) -> NeedleSample:
     """The sample of `seed`: `needles` cities, `asked` (1 or 2) of them in question.
 
-    The first city asked for lies at `depth` per cent of the document, the others anywhere. The rendered prompt has at
-    most `target_tokens` tokens, and fewer only by the length of one sentence.
+    The first city asked for lies at `depth` per cent of the document, the others anywhere. The
+    rendered prompt has at most `target_tokens` tokens, and fewer only by the length of one
+    sentence.
     """
     rng = random.Random(seed)
     facts = [(city, draw_number(rng)) for city in rng.sample(CITIES, needles)]

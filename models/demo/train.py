@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Trains the demo model (a small DiffLlama), or with --twin its Transformer twin, on generated text.
+"""Trains the demo model (a small DiffLlama), or with --twin its Transformer twin, on generated
+text.
 
-    models/demo/train.py                 # makes models/demo/.venv on first use, trains, exports to models/demo/diff
+    models/demo/train.py                 # makes models/demo/.venv on first use, trains, exports to
+                                         # models/demo/diff
     models/demo/train.py --twin          # the Llama twin, to models/demo/twin
     models/demo/train.py --resume        # goes on from the last checkpoint
     models/demo/train.py --eval-only     # measures the exported model through transformers
 
-Inside an active virtual environment, or with --python-env-ready, the installed packages are used as they are.
+Inside an active virtual environment, or with --python-env-ready, the installed packages are used as
+they are.
 """
 
 import argparse
@@ -49,7 +52,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def enter_environment(arguments: argparse.Namespace) -> None:
-    """Re-executes this script in its own virtual environment, made on first use, unless one is active."""
+    """Re-executes this script in its own virtual environment, made on first use, unless one is
+    active."""
     if arguments.python_env_ready or sys.prefix != sys.base_prefix:
         return
     directory = HERE / ".venv"

@@ -60,7 +60,8 @@ class Trainer:
         self._save()
 
     def average_with(self, earlier: Path) -> None:
-        """The mean of two points of one run generalises better than either; only for export, not to train on."""
+        """The mean of two points of one run generalises better than either; only for export, not to
+        train on."""
         state = torch.load(earlier, map_location=self.device)
         for name, tensor in self.model.state_dict().items():
             tensor.lerp_(state["model"][name], 0.5)
@@ -112,7 +113,8 @@ class Trainer:
 
 
 class _Window:
-    """Loss and accuracies since the last log line; first digits by kind and length of row, since they tell matching from copying."""
+    """Loss and accuracies since the last log line; first digits by kind and length of row, since
+    they tell matching from copying."""
 
     def __init__(self):
         self.losses: list[float] = []
@@ -134,4 +136,5 @@ class _Window:
     def line(self) -> str:
         first = " ".join(f"{kind}{length}:{r / max(1, n):.3f}"
                          for (kind, length), (r, n) in sorted(self.first_digits.items()))
-        return f"loss {self.loss():.4f} tokens right {self.right / self.predicted:.3f} first digits {first}"
+        return (f"loss {self.loss():.4f} tokens right {self.right / self.predicted:.3f} first "
+                f"digits {first}")

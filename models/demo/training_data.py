@@ -1,8 +1,9 @@
 """Training batches: rows of one length, with the positions and targets that the loss looks at.
 
-Step s of seed S always gives the same batch, whatever was trained before: a resumed run and the Transformer twin see
-the same data. A row is one conversation of one of three kinds: dense recall (needle sentences, then as many of
-them again in any order), needles in filler asked for over several turns, and small talk.
+Step s of seed S always gives the same batch, whatever was trained before: a resumed run and the
+Transformer twin see the same data. A row is one conversation of one of three kinds: dense recall
+(needle sentences, then as many of them again in any order), needles in filler asked for over
+several turns, and small talk.
 """
 
 import random
@@ -22,13 +23,15 @@ _DENSE_REQUEST = "Repeat all magic numbers in any order."
 
 @dataclass(frozen=True)
 class Rows:
-    """A length of rows: how often a batch has it, and the shares of two of the three kinds of rows in such a batch."""
+    """A length of rows: how often a batch has it, and the shares of two of the three kinds of rows
+    in such a batch."""
 
     length: int
     weight: float
     dense: float
     small_talk: float
-    alike: float = 0.0  # share of the rows whose numbers are of three digits only: no digit tells what comes next
+    # share of the rows whose numbers are of three digits only: no digit tells what comes next
+    alike: float = 0.0
 
 
 # From which step on batches are drawn from which lengths.
@@ -86,7 +89,8 @@ def dense_recall(rng: random.Random, length: int, alike: bool) -> list[dict[str,
 
 
 def needle_conversation(rng: random.Random, length: int, alike: bool) -> list[dict[str, str]]:
-    """Filler with needles, then a turn for each city (sometimes two in one turn, sometimes one that is not there)."""
+    """Filler with needles, then a turn for each city (sometimes two in one turn, sometimes one that
+    is not there)."""
     count = rng.randint(1, min(8, max(2, length // 48)))
     facts = draw_facts(rng, count, alike)
     cities = [city for city, _ in facts]
@@ -136,7 +140,8 @@ def _as_messages(turns: list[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 class BatchMaker:
-    """Makes the batch of any step; holds the tokenizer and the token ids that the loss mask needs."""
+    """Makes the batch of any step; holds the tokenizer and the token ids that the loss mask
+    needs."""
 
     def __init__(self, tokenizer: Tokenizer, seed: int, tokens_per_step: int):
         self.tokenizer, self.seed, self.tokens_per_step = tokenizer, seed, tokens_per_step
@@ -155,7 +160,8 @@ class BatchMaker:
         shares = (rows.dense, rows.small_talk, 1 - rows.dense - rows.small_talk)
         kinds = rng.choices((dense_recall, small_talk, needle_conversation), shares,
                             k=self.tokens_per_step // rows.length)
-        # No draw without alike rows: what a stage's batches are does not depend on what later stages need.
+        # No draw without alike rows: what a stage's batches are does not depend on what later
+        # stages need.
         conversations = [
             kind(rng, rows.length, rows.alike > 0 and rng.random() < rows.alike) for kind in kinds
         ]
@@ -177,9 +183,11 @@ class BatchMaker:
                      length)
 
     def _predicted(self, ids: list[int], is_dense: bool) -> list[int]:
-        """Positions whose successor is a token of an assistant turn, or in dense recall a digit of one.
+        """Positions whose successor is a token of an assistant turn, or in dense recall a digit of
+        one.
 
-        In dense recall the order of the cities is chance and the other words are learnt from the other rows.
+        In dense recall the order of the cities is chance and the other words are learnt from the
+        other rows.
         """
         positions, speaking = [], False
         for position, token in enumerate(ids[:-1]):

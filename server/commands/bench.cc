@@ -110,10 +110,7 @@ class Runner {
     while (in_flight > 0) Collect(tokens, in_flight);
   }
 
-  int PagesFor(int tokens) const {
-    const int page_size = session_.plan().layout.page_size;
-    return (tokens + page_size - 1) / page_size;
-  }
+  int PagesFor(int tokens) const { return static_cast<int>(session_.plan().PagesFor(tokens)); }
 
  private:
   Model& model() { return session_.model(); }
@@ -162,13 +159,13 @@ double SecondsOf(const Body& body) {
 class MachineLimits {
  public:
   explicit MachineLimits(ModelSession& session)
-      : session_(session), read_probe_(session.plan().isa) {
-    if (session.plan().device == Device::kCuda) gpu_ = Checked(cuda::DeviceProbe::Open());
+      : session_(session), read_probe_(session.plan().model.isa) {
+    if (session.plan().on_gpu()) gpu_ = Checked(cuda::DeviceProbe::Open());
   }
 
   double FlopsPerSecond() {
     if (gpu_ != nullptr) return Checked(gpu_->MeasureMatrixFlopsPerSecond());
-    return MeasureFmaFlopsPerSecond(session_.plan().isa, session_.pool());
+    return MeasureFmaFlopsPerSecond(session_.plan().model.isa, session_.pool());
   }
   double BytesPerSecond() {
     if (gpu_ != nullptr) return Checked(gpu_->MeasureReadBytesPerSecond());
@@ -206,29 +203,29 @@ struct Figure {
 
 class Bench {
  public:
-  Bench(const Options& options, ModelSession& session)
+  Bench(const BenchOptions& options, bool json, ModelSession& session)
       : options_(options),
+        json_(json),
         session_(session),
         cost_(session.plan().summary.config),
-        runner_(session, options.max_num_batched_tokens, options.seed),
+        runner_(session, session.plan().engine.max_num_batched_tokens, session.plan().model.seed),
         machine_(session) {}
 
   Status Run() {
     const ModelConfig& config = session_.plan().summary.config;
-    if (!options_.json) {
-      const bool on_gpu = session_.plan().device == Device::kCuda;
+    if (!json_) {
       std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
                   std::string(NameOf(session_.plan().summary.weight_format)).c_str(),
                   static_cast<long long>(session_.plan().summary.num_parameters),
-                  on_gpu ? session_.plan().device_name.c_str()
-                         : std::string(NameOf(session_.plan().isa)).c_str(),
+                  session_.plan().on_gpu() ? session_.plan().device_name.c_str()
+                                           : std::string(NameOf(session_.plan().model.isa)).c_str(),
                   session_.pool().num_threads());
     }
-    for (const int prompt : options_.bench_prompt) RunPrefill(prompt);
-    for (const int depth : options_.bench_depth) {
-      for (const int batch : options_.bench_batch) RunDecode(depth, batch);
+    for (const int prompt : options_.prompt) RunPrefill(prompt);
+    for (const int depth : options_.depth) {
+      for (const int batch : options_.batch) RunDecode(depth, batch);
     }
-    if (options_.json) PrintJson();
+    if (json_) PrintJson();
     return {};
   }
 
@@ -237,12 +234,12 @@ class Bench {
   // said so.
   bool Fits(const std::string& name, int tokens, int sequences) {
     std::string reason;
-    if (tokens > session_.plan().max_model_len) {
+    if (tokens > session_.plan().engine.max_model_len) {
       reason = std::to_string(tokens) + " tokens, the model's length is " +
-               std::to_string(session_.plan().max_model_len);
-    } else if (int64_t{runner_.PagesFor(tokens)} * sequences > session_.plan().num_pages) {
+               std::to_string(session_.plan().engine.max_model_len);
+    } else if (int64_t{runner_.PagesFor(tokens)} * sequences > session_.plan().engine.num_pages) {
       reason = std::to_string(int64_t{runner_.PagesFor(tokens)} * sequences) +
-               " KV pages, there are " + std::to_string(session_.plan().num_pages);
+               " KV pages, there are " + std::to_string(session_.plan().engine.num_pages);
     } else {
       return true;
     }
@@ -265,7 +262,7 @@ class Bench {
   }
 
   void RunDecode(int depth, int batch) {
-    const int steps = options_.bench_generate;
+    const int steps = options_.generate;
     Figure figure{
         "decode depth " + std::to_string(depth) + " batch " + std::to_string(batch), {}, {}, {}, 0};
     if (!Fits(figure.name, depth + steps, batch)) return;
@@ -287,7 +284,7 @@ class Bench {
   }
 
   void Print(const Figure& figure, const char* unit, double scale, const char* probe_name) const {
-    if (options_.json) return;
+    if (json_) return;
     const Spread speed = SpreadOf(figure.tokens_per_s), ratio = SpreadOf(figure.ratio);
     std::printf(
         "%-28s %10.1f %10.1f %10.1f tokens/s (min median max)  %9.4f %s/token  %.2f %.2f %.2f of "
@@ -315,7 +312,7 @@ class Bench {
         .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
         .Add("parameters", plan.summary.num_parameters)
         .Add("weight_bytes", plan.summary.weight_bytes)
-        .Add("cpu_isa", NameOf(plan.isa))
+        .Add("cpu_isa", NameOf(plan.model.isa))
         .Add("threads", session_.pool().num_threads())
         .Add("prefill", prefill)
         .Add("decode", decode);
@@ -330,7 +327,8 @@ class Bench {
         .Add("ratio_to_probe", ToJson(SpreadOf(figure.ratio)));
   }
 
-  const Options& options_;
+  const BenchOptions& options_;
+  const bool json_;
   ModelSession& session_;
   const TokenCost cost_;
   Runner runner_;
@@ -339,29 +337,31 @@ class Bench {
   std::vector<double> decode_flops_;  // [decode_.size()]
 };
 
-KvDemand BenchDemand(const Options& options, int max_model_len) {
-  int64_t wanted = *std::max_element(options.bench_prompt.begin(), options.bench_prompt.end());
-  for (const int depth : options.bench_depth) {
-    const int64_t tokens = int64_t{depth} + options.bench_generate;
-    if (tokens > max_model_len) continue;
-    const int64_t rounded = (tokens + options.page_size - 1) / options.page_size *
-                            options.page_size;
-    wanted = std::max(wanted, rounded * *std::max_element(options.bench_batch.begin(),
-                                                          options.bench_batch.end()));
-  }
-  return {1, wanted};
+SessionNeeds BenchNeeds(const BenchOptions& options) {
+  SessionNeeds needs;
+  needs.step_sequences = *std::ranges::max_element(options.batch);
+  needs.kv = [&options, sequences = needs.step_sequences](int page_size, int max_model_len) {
+    int64_t wanted = *std::ranges::max_element(options.prompt);
+    for (const int depth : options.depth) {
+      const int64_t tokens = int64_t{depth} + options.generate;
+      if (tokens > max_model_len) continue;
+      wanted = std::max(wanted, (tokens + page_size - 1) / page_size * page_size * sequences);
+    }
+    return KvDemand{1, wanted};
+  };
+  return needs;
 }
 
 }  // namespace
 
-Status RunBench(const Options& options) {
-  Result<SessionPlan> plan = PlanSession(options, &BenchDemand);
+Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json) {
+  Result<SessionPlan> plan = PlanSession(options, BenchNeeds(bench));
   if (!plan.ok()) return plan.status();
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
                                                                      std::move(plan).value());
   if (!session.ok()) return session.status();
   try {
-    return Bench(options, **session).Run();
+    return Bench(bench, json, **session).Run();
   } catch (const DeviceError& error) {
     return Status(StatusCode::kUnavailable, error.what());
   }

@@ -7,13 +7,15 @@
 namespace diffserve {
 
 Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
-  if (options.command == "serve") return RunServe(options, wrap);
-  if (options.command == "logits") return RunLogits(options);
-  if (options.command == "generate") return RunGenerate(options);
-  if (options.command == "bench") return RunBench(options);
-  if (options.command == "inspect") return RunInspect(options);
-  if (options.command == "convert") return RunConvert(options);
-  if (options.command == "probe") return RunProbe(options);
+  const SessionOptions& session = options.session;
+  if (options.command == "serve") return RunServe(session, options.serve, wrap);
+  if (options.command == "logits") return RunLogits(session, options.prompt, options.logits);
+  if (options.command == "generate")
+    return RunGenerate(session, options.prompt, options.generate, options.json);
+  if (options.command == "bench") return RunBench(session, options.bench, options.json);
+  if (options.command == "inspect") return RunInspect(session, options.json);
+  if (options.command == "convert") return RunConvert(session, options.conversion);
+  if (options.command == "probe") return RunProbe(options.probe);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 

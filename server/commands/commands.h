@@ -23,12 +23,15 @@ using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap = {});
 Status RunCommand(const Options& options, const ExecutorWrapper& wrap = {});  // by options.command
 
-Status RunServe(const Options& options, const ExecutorWrapper& wrap);
-Status RunLogits(const Options& options);
-Status RunGenerate(const Options& options);
-Status RunBench(const Options& options);
-Status RunInspect(const Options& options);
-Status RunConvert(const Options& options);
-Status RunProbe(const Options& options);
+Status RunServe(const SessionOptions& options, const ServeOptions& serve,
+                const ExecutorWrapper& wrap);
+Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
+                 const LogitsOptions& logits);
+Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt,
+                   const GenerateOptions& generate, bool json);
+Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json);
+Status RunInspect(const SessionOptions& options, bool json);
+Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);
+Status RunProbe(const ProbeOptions& options);
 
 }  // namespace diffserve

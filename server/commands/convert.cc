@@ -41,10 +41,10 @@ std::string List(const std::vector<std::string>& names) {
              : text;
 }
 
-void Print(const Options& options, const ConvertReport& report) {
+void Print(const ConvertOptions& convert, const ConvertReport& report) {
   const auto count = [](auto number) { return static_cast<unsigned long long>(number); };
-  std::printf("converted            %s, family %s, to %s\n", options.model_dir.c_str(),
-              report.family.c_str(), options.new_dir.c_str());
+  std::printf("converted            %s, family %s, to %s\n", convert.source_dir.c_str(),
+              report.family.c_str(), convert.output_dir.c_str());
   std::printf("tensors              %llu, %llu bytes, in %llu file%s\n", count(report.num_tensors),
               count(report.num_bytes), count(report.num_files), report.num_files == 1 ? "" : "s");
   if (report.num_renamed + report.num_divided > 0) {
@@ -60,28 +60,26 @@ void Print(const Options& options, const ConvertReport& report) {
 
 }  // namespace
 
-Status RunConvert(const Options& options) {
+Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion) {
   const Result<CpuIsa> isa = ChooseCpuIsa(options.cpu_isa);
   if (!isa.ok()) return isa.status();
-  const Result<MemorySize> shard_size = ParseMemorySize(options.max_shard_size);
-  if (!shard_size.ok()) return shard_size.status();
   HoldSignals();
   ConvertOptions convert;
   convert.source_dir = options.model_dir;
-  convert.output_dir = options.new_dir;
+  convert.output_dir = conversion.new_dir;
   convert.dtype = options.dtype;
-  convert.max_shard_bytes = static_cast<uint64_t>(shard_size->bytes);
+  convert.max_shard_bytes = static_cast<uint64_t>(conversion.max_shard_size.bytes);
   convert.isa = isa.value();
   convert.interrupted = SignalIsWaiting;
   ThreadPool pool({.num_threads = options.threads});
   const Result<ConvertReport> report = ConvertCheckpoint(convert, pool);
   if (!report.ok() && report.status().param() == "max_shard_bytes") {
     return InvalidArgument(
-        "--max-shard-size " + options.max_shard_size + ": " + report.status().message(),
+        "--max-shard-size " + conversion.max_shard_size.text + ": " + report.status().message(),
         "--max-shard-size");
   }
   if (!report.ok()) return report.status();
-  Print(options, *report);
+  Print(convert, *report);
   return {};
 }
 

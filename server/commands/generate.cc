@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr RequestId kRequest = 1;
+
 struct Continuation {
   std::vector<int32_t> tokens;
   std::string text;
@@ -48,42 +50,35 @@ const char* NameOf(FinishReason reason) {
 }
 
 // Token ids alone need no tokenizer; text does. nullptr: ids are printed.
-Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Options& options) {
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, bool is_needed) {
   std::error_code error;
-  const bool exists = std::filesystem::exists(options.model_dir + "/tokenizer.json", error);
-  if (options.prompt.empty() && options.stop.empty() && !exists)
+  if (!is_needed && !std::filesystem::exists(model_dir + "/tokenizer.json", error))
     return std::unique_ptr<Tokenizer>();
-  return Tokenizer::Load(options.model_dir);
+  return Tokenizer::Load(model_dir);
 }
 
-Request MakeRequest(const Options& options, const ModelConfig& config,
+Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
                     std::vector<int32_t> prompt) {
   Request request;
-  request.id = 1;
+  request.id = kRequest;
   request.prompt = std::move(prompt);
-  request.sampling.temperature = options.temperature;
-  request.sampling.top_p = options.top_p;
-  request.sampling.top_k = options.top_k;
-  request.sampling.min_p = options.min_p;
-  request.sampling.repetition_penalty = options.repetition_penalty;
-  request.sampling.presence_penalty = options.presence_penalty;
-  request.sampling.frequency_penalty = options.frequency_penalty;
-  request.sampling.seed = options.seed;
+  request.sampling = options.sampling;
+  request.sampling.seed = plan.model.seed;
   request.max_tokens = options.max_tokens;
   request.min_tokens = options.min_tokens;
   request.ignore_eos = options.ignore_eos;
-  request.eos_token_ids = config.eos_token_ids;
+  request.eos_token_ids = plan.summary.config.eos_token_ids;
   request.arrival = Clock::now();
   return request;
 }
 
-// Turns events into text as they come; prints it unless --json.
+// Turns events into text as they come, and may print it.
 class Printer {
  public:
-  Printer(const Options& options, const Tokenizer* tokenizer) : prints_(!options.json) {
+  Printer(const Tokenizer* tokenizer, const std::string& stop, bool prints) : prints_(prints) {
     if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special_tokens=*/true);
-    if (!options.stop.empty())
-      stop_.emplace(std::vector<std::string>{options.stop}, /*include_stop_in_output=*/false);
+    if (!stop.empty())
+      stop_.emplace(std::vector<std::string>{stop}, /*include_stop_in_output=*/false);
   }
 
   // True if a stop string ended the text.
@@ -147,11 +142,11 @@ Result<Continuation> Follow(BoundedQueue<TokenEvent>& events, Printer& printer,
   return out;
 }
 
-void Report(const Options& options, const std::vector<int32_t>& prompt, const Continuation& done) {
+void Report(bool json, const std::vector<int32_t>& prompt, const Continuation& done) {
   const size_t decoded = done.tokens.empty() ? 0 : done.tokens.size() - 1;
   const double decode_s = done.total_s - done.first_token_s;
   const double decode_rate = decode_s > 0 ? static_cast<double>(decoded) / decode_s : 0;
-  if (!options.json) {
+  if (!json) {
     std::printf("\n");
     std::fflush(stdout);  // before the line on stderr
     std::fprintf(
@@ -178,38 +173,43 @@ void Report(const Options& options, const std::vector<int32_t>& prompt, const Co
 
 }  // namespace
 
-Status RunGenerate(const Options& options) {
-  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options);
+Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt_options,
+                   const GenerateOptions& generate, bool json) {
+  const bool needs_text = !prompt_options.text.empty() || !generate.stop.empty();
+  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.model_dir, needs_text);
   if (!tokenizer.ok()) return tokenizer.status();
   constexpr int kAnyId = std::numeric_limits<int32_t>::max();
   Result<std::vector<int32_t>> prompt =
-      options.prompt.empty() ? PromptTokenIds(options, kAnyId)
-                             : (*tokenizer)->Encode(options.prompt, /*add_special_tokens=*/true);
+      prompt_options.text.empty()
+          ? PromptTokenIds(prompt_options, kAnyId)
+          : (*tokenizer)->Encode(prompt_options.text, /*add_special_tokens=*/true);
   if (!prompt.ok()) return prompt.status();
-  const int64_t needed = static_cast<int64_t>(prompt->size()) + options.max_tokens;
-  Result<SessionPlan> plan = PlanSession(options, [&](const Options&, int max_model_len) {
-    return KvDemand{std::min<int64_t>(needed, max_model_len),
-                    std::min<int64_t>(needed, max_model_len)};
-  });
+  SessionNeeds needs;
+  needs.kv = [needed = static_cast<int64_t>(prompt->size()) + generate.max_tokens](
+                 int, int max_model_len) {
+    const int64_t tokens = std::min<int64_t>(needed, max_model_len);
+    return KvDemand{tokens, tokens};
+  };
+  Result<SessionPlan> plan = PlanSession(options, needs);
   if (!plan.ok()) return plan.status();
   DS_RETURN_IF_ERROR(CheckIds(*prompt, plan->summary.config.vocab_size,
-                              options.prompt.empty() ? "--tokens" : "--prompt"));
+                              prompt_options.text.empty() ? "--tokens" : "--prompt"));
   Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options,
                                                                     std::move(plan).value());
   if (!loaded.ok()) return loaded.status();
   ModelSession& session = **loaded;
 
   // Room for every event, so that the engine never finds it full.
-  BoundedQueue<TokenEvent> events(static_cast<size_t>(options.max_tokens) + 2);
-  Engine engine(session.MakeEngineOptions(options), session.MakeExecutor(),
+  BoundedQueue<TokenEvent> events(static_cast<size_t>(generate.max_tokens) + 2);
+  Engine engine(session.plan().engine, session.MakeExecutor(),
                 [&](TokenEvent event) { events.TryPush(std::move(event)); });
   const Clock::time_point start = Clock::now();
-  DS_RETURN_IF_ERROR(engine.Submit(MakeRequest(options, session.plan().summary.config, *prompt)));
-  Printer printer(options, tokenizer->get());
+  DS_RETURN_IF_ERROR(engine.Submit(MakeRequest(generate, session.plan(), *prompt)));
+  Printer printer(tokenizer->get(), generate.stop, /*prints=*/!json);
   Result<Continuation> done = Follow(events, printer, start);
   if (!done.ok()) return done.status();
-  engine.Cancel(1);  // a stop string may have ended the text before the sequence
-  Report(options, *prompt, *done);
+  engine.Cancel(kRequest);  // a stop string may have ended the text before the sequence
+  Report(json, *prompt, *done);
   return {};
 }
 

@@ -103,38 +103,30 @@ std::vector<std::string> Pairing(const ModelConfig& config) {
   return heads;
 }
 
-std::string MiB(double bytes) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / (1 << 20));
-  return text;
-}
-
 // Memory for --max-num-seqs sequences of --max-model-len tokens each.
-double FullKvBytes(const Options& options, const SessionPlan& plan) {
-  const int64_t pages = (int64_t{plan.max_model_len} + plan.layout.page_size - 1) /
-                        plan.layout.page_size;
-  return static_cast<double>(pages) * static_cast<double>(plan.page_bytes) * options.max_num_seqs;
+double FullKvBytes(const SessionPlan& plan) {
+  return static_cast<double>(plan.PagesFor(plan.engine.max_model_len)) *
+         static_cast<double>(plan.page_bytes) * plan.engine.max_num_seqs;
 }
 
 // Activations of the largest step, and the logits of the rows that sample in it.
-double StepBytes(const Options& options, const SessionPlan& plan) {
-  if (plan.device == Device::kCuda) return static_cast<double>(plan.summary.device_step_bytes);
-  const double rows = std::min<double>(options.max_num_batched_tokens,
-                                       double{1.0} * options.max_num_seqs * plan.max_model_len);
+double StepBytes(const SessionPlan& plan) {
+  if (plan.on_gpu()) return static_cast<double>(plan.summary.device_step_bytes);
+  const EngineOptions& engine = plan.engine;
+  const double rows = std::min<double>(engine.max_num_batched_tokens,
+                                       double{1.0} * engine.max_num_seqs * engine.max_model_len);
   const double vocab = plan.summary.config.vocab_size;
   const double logits = std::max(
       vocab,
-      std::min<double>(kMaxLogitElements, std::min<double>(options.max_num_seqs, rows) * vocab));
+      std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, rows) * vocab));
   return rows * static_cast<double>(plan.summary.activation_bytes_per_row) + logits * sizeof(float);
 }
 
-double TotalBytes(const Options& options, const SessionPlan& plan) {
-  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) +
-         StepBytes(options, plan);
+double TotalBytes(const SessionPlan& plan) {
+  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) + StepBytes(plan);
 }
 
-void PrintText(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas,
-               bool has_chat_template) {
+void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
   std::printf("device               %s\n", plan.device_name.c_str());
@@ -159,28 +151,28 @@ void PrintText(const Options& options, const SessionPlan& plan, const std::vecto
   std::printf("mlp                  %s\n", NameOf(c.mlp));
   std::printf("biases               qkv %s, attention output %s, mlp %s\n", YesNo(c.qkv_bias),
               YesNo(c.attention_out_bias), YesNo(c.mlp_bias));
-  std::printf("model length         %d of %d positions\n", plan.max_model_len, c.max_positions);
+  std::printf("model length         %d of %d positions\n", plan.engine.max_model_len,
+              c.max_positions);
   std::printf("chat template        %s\n", has_chat_template ? "yes" : "no");
   std::printf("weights, rope table  %s, of which a decode step reads %s\n",
               MiB(static_cast<double>(plan.summary.memory_bytes)).c_str(),
               MiB(static_cast<double>(plan.summary.weight_bytes)).c_str());
   std::printf("KV bytes a token     %zu\n", plan.kv_bytes_per_token());
-  std::printf("KV pages             %d of %d tokens, %s\n", plan.num_pages, plan.layout.page_size,
-              MiB(static_cast<double>(plan.kv_bytes())).c_str());
-  std::printf("a step of %-10d %s of activations and logits\n", options.max_num_batched_tokens,
-              MiB(StepBytes(options, plan)).c_str());
-  std::printf("memory in all        %s (free now: %s)\n", MiB(TotalBytes(options, plan)).c_str(),
+  std::printf("KV pages             %d of %d tokens, %s\n", plan.engine.num_pages,
+              plan.engine.page_size, MiB(static_cast<double>(plan.kv_bytes())).c_str());
+  std::printf("a step of %-10d %s of activations and logits\n", plan.engine.max_num_batched_tokens,
+              MiB(StepBytes(plan)).c_str());
+  std::printf("memory in all        %s (free now: %s)\n", MiB(TotalBytes(plan)).c_str(),
               MiB(static_cast<double>(plan.free_bytes)).c_str());
-  std::printf("KV for %d x %d tokens %s\n", options.max_num_seqs, plan.max_model_len,
-              MiB(FullKvBytes(options, plan)).c_str());
+  std::printf("KV for %d x %d tokens %s\n", plan.engine.max_num_seqs, plan.engine.max_model_len,
+              MiB(FullKvBytes(plan)).c_str());
   const std::vector<std::string> heads = Pairing(c);
   for (size_t i = 0; i < heads.size(); ++i) std::printf("head %-15zu %s\n", i, heads[i].c_str());
   for (size_t i = 0; i < lambdas.size(); ++i)
     std::printf("lambda of layer %-4zu %.6f (init %.6f)\n", i, lambdas[i], c.lambda_init[i]);
 }
 
-void PrintJson(const Options& options, const SessionPlan& plan, const std::vector<float>& lambdas,
-               bool has_chat_template) {
+void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
   JsonObject attention, memory, object;
@@ -198,11 +190,11 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
   memory.Add("weight_bytes", plan.summary.memory_bytes)
       .Add("step_weight_bytes", plan.summary.weight_bytes)
       .Add("kv_bytes_per_token", plan.kv_bytes_per_token())
-      .Add("kv_pages", plan.num_pages)
+      .Add("kv_pages", plan.engine.num_pages)
       .Add("kv_bytes", plan.kv_bytes())
-      .Add("kv_bytes_full", FullKvBytes(options, plan))
-      .Add("step_bytes", StepBytes(options, plan))
-      .Add("total_bytes", TotalBytes(options, plan))
+      .Add("kv_bytes_full", FullKvBytes(plan))
+      .Add("step_bytes", StepBytes(plan))
+      .Add("total_bytes", TotalBytes(plan))
       .Add("free_bytes", plan.free_bytes);
   object.Add("device", plan.device_name)
       .Add("family", c.family)
@@ -214,8 +206,8 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
       .Add("intermediate_size", c.intermediate_size)
       .Add("vocab_size", c.vocab_size)
       .Add("max_positions", c.max_positions)
-      .Add("max_model_len", plan.max_model_len)
-      .Add("page_size", plan.layout.page_size)
+      .Add("max_model_len", plan.engine.max_model_len)
+      .Add("page_size", plan.engine.page_size)
       .Add("tied_embeddings", c.tie_word_embeddings)
       .Add("rope", NameOf(c.rope.type))
       .Add("rope_theta", c.rope.theta)
@@ -227,8 +219,8 @@ void PrintJson(const Options& options, const SessionPlan& plan, const std::vecto
 
 }  // namespace
 
-Status RunInspect(const Options& options) {
-  Result<SessionPlan> plan = PlanSession(options, &ServeDemand);
+Status RunInspect(const SessionOptions& options, bool json) {
+  Result<SessionPlan> plan = PlanSession(options, ServerNeeds(options.engine));
   if (!plan.ok()) return plan.status();
   SessionPlan shown = *plan;
   std::vector<float> lambdas;
@@ -246,8 +238,8 @@ Status RunInspect(const Options& options) {
     shown = (*session)->plan();
     lambdas = (*session)->model().Lambdas();
   }
-  options.json ? PrintJson(options, shown, lambdas, has_chat_template)
-               : PrintText(options, shown, lambdas, has_chat_template);
+  json ? PrintJson(shown, lambdas, has_chat_template)
+       : PrintText(shown, lambdas, has_chat_template);
   return {};
 }
 

@@ -69,34 +69,38 @@ class NpyFile {
 
 }  // namespace
 
-Status RunLogits(const Options& options) {
+Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
+                 const LogitsOptions& logits_options) {
   // The ids are read twice: once to learn how many pages they need, then checked against the
   // vocabulary.
-  Result<std::vector<int32_t>> counted = PromptTokenIds(options,
+  Result<std::vector<int32_t>> counted = PromptTokenIds(prompt,
                                                         std::numeric_limits<int32_t>::max());
   if (!counted.ok()) return counted.status();
   const std::vector<int32_t>& tokens = *counted;
   const auto count = static_cast<int64_t>(tokens.size());
-  Result<SessionPlan> plan = PlanSession(
-      options, [&](const Options&, int) { return KvDemand{count, count}; });
+  SessionNeeds needs;
+  needs.kv = [count](int, int) { return KvDemand{count, count}; };
+  needs.step_tokens = logits_options.chunk;
+  Result<SessionPlan> plan = PlanSession(options, needs);
   if (!plan.ok()) return plan.status();
   const int vocab_size = plan->summary.config.vocab_size;
   DS_RETURN_IF_ERROR(
-      CheckIds(tokens, vocab_size, options.tokens.empty() ? "--tokens-file" : "--tokens"));
-  if (count > plan->max_model_len) {
+      CheckIds(tokens, vocab_size, prompt.tokens.empty() ? "--tokens-file" : "--tokens"));
+  if (count > plan->engine.max_model_len) {
     return InvalidArgument("the prompt has " + std::to_string(count) + " tokens, allowed: 1.." +
-                           std::to_string(plan->max_model_len));
+                           std::to_string(plan->engine.max_model_len));
   }
-  Result<NpyFile> output = NpyFile::Create(options.output, count, vocab_size);
+  Result<NpyFile> output = NpyFile::Create(logits_options.output, count, vocab_size);
   if (!output.ok()) return output.status();
   Result<std::unique_ptr<ModelSession>> loaded = ModelSession::Load(options,
                                                                     std::move(plan).value());
   if (!loaded.ok()) return loaded.status();
   ModelSession& session = **loaded;
 
-  std::vector<int32_t> pages(static_cast<size_t>(session.plan().num_pages));
+  std::vector<int32_t> pages(static_cast<size_t>(session.plan().engine.num_pages));
   std::iota(pages.begin(), pages.end(), 0);
-  const int chunk = options.chunk > 0 ? options.chunk : options.max_num_batched_tokens;
+  const int chunk = logits_options.chunk > 0 ? logits_options.chunk
+                                             : options.engine.max_num_batched_tokens;
   const int slice = static_cast<int>(std::max<int64_t>(1, kMaxLogitElements / vocab_size));
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int rows = static_cast<int>(std::min<int64_t>(chunk, count - begin));

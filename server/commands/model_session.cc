@@ -8,7 +8,7 @@
 #include "engine/model_executor.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
 
 namespace diffserve {
 namespace {
@@ -20,24 +20,17 @@ constexpr double kLargestKvShare = 0.9;
 constexpr int kCpuPageSize = 16;
 constexpr int kWantedTokensPerSequence = 256;
 
-std::string MiB(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / (1 << 20));
-  return text;
-}
-
-ModelOptions ToModelOptions(const Options& options, Device device, CpuIsa isa) {
+// For the CPU: ChooseDevice may take a GPU.
+ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds& needs,
+                              CpuIsa isa) {
+  const EngineOptions& engine = options.engine;
   ModelOptions model;
   model.model_dir = options.model_dir;
-  model.device = device;
   model.limits.num_rows = std::max(
-      {options.max_num_batched_tokens, options.chunk, options.max_num_seqs});
-  model.limits.num_sequences = std::min(options.max_num_seqs, options.max_num_batched_tokens);
-  if (options.command == "bench") {
-    model.limits.num_sequences = std::max(model.limits.num_sequences,
-                                          *std::ranges::max_element(options.bench_batch));
-  }
-  model.limits.max_model_len = options.max_model_len;
+      {engine.max_num_batched_tokens, needs.step_tokens, engine.max_num_seqs});
+  model.limits.num_sequences = std::max(
+      std::min(engine.max_num_seqs, engine.max_num_batched_tokens), needs.step_sequences);
+  model.limits.max_model_len = engine.max_model_len;
   model.batch_invariant = options.batch_invariant;
   if (options.dtype) model.weight_format = WeightFormatOf(*options.dtype);
   model.dummy_weights = options.dummy_weights;
@@ -46,23 +39,19 @@ ModelOptions ToModelOptions(const Options& options, Device device, CpuIsa isa) {
   return model;
 }
 
-int64_t PagesFor(int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }
-
 // Bytes for KV pages that the options allow, `free` being what the weights leave.
-Result<double> KvBudget(const Options& options, Device device, double free, double least_bytes) {
-  if (options.kv_cache_memory.empty()) {
-    if (device == Device::kCuda) return free * kLargestKvShare;
+Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, double least_bytes) {
+  if (asked.text.empty()) {
+    if (on_gpu) return free * kLargestKvShare;
     return std::max(free * kDefaultKvShare, std::min(least_bytes, free * kLargestKvShare));
   }
-  Result<MemorySize> size = ParseMemorySize(options.kv_cache_memory);
-  if (!size.ok()) return size.status();
   // CUDA loads kernels and graphs as they are first used.
-  const double usable = device == Device::kCuda ? free * kLargestKvShare : free;
-  const double wanted = size->share > 0 ? std::min(size->share * free, usable)
-                                        : static_cast<double>(size->bytes);
+  const double usable = on_gpu ? free * kLargestKvShare : free;
+  const double wanted = asked.share > 0 ? std::min(asked.share * free, usable)
+                                        : static_cast<double>(asked.bytes);
   if (wanted > usable) {
     return InvalidArgument("--kv-cache-memory is " + MiB(wanted) + ", allowed: at most " +
-                               (device == Device::kCuda ? "0.9 of " : "") + "the " + MiB(free) +
+                               (on_gpu ? "0.9 of " : "") + "the " + MiB(free) +
                                " that the weights leave free",
                            "--kv-cache-memory");
   }
@@ -70,125 +59,123 @@ Result<double> KvBudget(const Options& options, Device device, double free, doub
 }
 
 // `free` is what the weights, and on a GPU the largest step, leave.
-Result<int> ChoosePages(const Options& options, const SessionPlan& plan, double free) {
+Result<int> ChoosePages(const MemorySize& asked, const SessionPlan& plan, double free) {
   const double page_bytes = static_cast<double>(plan.page_bytes);
   if (free <= 0) {
     const std::string step = " and the largest step " +
                              MiB(static_cast<double>(plan.summary.device_step_bytes)) +
                              " (--max-num-batched-tokens, --max-num-seqs)";
-    return InvalidArgument(options.model_dir + ": the weights need " +
+    return InvalidArgument(plan.model.model_dir + ": the weights need " +
                            MiB(static_cast<double>(plan.summary.memory_bytes)) +
-                           (plan.device == Device::kCuda ? step : "") +
+                           (plan.on_gpu() ? step : "") +
                            ", free: " + MiB(static_cast<double>(plan.free_bytes)));
   }
-  const int64_t least = std::max<int64_t>(
-      1, PagesFor(plan.demand.least_tokens, plan.layout.page_size));
+  const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
+  const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
   const double least_bytes = static_cast<double>(least) * page_bytes;
-  const Result<double> budget = KvBudget(options, plan.device, free, least_bytes);
+  const Result<double> budget = KvBudget(asked, plan.on_gpu(), free, least_bytes);
   if (!budget.ok()) return budget.status();
   if (budget.value() < least_bytes) {
     return InvalidArgument(
-        "one sequence of " + std::to_string(plan.demand.least_tokens) + " tokens needs " +
+        "one sequence of " + std::to_string(demand.least_tokens) + " tokens needs " +
             MiB(least_bytes) + " of KV pages, allowed: " + MiB(budget.value()) + " of " +
             MiB(free) + " free; lower --max-model-len or raise --kv-cache-memory",
         "--max-model-len");
   }
   const int64_t fitting = static_cast<int64_t>(budget.value() / page_bytes);
   // An explicit amount is used in full, and so is a GPU by a server.
-  const bool is_server = options.command == "serve" || options.command == "inspect";
-  const bool in_full = !options.kv_cache_memory.empty() ||
-                       (plan.device == Device::kCuda && is_server);
-  const int64_t wanted = in_full ? fitting
-                                 : PagesFor(plan.demand.wanted_tokens, plan.layout.page_size);
+  const bool in_full = !asked.text.empty() || (plan.on_gpu() && plan.needs.fills_the_gpu);
+  const int64_t wanted = in_full ? fitting : plan.PagesFor(demand.wanted_tokens);
   return static_cast<int>(std::min<int64_t>(std::max(least, std::min(fitting, wanted)),
                                             std::numeric_limits<int>::max() / 2));
 }
 
-// Fills plan.device, device_name and summary. `auto` takes a GPU if there is one that has kernels
-// for the model.
-Status ChooseDevice(const Options& options, SessionPlan* plan) {
-  const bool asked = options.device == "cuda";
-  if (asked || (options.device == "auto" && cuda::IsCompiledIn())) {
+// Fills plan.model.device, device_name and summary. `auto` takes a GPU if there is one that has
+// kernels for the model.
+Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
+  const bool must_be_gpu = asked == "cuda";
+  if (must_be_gpu || (asked == "auto" && cuda::IsCompiledIn())) {
     const Result<cuda::DeviceInfo> gpu = cuda::OpenDevice(0);
-    if (!gpu.ok() && asked)
+    if (!gpu.ok() && must_be_gpu)
       return Status(gpu.status().code(), "--device cuda: " + gpu.status().message(), "--device");
     if (!gpu.ok()) Log(LogLevel::kInfo, "gpu_not_used", {{"reason", gpu.status().message()}});
     if (gpu.ok()) {
-      Result<ModelSummary> summary = InspectModel(
-          ToModelOptions(options, Device::kCuda, plan->isa));
+      plan->model.device = Device::kCuda;
+      Result<ModelSummary> summary = InspectModel(plan->model);
       if (summary.ok()) {
-        plan->device = Device::kCuda;
         plan->device_name = cuda::Describe(*gpu);
         plan->summary = std::move(*summary);
         return Status();
       }
-      if (asked) return summary.status();
+      if (must_be_gpu) return summary.status();
       Log(LogLevel::kWarning, "gpu_not_used",
           {{"gpu", gpu->name}, {"reason", summary.status().message()}});
     }
   }
-  Result<ModelSummary> summary = InspectModel(ToModelOptions(options, Device::kCpu, plan->isa));
+  plan->model.device = Device::kCpu;
+  Result<ModelSummary> summary = InspectModel(plan->model);
   if (!summary.ok()) return summary.status();
   plan->device_name = "cpu";
   plan->summary = std::move(*summary);
   return Status();
 }
 
-// The options with what the device decides filled in.
-Result<Options> WithPages(Options options, const SessionPlan& plan) {
-  const bool on_gpu = plan.device == Device::kCuda;
-  if (on_gpu && options.page_size != 0 && options.page_size != cuda::kPageSize) {
-    return InvalidArgument("--page-size is " + std::to_string(options.page_size) +
+// The size of a page and the model's length, which the flags may leave to the device and to the
+// model.
+Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
+  EngineOptions& engine = plan->engine;
+  if (plan->on_gpu() && engine.page_size != 0 && engine.page_size != cuda::kPageSize) {
+    return InvalidArgument("--page-size is " + std::to_string(engine.page_size) +
                                ", allowed on a GPU: " + std::to_string(cuda::kPageSize) +
                                " (or --device cpu)",
                            "--page-size");
   }
-  if (on_gpu && options.kv_cache_dtype.value_or(DType::kBFloat16) != DType::kBFloat16) {
+  if (plan->on_gpu() && options.kv_cache_dtype.value_or(DType::kBFloat16) != DType::kBFloat16) {
     return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) +
-                               ", allowed on a GPU: auto, bfloat16 " + "(or --device cpu)",
+                               ", allowed on a GPU: auto, bfloat16 (or --device cpu)",
                            "--kv-cache-dtype");
   }
-  if (options.page_size == 0) options.page_size = on_gpu ? cuda::kPageSize : kCpuPageSize;
-  return options;
+  if (engine.page_size == 0) engine.page_size = plan->on_gpu() ? cuda::kPageSize : kCpuPageSize;
+  const int max_positions = plan->summary.config.max_positions;
+  if (engine.max_model_len > max_positions) {
+    return InvalidArgument("--max-model-len is " + std::to_string(engine.max_model_len) +
+                               ", allowed: 1.." + std::to_string(max_positions) +
+                               " (max_position_embeddings of " + options.model_dir +
+                               "/config.json)",
+                           "--max-model-len");
+  }
+  if (engine.max_model_len == 0) engine.max_model_len = max_positions;
+  return {};
 }
 
 }  // namespace
 
-Result<int> MaxModelLen(const Options& options, const ModelConfig& config) {
-  if (options.max_model_len == 0) return config.max_positions;
-  if (options.max_model_len <= config.max_positions) return options.max_model_len;
-  return InvalidArgument("--max-model-len is " + std::to_string(options.max_model_len) +
-                             ", allowed: 1.." + std::to_string(config.max_positions) +
-                             " (max_position_embeddings of " + options.model_dir + "/config.json)",
-                         "--max-model-len");
+SessionNeeds ServerNeeds(const EngineOptions& engine) {
+  SessionNeeds needs;
+  needs.kv = [max_num_seqs = engine.max_num_seqs](int page_size, int max_model_len) {
+    const int64_t tokens = std::min(max_model_len, kWantedTokensPerSequence);
+    const int64_t per_sequence = (tokens + page_size - 1) / page_size * page_size;
+    return KvDemand{max_model_len, std::max<int64_t>(max_model_len, per_sequence * max_num_seqs)};
+  };
+  needs.fills_the_gpu = true;
+  return needs;
 }
 
-KvDemand ServeDemand(const Options& options, int max_model_len) {
-  const int64_t per_sequence = PagesFor(std::min(max_model_len, kWantedTokensPerSequence),
-                                        options.page_size) *
-                               options.page_size;
-  return {max_model_len, std::max<int64_t>(max_model_len, per_sequence * options.max_num_seqs)};
-}
-
-Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& demand) {
+Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs) {
   Result<CpuIsa> isa = ChooseCpuIsa(options.cpu_isa);
   if (!isa.ok()) return isa.status();
   SessionPlan plan;
-  plan.isa = *isa;
-  DS_RETURN_IF_ERROR(ChooseDevice(options, &plan));
-  const Result<Options> resolved = WithPages(options, plan);
-  if (!resolved.ok()) return resolved.status();
+  plan.model = MakeModelOptions(options, needs, *isa);
+  plan.needs = needs;
+  plan.engine = options.engine;
+  DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
+  DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   const ModelSummary& summary = plan.summary;
-  const Result<int> max_model_len = MaxModelLen(options, summary.config);
-  if (!max_model_len.ok()) return max_model_len.status();
-
-  plan.max_model_len = max_model_len.value();
-  plan.layout = KvFormat::Of(summary.config.attention, resolved->page_size,
+  plan.layout = KvFormat::Of(summary.config.attention, plan.engine.page_size,
                              options.kv_cache_dtype.value_or(DTypeOf(summary.weight_format)));
   plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
-  plan.demand = demand(*resolved, plan.max_model_len);
   double free = -static_cast<double>(summary.memory_bytes);
-  if (plan.device == Device::kCuda) {
+  if (plan.on_gpu()) {
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
     plan.free_bytes = static_cast<int64_t>(memory->free_bytes);
@@ -196,28 +183,36 @@ Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& de
   } else {
     plan.free_bytes = FreeMemoryBytes();
   }
-  const Result<int> pages = ChoosePages(options, plan, free + static_cast<double>(plan.free_bytes));
+  const Result<int> pages = ChoosePages(options.kv_cache_memory, plan,
+                                        free + static_cast<double>(plan.free_bytes));
   if (!pages.ok()) return pages.status();
-  plan.num_pages = pages.value();
+  plan.engine.num_pages = pages.value();
   return plan;
 }
 
-Result<std::unique_ptr<ModelSession>> ModelSession::Load(const Options& options, SessionPlan plan) {
+std::string MiB(double bytes) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / (1 << 20));
+  return text;
+}
+
+Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& options,
+                                                         SessionPlan plan) {
   std::unique_ptr<ModelSession> session(new ModelSession(std::move(plan), options.threads));
   SessionPlan& loaded = session->plan_;
-  Result<std::unique_ptr<Model>> model = Model::Load(
-      ToModelOptions(options, loaded.device, loaded.isa), session->pool_);
+  Result<std::unique_ptr<Model>> model = Model::Load(loaded.model, session->pool_);
   if (!model.ok()) return model.status();
   session->model_ = std::move(model).value();
-  if (loaded.device == Device::kCuda) {
+  if (loaded.on_gpu()) {
     // The weights and all memory that steps need are taken, and a step has run.
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
-    const Result<int> pages = ChoosePages(options, loaded, static_cast<double>(memory->free_bytes));
+    const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded,
+                                          static_cast<double>(memory->free_bytes));
     if (!pages.ok()) return pages.status();
-    loaded.num_pages = pages.value();
+    loaded.engine.num_pages = pages.value();
   }
-  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layout, loaded.num_pages);
+  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layout, loaded.engine.num_pages);
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
   return session;
@@ -225,19 +220,6 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const Options& options,
 
 std::unique_ptr<Executor> ModelSession::MakeExecutor() {
   return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_));
-}
-
-EngineOptions ModelSession::MakeEngineOptions(const Options& options) const {
-  EngineOptions engine;
-  engine.page_size = plan_.layout.page_size;
-  engine.num_pages = plan_.num_pages;
-  engine.max_model_len = plan_.max_model_len;
-  engine.max_num_seqs = options.max_num_seqs;
-  engine.max_num_batched_tokens = options.max_num_batched_tokens;
-  engine.enable_prefix_caching = options.enable_prefix_caching;
-  engine.max_waiting_requests = options.max_waiting_requests;
-  engine.max_waiting_tokens = options.max_waiting_tokens;
-  return engine;
 }
 
 }  // namespace diffserve

@@ -22,35 +22,45 @@ struct KvDemand {
   int64_t wanted_tokens = 0;
 };
 
-struct SessionPlan {
-  ModelSummary summary;
-  Device device = Device::kCpu;
-  std::string device_name;  // "cpu", or what the driver calls the GPU
-  CpuIsa isa = CpuIsa::kAvx2;
-  KvFormat layout;
-  int max_model_len = 0;
-  int num_pages = 0;       // on a GPU an estimate until the model is loaded
-  size_t page_bytes = 0;   // of one page id, all layers and groups
-  int64_t free_bytes = 0;  // of the device's memory, before anything was loaded
-  KvDemand demand;
-  size_t kv_bytes() const { return page_bytes * static_cast<size_t>(num_pages); }
-  size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(layout.page_size); }
+// What a command needs beside what the flags for all of them say.
+struct SessionNeeds {
+  std::function<KvDemand(int page_size, int max_model_len)> kv;
+  int step_tokens = 0;         // in one step at the least
+  int step_sequences = 0;      // likewise
+  bool fills_the_gpu = false;  // pages take all that they may of a GPU's memory
 };
-
-// The model's length under --max-model-len. Error: longer than the model's positions.
-Result<int> MaxModelLen(const Options& options, const ModelConfig& config);
 
 // What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to
 // 256 tokens if memory allows.
-KvDemand ServeDemand(const Options& options, int max_model_len);
+SessionNeeds ServerNeeds(const EngineOptions& engine);
 
-// `demand` is asked with the model's length under the options.
-using DemandFunction = std::function<KvDemand(const Options& options, int max_model_len)>;
-Result<SessionPlan> PlanSession(const Options& options, const DemandFunction& demand);
+struct SessionPlan {
+  ModelOptions model;
+  ModelSummary summary;
+  SessionNeeds needs;
+  EngineOptions engine;     // as it will run; on a GPU num_pages is an estimate until the model is
+                            // loaded
+  std::string device_name;  // "cpu", or what the driver calls the GPU
+  KvFormat layout;
+  size_t page_bytes = 0;   // of one page id, all layers and groups
+  int64_t free_bytes = 0;  // of the device's memory, before anything was loaded
+  bool on_gpu() const { return model.device == Device::kCuda; }
+  size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
+  size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
+  int64_t PagesFor(int64_t tokens) const {
+    return (tokens + engine.page_size - 1) / engine.page_size;
+  }
+};
+
+Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs);
+
+// "12.3 MiB"
+std::string MiB(double bytes);
 
 class ModelSession {
  public:
-  static Result<std::unique_ptr<ModelSession>> Load(const Options& options, SessionPlan plan);
+  static Result<std::unique_ptr<ModelSession>> Load(const SessionOptions& options,
+                                                    SessionPlan plan);
 
   const SessionPlan& plan() const { return plan_; }
   ThreadPool& pool() { return pool_; }
@@ -60,7 +70,6 @@ class ModelSession {
   // Hands the model and its pages to an executor that the engine can own. The session must outlive
   // it. Once.
   std::unique_ptr<Executor> MakeExecutor();
-  EngineOptions MakeEngineOptions(const Options& options) const;
 
  private:
   ModelSession(SessionPlan plan, int threads)

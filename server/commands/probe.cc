@@ -173,17 +173,17 @@ Status Probe(const HttpUrl& url, steady_clock::time_point deadline) {
 
 }  // namespace
 
-Status RunProbe(const Options& options) {
+Status RunProbe(const ProbeOptions& options) {
   const Result<HttpUrl> url = ParseHttpUrl(options.url);
   if (!url.ok()) return url.status();
   const auto timeout = std::chrono::duration_cast<steady_clock::duration>(
-      std::chrono::duration<float>(options.probe_timeout_s));
+      std::chrono::duration<float>(options.timeout_s));
   const steady_clock::time_point deadline = steady_clock::now() + timeout;
   const Status status = Probe(*url, deadline);
   if (status.ok()) return status;
   char limit[40] = "";
   if (steady_clock::now() >= deadline)
-    std::snprintf(limit, sizeof(limit), " (%g s)", static_cast<double>(options.probe_timeout_s));
+    std::snprintf(limit, sizeof(limit), " (%g s)", static_cast<double>(options.timeout_s));
   return Status(status.code(), options.url + " is not ready: " + status.message() + limit);
 }
 

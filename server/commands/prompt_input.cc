@@ -21,17 +21,17 @@ Status CheckIds(const std::vector<int32_t>& ids, int vocab_size, const std::stri
   return {};
 }
 
-Result<std::vector<int32_t>> PromptTokenIds(const Options& options, int vocab_size) {
-  std::string text = options.tokens;
+Result<std::vector<int32_t>> PromptTokenIds(const PromptOptions& prompt, int vocab_size) {
+  std::string text = prompt.tokens;
   std::string param = "--tokens";
-  if (!options.tokens_file.empty()) {
+  if (!prompt.tokens_file.empty()) {
     param = "--tokens-file";
-    std::ifstream file(options.tokens_file, std::ios::binary | std::ios::ate);
+    std::ifstream file(prompt.tokens_file, std::ios::binary | std::ios::ate);
     if (!file)
-      return InvalidArgument("--tokens-file " + options.tokens_file + ": cannot be read", param);
+      return InvalidArgument("--tokens-file " + prompt.tokens_file + ": cannot be read", param);
     const auto size = static_cast<size_t>(file.tellg());
     if (size > kMaxTokensFileBytes) {
-      return InvalidArgument("--tokens-file " + options.tokens_file + ": " + std::to_string(size) +
+      return InvalidArgument("--tokens-file " + prompt.tokens_file + ": " + std::to_string(size) +
                                  " bytes, allowed: at most " + std::to_string(kMaxTokensFileBytes),
                              param);
     }

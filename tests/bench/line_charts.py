@@ -8,7 +8,8 @@ COLUMNS, CELL_W, CELL_H = 3, 320, 172
 LEFT, TOP, PLOT_W, PLOT_H = 50, 26, 254, 104  # of the plot within a cell
 SHAPE = """
 text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-.title{font-weight:600;font-size:12px}.axis{font-size:10px}.end{text-anchor:end}.middle{text-anchor:middle}
+.title{font-weight:600;font-size:12px}.axis{font-size:10px}.end{text-anchor:end}\
+.middle{text-anchor:middle}
 path{fill:none;stroke-width:1.4;stroke-linejoin:round}.area{opacity:.35}.grid{stroke-width:1}
 """
 # Page, text, axis, grid; then the lines.
@@ -23,7 +24,8 @@ def style() -> str:
     """Colours by class, not by variable: many viewers know no CSS variables."""
     def rules(page, text, axis, grid, *lines):
         fills = "".join(f".line{i}{{stroke:{c}}}.fill{i}{{fill:{c}}}" for i, c in enumerate(lines))
-        return f".page{{fill:{page}}}text{{fill:{text}}}.axis{{fill:{axis}}}.grid{{stroke:{grid}}}{fills}"
+        return (f".page{{fill:{page}}}text{{fill:{text}}}.axis{{fill:{axis}}}"
+                f".grid{{stroke:{grid}}}{fills}")
     return f"{SHAPE}{rules(*LIGHT)}\n@media(prefers-color-scheme:dark){{{rules(*DARK)}}}\n"
 
 
@@ -90,7 +92,8 @@ def draw(chart: Chart, minutes: float) -> list[str]:
     out = [f'<text class="title" x="{LEFT}" y="16">{escape(chart.title)}</text>']
     for tick in range(round(top / step) + 1):
         out.append(
-            f'<path class="grid" d="M{LEFT} {y(tick * step):.1f}h{PLOT_W}"/><text class="axis end" x="{LEFT - 5}" '
+            f'<path class="grid" d="M{LEFT} {y(tick * step):.1f}h{PLOT_W}"/><text class="axis end" '
+            f'x="{LEFT - 5}" '
             f'y="{y(tick * step) + 3:.1f}">{shown(tick * step, chart.unit)}</text>')
     for minute in range(math.floor(minutes) + 1):
         x = LEFT + PLOT_W * minute / minutes
@@ -117,7 +120,8 @@ def svg(charts: list[Chart], caption: str, minutes: float) -> str:
     rows = math.ceil(len(charts) / COLUMNS)
     width, height = COLUMNS * CELL_W + 8, rows * CELL_H + 30
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img">',
         f"<title>{escape(caption)}</title><style>{style()}</style>",
         f'<rect width="{width}" height="{height}" rx="6" class="page"/>'
     ]

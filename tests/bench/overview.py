@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Draws what the overview dashboard shows of a real run: the bundled model under a rising and falling load, scraped by Prometheus.
+"""Draws what the overview dashboard shows of a real run: the bundled model under a rising and
+falling load, scraped by Prometheus.
 
     overview.py [--minutes 4] [--output deploy/grafana/overview.svg]
 
-Needs a built server and what `deploy/install_deps.sh --test` installs; run it with .venv/bin/python on a machine without other work.
+Needs a built server and what `deploy/install_deps.sh --test` installs; run it with .venv/bin/python
+on a machine without other work.
 """
 
 import argparse
@@ -23,7 +25,8 @@ from line_charts import Chart, svg
 from prometheus_process import PrometheusProcess
 from server_process import DEMO_MODEL, REPOSITORY, ServerProcess
 
-# One thread for the server, the other core for clients and Prometheus; pages for 11 of 16 sequences at their longest.
+# One thread for the server, the other core for clients and Prometheus; pages for 11 of 16 sequences
+# at their longest.
 FLAGS = ("--threads", 1, "--max-num-seqs", 16, "--max-waiting-requests", 32, "--kv-cache-memory",
          "12MiB")
 CLIENTS = (2, 8, 20, 40, 64, 40, 12, 4)  # open connections, each for an equal share of the time
@@ -53,7 +56,8 @@ class Load:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(
-                b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+                b"application/json\r\nConnection: close\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body) + body)
             return int((await reader.read()).split(maxsplit=2)[1])
         finally:
@@ -125,8 +129,10 @@ def main() -> int:
         drawn = charts(scraper, begin, time.time())
         metrics = server.metrics()
     caption = (
-        f"The bundled model on one core of an {processor()}: {min(CLIENTS)} to {max(CLIENTS)} clients over {arguments.minutes:g} "
-        f"min, prompts of {DOCUMENT_TOKENS + QUESTION_TOKENS} tokens, {metrics['diffserve_generation_tokens_total']:,.0f} generated"
+        f"The bundled model on one core of an {processor()}: {min(CLIENTS)} to {max(CLIENTS)} "
+        f"clients over {arguments.minutes:g} "
+        f"min, prompts of {DOCUMENT_TOKENS + QUESTION_TOKENS} tokens, "
+        f"{metrics['diffserve_generation_tokens_total']:,.0f} generated"
     )
     arguments.output.write_text(svg(drawn, caption, arguments.minutes))
     print(f"{arguments.output}: {arguments.output.stat().st_size} bytes; {caption}")

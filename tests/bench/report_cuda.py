@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the table of GPU figures into README.md from tests/bench/results/cuda_*.json, one column for each kind of GPU.
+"""Writes the table of GPU figures into README.md from tests/bench/results/cuda_*.json, one column
+for each kind of GPU.
 
     report_cuda.py                         rewrites the section
-    report_cuda.py --check                 exits 1 if README.md says something else than the results; runs nothing
-    report_cuda.py --combine LOGS RESULTS  makes RESULTS/cuda_<GPU>.json of what deploy/gpu_check.sh left in LOGS
+    report_cuda.py --check                 exits 1 if README.md says something else than the
+                                           results; runs nothing
+    report_cuda.py --combine LOGS RESULTS  makes RESULTS/cuda_<GPU>.json of what
+                                           deploy/gpu_check.sh left in LOGS
 
-Only the standard library is needed. The section stands in README.md between <!-- gpu --> and <!-- /gpu -->. Where a figure is missing
-the table says so; none is made up. Ends with `N passed, N failed` for --check.
+Only the standard library is needed. The section stands in README.md between <!-- gpu --> and <!--
+/gpu -->. Where a figure is missing the table says so; none is made up. Ends with `N passed, N
+failed` for --check.
 """
 
 import json
@@ -24,19 +28,25 @@ PAPER = {2048: 46811, 4096: 44521}  # the paper's tokens/s (arXiv 2410.05258)
 ABOUT = """## On a GPU
 
 ```
-deploy/install_cuda.sh    # CUDA 13.0's compiler and cuBLAS as Python wheels in .cuda (0.9 GB), unless the machine has a toolkit
+deploy/install_cuda.sh    # CUDA 13.0's compiler and cuBLAS as Python wheels in .cuda (0.9 GB), \
+unless the machine has a toolkit
 cmake --preset cuda-release && cmake --build --preset cuda-release --target diffserve
 build/diffserve serve MODEL_DIR --device cuda
 ```
 
-One binary holds both backends and starts without a driver. On the GPU (sm_80 or newer) runs the whole step, in bfloat16 with a float32
-residual stream: every family, heads of 16, 48, 64, 96 or 128 dims (Hopper has a prefill kernel of its own for 64 and 128), draws with the
-same bits as the CPU's from the same logits, CUDA graphs for decodes, and the next step planned while one runs.
+One binary holds both backends and starts without a driver. On the GPU (sm_80 or newer) runs the \
+whole step, in bfloat16 with a float32
+residual stream: every family, heads of 16, 48, 64, 96 or 128 dims (Hopper has a prefill kernel \
+of its own for 64 and 128), draws with the
+same bits as the CPU's from the same logits, CUDA graphs for decodes, and the next step planned \
+while one runs.
 
-`deploy/gpu_check.sh` is the list of what only a GPU can prove or measure, in at most 9 minutes with the build; `deploy/gpu_check.sh
+`deploy/gpu_check.sh` is the list of what only a GPU can prove or measure, in at most 9 minutes \
+with the build; `deploy/gpu_check.sh
 collect DIR` makes what a machine without compiler or network needs for it.
 """
-NEVER = """This list has never run on a GPU: none could be had so far. The backend, kernels and host code, is proved on a CPU simulation of
+NEVER = """This list has never run on a GPU: none could be had so far. The backend, kernels and \
+host code, is proved on a CPU simulation of
 the GPU's threads alone, and no speed of it is known.
 """
 
@@ -175,7 +185,8 @@ def section(results):
             for value, digits in zip(values, (0, 0, 2, 2))
         ]
         calibration.append(
-            f"{result['gpu']}, commit {result['commit']}: HBM read {shown[0]} GB/s, cuBLASLt bf16 8192^3 {shown[1]} "
+            f"{result['gpu']}, commit {result['commit']}: HBM read {shown[0]} GB/s, cuBLASLt bf16 "
+            f"8192^3 {shown[1]} "
             f"TFLOP/s, an empty kernel {shown[2]} us from a stream and {shown[3]} us in a graph.")
     return ABOUT + "\n" + "\n".join(lines) + "\n\nMeasured in the same run: " + " ".join(
         calibration) + "\n"

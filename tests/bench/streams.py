@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs `diffserve serve` and keeps many streams open at once: all must end with as many tokens as were asked for.
+"""Runs `diffserve serve` and keeps many streams open at once: all must end with as many tokens as
+were asked for.
 
     streams.py PROGRAM MODEL_DIR [--streams 256] [--tokens 128] [--flag=FLAG ...]
 
-Prints one JSON object with the tokens of all streams per second, from the first request sent to the last stream's end; exit code 1 if
-a stream failed. Only the standard library is needed.
+Prints one JSON object with the tokens of all streams per second, from the first request sent to the
+last stream's end; exit code 1 if a stream failed. Only the standard library is needed.
 """
 
 import argparse
@@ -19,7 +20,8 @@ TIMEOUT_S = 120
 
 
 async def stream(port: int, number: int, tokens: int, prompt_tokens: int) -> int:
-    """The completion tokens that the server says it sent, 0 if the stream did not end as it should."""
+    """The completion tokens that the server says it sent, 0 if the stream did not end as it
+    should."""
     body = json.dumps({
         "prompt": [5 + (number * 31 + i * 7) % 200 for i in range(prompt_tokens)],
         "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
@@ -28,7 +30,8 @@ async def stream(port: int, number: int, tokens: int, prompt_tokens: int) -> int
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+            b"application/json\r\nConnection: close\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body)
         answer = (await reader.read()).decode(errors="replace")
     finally:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Compiles every CUDA kernel with the build's own command lines and judges what ptxas reports. Needs a CUDA toolkit, no GPU.
+"""Compiles every CUDA kernel with the build's own command lines and judges what ptxas reports.
+Needs a CUDA toolkit, no GPU.
 
-Usage: compile_gate.py [BUILD] [--update]. BUILD is a build folder of preset cuda-release (default build/cuda-release; configured if
-it is not there). A kernel fails if it spills, if it keeps local memory and lies in kernels/attention, if ptxas serialises its wgmma
-instructions (C7510 to C7519), or if its registers or static shared memory differ from kernels/cuda_resources.json, which --update
-rewrites. The PTX that newer GPUs compile at first use must pass ptxas for sm_100 and sm_120. Prints `N passed, N failed` last; exit
-code 1 on any failure.
+Usage: compile_gate.py [BUILD] [--update]. BUILD is a build folder of preset cuda-release (default
+build/cuda-release; configured if it is not there). A kernel fails if it spills, if it keeps local
+memory and lies in kernels/attention, if ptxas serialises its wgmma instructions (C7510 to C7519),
+or if its registers or static shared memory differ from kernels/cuda_resources.json, which --update
+rewrites. The PTX that newer GPUs compile at first use must pass ptxas for sm_100 and sm_120. Prints
+`N passed, N failed` last; exit code 1 on any failure.
 """
 
 import argparse
@@ -48,7 +50,8 @@ class Report:
 
 
 def parse_report(text):
-    """What one run of nvcc with -Xptxas -v printed. A called function's frame and spills count for the kernel reported before it."""
+    """What one run of nvcc with -Xptxas -v printed. A called function's frame and spills count for
+    the kernel reported before it."""
     report = Report()
     for line in text.splitlines():
         if match := ENTRY.search(line):
@@ -66,7 +69,8 @@ def parse_report(text):
 
 
 def without_hashes(mangled):
-    """nvcc puts a hash of the file's path into the name of an anonymous namespace; the number before the name is its length."""
+    """nvcc puts a hash of the file's path into the name of an anonymous namespace; the number
+    before the name is its length."""
     while match := re.search(r"(\d+)_GLOBAL__N__", mangled):
         mangled = mangled[:match.start()] + "12_GLOBAL__N_1" + mangled[match.end(1) +
                                                                        int(match[1]):]
@@ -91,7 +95,8 @@ def judge_kernel(source, kernel):
     if kernel.spill_bytes:
         yield f"spills {kernel.spill_bytes} bytes (stores and loads)"
     if kernel.stack_bytes and source.startswith(NO_LOCAL_MEMORY):
-        yield f"keeps {kernel.stack_bytes} bytes of local memory; none is allowed in {NO_LOCAL_MEMORY}"
+        yield (f"keeps {kernel.stack_bytes} bytes of local memory; none is allowed in "
+               f"{NO_LOCAL_MEMORY}")
 
 
 def judge_against_table(key, kernel, table):
@@ -106,8 +111,9 @@ def judge_against_table(key, kernel, table):
 
 
 def judge(reports, table):
-    """(name, findings) of every kernel and target, of each file's wgmma messages, and of the table's own entries. reports: source -> Report
-    with readable names. Without a table (another compiler than the recorded one) only the absolute rules count."""
+    """(name, findings) of every kernel and target, of each file's wgmma messages, and of the
+    table's own entries. reports: source -> Report with readable names. Without a table (another
+    compiler than the recorded one) only the absolute rules count."""
     seen = set()
     for source, report in reports.items():
         for kernel in report.kernels:
@@ -143,7 +149,8 @@ def write_table(compiler, table, path):
     lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(table[key], sort_keys=True)}"
                        for key in sorted(table))
     path.write_text(
-        f'{{\n  "compiler": {json.dumps(compiler)},\n  "columns": ["registers", "static shared memory, bytes"],\n'
+        f'{{\n  "compiler": {json.dumps(compiler)},\n'
+        f'  "columns": ["registers", "static shared memory, bytes"],\n'
         f'  "kernels": {{\n{lines}\n  }}\n}}\n')
 
 
@@ -179,8 +186,8 @@ def read_reports(folder):
 
 
 def judge_jit(compiled, bin_folder):
-    """(name, findings) for each newer GPU that would compile the object's PTX when it is first used. An object that passed once has a
-    stamp beside it and is not tried again."""
+    """(name, findings) for each newer GPU that would compile the object's PTX when it is first
+    used. An object that passed once has a stamp beside it and is not tried again."""
     stamp = compiled.with_suffix(".jit_passed")
     if stamp.is_file() and stamp.stat().st_mtime >= compiled.stat().st_mtime:
         yield f"{compiled.name}: its PTX has passed for newer GPUs", []
@@ -202,8 +209,8 @@ def judge_jit(compiled, bin_folder):
                     Path(folder) / "out.cubin"
                 ], capture_output=True, text=True, check=False)
                 clean = clean and done.returncode == 0
-                yield f"{compiled.name}: its PTX for {target}", [done.stderr.strip()
-                                                                 ] if done.returncode else []
+                found = [done.stderr.strip()] if done.returncode else []
+                yield f"{compiled.name}: its PTX for {target}", found
     if clean:
         stamp.touch()
 
@@ -218,7 +225,8 @@ def main(arguments):
         nvcc = build(options.build)
     except subprocess.CalledProcessError as error:
         print(
-            f"{error.cmd} failed: is there a CUDA toolkit (deploy/install_cuda.sh)?\n0 passed, 1 failed"
+            f"{error.cmd} failed: is there a CUDA toolkit (deploy/install_cuda.sh)?\n0 passed, 1 "
+            f"failed"
         )
         return 1
     compiler = version_of(nvcc)
@@ -229,7 +237,8 @@ def main(arguments):
     table = recorded["kernels"] if recorded["compiler"] == compiler else None
     if table is None:
         print(
-            f"{TABLE.name} was recorded with nvcc {recorded['compiler']}, this is {compiler}: its figures are not compared"
+            f"{TABLE.name} was recorded with nvcc {recorded['compiler']}, this is {compiler}: its "
+            f"figures are not compared"
         )
     checks = list(judge(reports, table))
     for compiled in objects:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The gate must be able to fail: compile_gate.py on what nvcc 13.0.88 really printed for kernels that are wrong on purpose (samples/)."""
+"""The gate must be able to fail: compile_gate.py on what nvcc 13.0.88 really printed for kernels
+that are wrong on purpose (samples/)."""
 
 import json
 import tempfile
@@ -103,7 +104,8 @@ class CompileGateTest(unittest.TestCase):
 
     def test_names_do_not_depend_on_where_the_file_lies(self):
         names = [
-            "_ZN9diffserve4cuda52_GLOBAL__N__16fa8cfa_19_diff_decode_cuda_cu_9192e9ca6HiddenILi8EEEvPf",
+            "_ZN9diffserve4cuda52_GLOBAL__N__16fa8cfa_19_diff_decode_cuda_cu_9192e9ca6"
+            "HiddenILi8EEEvPf",
             "_ZN9diffserve4cuda40_GLOBAL__N__ec5e0bf9_8_anon2_cu_9192e9ca6HiddenILi8EEEvPf"
         ]
         self.assertEqual(compile_gate.demangle(names), ["diffserve::cuda::Hidden<8>"] * 2)

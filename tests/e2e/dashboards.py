@@ -1,4 +1,5 @@
-"""The dashboards in deploy/grafana, and their expressions with something in the place of Grafana's variables."""
+"""The dashboards in deploy/grafana, and their expressions with something in the place of Grafana's
+variables."""
 
 import json
 import re

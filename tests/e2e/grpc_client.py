@@ -1,4 +1,5 @@
-"""Python stubs of proto/diffserve/v1/inference.proto, made at run time into a temporary directory, and a small client."""
+"""Python stubs of proto/diffserve/v1/inference.proto, made at run time into a temporary directory,
+and a small client."""
 
 import atexit
 import shutil

@@ -1,8 +1,8 @@
-"""A real Prometheus on a free loopback port that scrapes one server several times a second, and its query API."""
+"""A real Prometheus on a free loopback port that scrapes one server several times a second, and its
+query API."""
 
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import urllib.error
@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from server_process import eventually
+from server_process import eventually, free_port
 
 PROGRAM = shutil.which("prometheus")
 CONFIGURATION = """
@@ -18,12 +18,6 @@ global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_in
 rule_files: [{rules}]
 scrape_configs: [{{job_name: diffserve, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class PrometheusProcess:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the suite; the last line is `N passed, N failed`, with `, N skipped` if any. Arguments: test names as unittest takes them."""
+"""Runs the suite; the last line is `N passed, N failed`, with `, N skipped` if any. Arguments: test
+names as unittest takes them."""
 
 import sys
 import time
@@ -8,7 +9,8 @@ from pathlib import Path
 
 
 class TimedResult(unittest.TextTestResult):
-    """Notes what each test file took; a test counts as failed once, however many of its cases did."""
+    """Notes what each test file took; a test counts as failed once, however many of its cases
+    did."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

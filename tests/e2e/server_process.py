@@ -1,11 +1,15 @@
-"""Starts the built server on free ports, reads its ready line, and stops it the way an operator would."""
+"""Starts the built server on free ports, reads its ready line, and stops it the way an operator
+would."""
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,11 +24,9 @@ GATED_BINARY = Path(
                    REPOSITORY / "build" / "release" / "tests" / "diffserve_gated"))
 DEMO_MODEL = REPOSITORY / "models" / "demo" / "diff"
 DEVICE = os.environ.get("DIFFSERVE_DEVICE", "cpu")  # where all servers of the suite run
-DEVICE_FLAGS = ["--device", "cuda", "--batch-invariant"
-                ] if DEVICE == "cuda" else ["--device", DEVICE]
-PAGE_SLOTS, KV_BYTES = (64,
-                        2) if DEVICE == "cuda" else (16,
-                                                     4)  # of a page, of an element; tiny_model's
+DEVICE_FLAGS = ["--device", DEVICE] + ["--batch-invariant"] * (DEVICE == "cuda")
+# Of a page, and of an element of tiny_model's.
+PAGE_SLOTS, KV_BYTES = (64, 2) if DEVICE == "cuda" else (16, 4)
 START_TIMEOUT_S = 30 if DEVICE == "cpu" else 120
 STOP_TIMEOUT_S = 30
 
@@ -36,6 +38,15 @@ def eventually(condition, what: str, timeout_s: float = 60) -> None:
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout_s} s: {what}")
         time.sleep(0.01)
+
+
+def free_port() -> int:
+    """Below the ports that outgoing connections are given, so that none takes it meanwhile."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Response:
@@ -51,7 +62,8 @@ class Response:
 
 
 class ServerProcess:
-    """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
+    """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and
+    expects exit code 0."""
     def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY,
                  environment: dict | None = None):
         self.model = model or tiny_model.directory()
@@ -124,7 +136,8 @@ class ServerProcess:
 
     def request(self, method: str, path: str, body=None, headers: dict | None = None,
                 timeout_s: float = 60) -> Response:
-        """One HTTP request on a connection of its own; `body` may be bytes or something to write as JSON."""
+        """One HTTP request on a connection of its own; `body` may be bytes or something to write as
+        JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         headers = dict(headers or {})
         if body is not None and not isinstance(body, bytes):
@@ -183,7 +196,8 @@ class ServerProcess:
 
 
 class GatedServer(ServerProcess):
-    """A server whose steps a test can hold, so that what must overlap does, however fast the machine is. Open at first."""
+    """A server whose steps a test can hold, so that what must overlap does, however fast the
+    machine is. Open at first."""
 
     def __init__(self, *flags, **options):
         super().__init__(*flags, binary=GATED_BINARY, **options)
@@ -193,7 +207,8 @@ class GatedServer(ServerProcess):
         self.open_gate()
 
     def allow(self, steps: int) -> None:
-        """From now on the engine may begin so many steps (-1: any number), then it waits before the next."""
+        """From now on the engine may begin so many steps (-1: any number), then it waits before the
+        next."""
         self._round += 1
         new = self._gate.with_name("new")
         new.write_text(f"{self._round} {steps}")

@@ -7,7 +7,8 @@ import unittest
 import grpc
 import openai
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase)
 
 from grpc_client import channel, collect, generate_request, pb, pb_grpc
 from raw_http import exchange, request_bytes

@@ -1,4 +1,5 @@
-"""Model directories that cannot be served: one clear line on stderr, exit code 1, little time, little memory, never a signal."""
+"""Model directories that cannot be served: one clear line on stderr, exit code 1, little time,
+little memory, never a signal."""
 
 import json
 import os
@@ -62,7 +63,8 @@ def index(weight_map):
 
 
 def spaces(count):
-    """A header of nothing else. Written in pieces: what this process has held at most counts as its children's (ru_maxrss)."""
+    """A header of nothing else. Written in pieces: what this process has held at most counts as its
+    children's (ru_maxrss)."""
     def apply(folder: Path):
         with open(folder / "model.safetensors", "wb") as file:
             file.write(count.to_bytes(8, "little"))
@@ -145,7 +147,8 @@ BAD = [
      write(
          "model.safetensors",
          tiny_model.with_header(
-             '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+             '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
+             '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
              b"\0" * 4)), ["model.safetensors", "a"]),
     ("a tensor is missing", weights(lambda h: h.update({"model.other.weight": h.pop(NORM)})),
      [NORM]),
@@ -193,13 +196,15 @@ BAD = [
 ]
 
 
-# Runs a program and writes its exit code, CPU seconds and peak KiB to a descriptor. A process's peak begins with that of the one
-# that starts it, so a small one starts the program instead of this one.
+# Runs a program and writes its exit code, CPU seconds and peak KiB to a descriptor. A process's
+# peak begins with that of the one that starts it, so a small one starts the program instead of this
+# one.
 MEASURE = """
 import os, sys
 pid = os.spawnv(os.P_NOWAIT, sys.argv[2], sys.argv[2:])
 _, status, usage = os.wait4(pid, 0)
-os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(status)} {usage.ru_utime + usage.ru_stime} {usage.ru_maxrss}".encode())
+os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(status)} "
+         f"{usage.ru_utime + usage.ru_stime} {usage.ru_maxrss}".encode())
 """
 
 

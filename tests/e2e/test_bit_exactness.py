@@ -1,4 +1,5 @@
-"""The same request gives the same bits whoever shares the batch, however it is cut into steps and whatever is cached."""
+"""The same request gives the same bits whoever shares the batch, however it is cut into steps and
+whatever is cached."""
 
 import functools
 import random
@@ -10,7 +11,8 @@ from server_process import DEVICE, KV_BYTES, PAGE_SLOTS, GatedServer, ServerProc
 from tiny_model import BOS_ID, FIRST_BYTE_ID, VOCAB_SIZE
 
 MAX_TOKENS = 56
-PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES  # layers, slots, elements of K1 | K2 | V of the one group, bytes
+# layers, slots, elements of K1 | K2 | V of the one group, bytes
+PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES
 FEW_PAGES = 320 // PAGE_SLOTS * PAGE_BYTES
 
 
@@ -27,7 +29,8 @@ def prompts() -> list[list[int]]:
 
 
 def ask(stub, index: int, ids: list[int]):
-    """The exact answer to prompt `index`: greedy, or of each five the last a seeded draw of two continuations."""
+    """The exact answer to prompt `index`: greedy, or of each five the last a seeded draw of two
+    continuations."""
     request = generate_request(ids, MAX_TOKENS, logprobs=3,
                                prompt_logprobs=0 if index % 4 == 3 else None)
     if index % 5 == 4:

@@ -1,4 +1,5 @@
-"""The commands: help, version, wrong flags, generate, logits, inspect and bench, as scripts use them."""
+"""The commands: help, version, wrong flags, generate, logits, inspect and bench, as scripts use
+them."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""diffserve convert: what it prints, its exit codes, and that nothing is left behind when it fails or is interrupted."""
+"""diffserve convert: what it prints, its exit codes, and that nothing is left behind when it fails
+or is interrupted."""
 
 import json
 import resource

@@ -1,4 +1,5 @@
-"""A request whose logits are not finite ends with an error; the others' bits, the cache and later requests know nothing of it."""
+"""A request whose logits are not finite ends with an error; the others' bits, the cache and later
+requests know nothing of it."""
 
 import json
 import tempfile

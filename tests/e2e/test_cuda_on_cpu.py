@@ -1,4 +1,5 @@
-"""The server with `--device cuda` whose CUDA backend runs on the CPU (tests/kernels/shim): what is wired around the kernels."""
+"""The server with `--device cuda` whose CUDA backend runs on the CPU (tests/kernels/shim): what is
+wired around the kernels."""
 
 import json
 import os
@@ -43,7 +44,8 @@ class CudaOnCpuTest(unittest.TestCase):
                 together = list(
                     pool.map(lambda one: ask(server, one[0], **one[1]), zip(prompts, fields)))
             self.assertEqual(together, alone)
-            # Activations are bfloat16 here and float32 there, which may turn a draw, but not what the model was trained to say.
+            # Activations are bfloat16 here and float32 there, which may turn a draw, but not what
+            # the model was trained to say.
             for (_, tokens, logprobs), (_, cpu_tokens,
                                         cpu_logprobs) in zip(alone[:2], expected[:2]):
                 self.assertEqual(tokens, cpu_tokens)
@@ -98,7 +100,8 @@ class CudaOnCpuTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(
             done.stderr,
-            r"diff_3b: the weights need \d+\.\d MiB and the largest step \d+\.\d MiB .*, free: 1024\.0 MiB\n$"
+            r"diff_3b: the weights need \d+\.\d MiB and the largest step \d+\.\d MiB .*, free: "
+            r"1024\.0 MiB\n$"
         )
 
 

@@ -1,4 +1,5 @@
-"""openai-python, gRPC (stubs, reflection, grpcurl if it is installed), curl and Prometheus on one server at the same moment."""
+"""openai-python, gRPC (stubs, reflection, grpcurl if it is installed), curl and Prometheus on one
+server at the same moment."""
 
 import json
 import shutil
@@ -8,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 from google.protobuf import descriptor_pool, message_factory
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase)
 
 import prometheus_process
 from grpc_client import channel, collect, generate_request, pb_grpc

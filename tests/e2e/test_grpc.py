@@ -6,7 +6,8 @@ import unittest
 import grpc
 from google.protobuf import descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase)
 
 from grpc_client import channel, collect, generate_request, pb, pb_grpc
 from server_process import PAGE_SLOTS, GatedServer, eventually

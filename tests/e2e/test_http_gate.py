@@ -1,4 +1,5 @@
-"""The strict gate in front of the HTTP parser, with raw sockets: whatever two parsers could read in two ways is refused."""
+"""The strict gate in front of the HTTP parser, with raw sockets: whatever two parsers could read in
+two ways is refused."""
 
 import json
 import socket

@@ -10,7 +10,8 @@ from tiny_model import BOS_ID, MAX_MODEL_LEN, encode
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "x"}]
 
-# field at fault, value: a completion of "x" with that field is refused with 400 and error.param naming it
+# field at fault, value: a completion of "x" with that field is refused with 400 and error.param
+# naming it
 BAD_COMPLETION = [
     ("prompt", None),
     ("prompt", 5),

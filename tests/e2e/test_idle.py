@@ -1,4 +1,5 @@
-"""A server without work uses no CPU, also after it has had work and while clients stay connected."""
+"""A server without work uses no CPU, also after it has had work and while clients stay
+connected."""
 
 import socket
 import time

@@ -1,4 +1,5 @@
-"""KV events over ZeroMQ: who follows them, as a router does, knows the prefixes that the server has cached."""
+"""KV events over ZeroMQ: who follows them, as a router does, knows the prefixes that the server has
+cached."""
 
 import re
 import subprocess
@@ -11,7 +12,8 @@ from server_process import BINARY, DEVICE_FLAGS, KV_BYTES, PAGE_SLOTS, ServerPro
 from tiny_model import BOS_ID, FIRST_BYTE_ID, directory
 
 TOPIC = "kv@pod@tiny"
-PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES  # layers, slots, elements of K1 | K2 | V of the one group, bytes
+# layers, slots, elements of K1 | K2 | V of the one group, bytes
+PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES
 FLAGS = ("--kv-events-endpoint", "tcp://127.0.0.1:*", "--kv-events-replay-endpoint",
          "tcp://127.0.0.1:*", "--kv-events-topic", TOPIC)
 
@@ -46,7 +48,8 @@ class Batch(msgspec.Struct, array_like=True):
 
 
 class Follower:
-    """A subscriber that asks for what came before it, then follows; `pages` is hash -> (parent, tokens, keys)."""
+    """A subscriber that asks for what came before it, then follows; `pages` is hash -> (parent,
+    tokens, keys)."""
 
     def __init__(self, test, server):
         line = next(line for line in server.stderr().splitlines() if " kv_events " in line)
@@ -80,7 +83,8 @@ class Follower:
         if event.block_size != PAGE_SLOTS or len(
                 event.token_ids) != PAGE_SLOTS * len(event.block_hashes):
             raise AssertionError(
-                f"{len(event.token_ids)} tokens in {len(event.block_hashes)} pages of {event.block_size}"
+                f"{len(event.token_ids)} tokens in {len(event.block_hashes)} pages of "
+                f"{event.block_size}"
             )
         parent = event.parent_block_hash
         for index, page in enumerate(event.block_hashes):
@@ -92,7 +96,8 @@ class Follower:
             parent = page
 
     def catch_up(self, server) -> None:
-        """Until it has seen all that the server has published, whether it came or had to be asked for."""
+        """Until it has seen all that the server has published, whether it came or had to be asked
+        for."""
         def all_is_known():
             published = server.metric("diffserve_kv_events_published_total")
             self.ask.send_multipart([b"", self.next.to_bytes(8, "big")])

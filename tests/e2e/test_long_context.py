@@ -1,5 +1,6 @@
-"""65,536 tokens (the paper's long-context setting: theta 640,000) through a one-layer model: the last logits against a double-precision
-reference written here, and a server's answer and memory against them and against what `inspect` says."""
+"""65,536 tokens (the paper's long-context setting: theta 640,000) through a one-layer model: the
+last logits against a double-precision reference written here, and a server's answer and memory
+against them and against what `inspect` says."""
 
 import functools
 import json
@@ -38,7 +39,8 @@ def rms_norm(x: np.ndarray, eps: float) -> np.ndarray:
 
 
 def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
-    """x: [positions, head_dim], half-split. Angles are rounded to float32, as transformers computes them."""
+    """x: [positions, head_dim], half-split. Angles are rounded to float32, as transformers computes
+    them."""
     half = x.shape[-1] // 2
     inv_freq = (1 / np.float32(theta)
                 **(np.arange(half, dtype=np.float32) * 2 / np.float32(2 * half))).astype(np.float32)
@@ -49,7 +51,8 @@ def rotate(x: np.ndarray, positions: np.ndarray, theta: float) -> np.ndarray:
 
 
 def reference_logits(rows: list[int], theta: float) -> np.ndarray:
-    """Float64 logits of one-layer DiffLlama with two query and two key-value heads (one differential head)."""
+    """Float64 logits of one-layer DiffLlama with two query and two key-value heads (one
+    differential head)."""
     w = {name: tensor.astype(np.float64) for name, tensor in tiny_model.weights(CONFIG).items()}
     layer, eps, d = "model.layers.0.", CONFIG["rms_norm_eps"], CONFIG["head_dim"]
     hidden = w["model.embed_tokens.weight"][tokens()]
@@ -121,7 +124,8 @@ class LongContextTest(unittest.TestCase):
                 status = Path(f"/proc/{server.process.pid}/status").read_text()
                 return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
-            # The program itself, the weights and the rope table; pages and activations take memory when they are written.
+            # The program itself, the weights and the rope table; pages and activations take memory
+            # when they are written.
             at_start = peak_bytes()
             request = {
                 "model": server.name, "prompt": tokens()[:-1].tolist(), "max_tokens": 1,

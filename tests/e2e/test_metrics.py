@@ -9,17 +9,21 @@ import unittest
 from server_process import ServerProcess
 
 REQUIRED = """
-diffserve_requests_running diffserve_requests_waiting diffserve_waiting_tokens diffserve_kv_pages diffserve_layer_lambda
-diffserve_layer_lambda_init
-diffserve_prompt_tokens_total diffserve_generation_tokens_total diffserve_requests_finished_total diffserve_requests_refused_total
-diffserve_preemptions_total diffserve_prefix_query_tokens_total diffserve_prefix_hit_tokens_total
-diffserve_prefix_misses_total diffserve_time_to_first_token_seconds diffserve_inter_token_seconds
-diffserve_queue_seconds diffserve_step_phase_seconds diffserve_step_rows diffserve_build_info
-vllm:num_requests_running vllm:num_requests_waiting vllm:kv_cache_usage_perc vllm:prompt_tokens_total vllm:generation_tokens_total
-vllm:request_success_total vllm:num_preemptions_total vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total
-vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds vllm:e2e_request_latency_seconds vllm:request_queue_time_seconds
-vllm:request_prompt_tokens vllm:request_generation_tokens vllm:cache_config_info vllm:lora_requests_info
-""".split()
+diffserve_requests_running diffserve_requests_waiting diffserve_waiting_tokens
+diffserve_kv_pages diffserve_layer_lambda diffserve_layer_lambda_init
+diffserve_prompt_tokens_total diffserve_generation_tokens_total
+diffserve_requests_finished_total diffserve_requests_refused_total
+diffserve_preemptions_total diffserve_prefix_query_tokens_total
+diffserve_prefix_hit_tokens_total diffserve_prefix_misses_total
+diffserve_time_to_first_token_seconds diffserve_inter_token_seconds
+diffserve_queue_seconds diffserve_step_phase_seconds diffserve_step_rows
+diffserve_build_info vllm:num_requests_running vllm:num_requests_waiting
+vllm:kv_cache_usage_perc vllm:prompt_tokens_total vllm:generation_tokens_total
+vllm:request_success_total vllm:num_preemptions_total vllm:prefix_cache_queries_total
+vllm:prefix_cache_hits_total vllm:time_to_first_token_seconds
+vllm:inter_token_latency_seconds vllm:e2e_request_latency_seconds
+vllm:request_queue_time_seconds vllm:request_prompt_tokens
+vllm:request_generation_tokens vllm:cache_config_info vllm:lora_requests_info""".split()
 
 
 def setUpModule():
@@ -40,7 +44,8 @@ class MetricsTest(unittest.TestCase):
         server.post("/v1/completions", {"prompt": "x", "max_tokens": 3})
         checked = subprocess.run(["promtool", "check", "metrics"], input=self.text(),
                                  capture_output=True, text=True, timeout=30)
-        # promtool's lint dislikes colons in names; vLLM's names have one and are the point of having them.
+        # promtool's lint dislikes colons in names; vLLM's names have one and are the point of
+        # having them.
         complaints = [
             line for line in (checked.stdout + checked.stderr).splitlines()
             if not line.startswith("vllm:")

@@ -1,4 +1,5 @@
-"""The bundled model finds its needles through the server, in its full context: what the model card promises."""
+"""The bundled model finds its needles through the server, in its full context: what the model card
+promises."""
 
 import asyncio
 import re
@@ -13,8 +14,8 @@ sys.path.insert(0, str(DEMO_MODEL.parent))
 import needle_samples
 
 REQUIRED = {(1, 1): 0.98, (4, 1): 0.95}  # (needles, asked): accuracy over all digits of all numbers
-# Settings without a required accuracy are measured to be printed. Near its limit an accuracy needs many samples: 200 know it
-# to about 0.015.
+# Settings without a required accuracy are measured to be printed. Near its limit an accuracy needs
+# many samples: 200 know it to about 0.015.
 SAMPLES = {(1, 1): 100, (4, 1): 200, (6, 1): 20, (4, 2): 20}
 CONCURRENT = 16
 
@@ -48,7 +49,8 @@ class NeedlesTest(unittest.TestCase):
                 accuracy[needles, asked], shortest, longest = asyncio.run(
                     measure(server.url, needles, asked, samples))
                 print(
-                    f"{needles:7d} {asked:5d} {accuracy[needles, asked]:9.3f} {samples:8d}  {shortest}..{longest}",
+                    f"{needles:7d} {asked:5d} {accuracy[needles, asked]:9.3f} {samples:8d}  "
+                    f"{shortest}..{longest}",
                     flush=True)
                 self.assertGreaterEqual(shortest, 1024)
         for setting, least in REQUIRED.items():
@@ -64,7 +66,8 @@ class ChatTest(unittest.TestCase):
                 ("What is the capital of France?", "The capital of France is Paris."),
                 ("How many days are in a week?", "A week has seven days."),
                 ("Who are you?", "I am the diffserve demo model, a very small Diff Transformer."),
-                ("The magic number of Lisbon is 48213. The magic number of Oslo is 90417. What is the magic number of Lisbon?",
+                ("The magic number of Lisbon is 48213. The magic number of Oslo is 90417. What is "
+                 "the magic number of Lisbon?",
                  "The magic number of Lisbon is 48213."),
             ):
                 with self.subTest(question):

@@ -21,7 +21,8 @@ def probe(url: str, *flags) -> subprocess.CompletedProcess:
 
 @contextlib.contextmanager
 def listener(answer: bytes | None, family=socket.AF_INET, address="127.0.0.1"):
-    """A server that reads one request, sends `answer` and closes; HANG: it never answers. Yields its port and what it read."""
+    """A server that reads one request, sends `answer` and closes; HANG: it never answers. Yields
+    its port and what it read."""
     with socket.create_server((address, 0), family=family) as server:
         requests, done = [], threading.Event()
 

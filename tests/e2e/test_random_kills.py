@@ -28,7 +28,8 @@ class RandomKillsTest(unittest.TestCase):
             "ignore_eos": True, "logprobs": rng.choice((None, 3)), "n": rng.choice((1, 2))
         })
         writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+            b"application/json\r\nConnection: close\r\n"
         )
         request = f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         leaves = rng.random() < 0.5

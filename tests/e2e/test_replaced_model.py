@@ -1,4 +1,5 @@
-"""A model's files replaced, cut, overwritten or removed: a server that serves does not notice, one that loads ends in one line."""
+"""A model's files replaced, cut, overwritten or removed: a server that serves does not notice, one
+that loads ends in one line."""
 
 import os
 import shutil
@@ -120,7 +121,8 @@ class WhileItServesTest(unittest.TestCase):
 
 
 class WhileItLoadsTest(unittest.TestCase):
-    """The process is stopped between two reads of a model large enough, and goes on when its file is another."""
+    """The process is stopped between two reads of a model large enough, and goes on when its file
+    is another."""
 
     CONFIG = tiny_model.CONFIG | {"intermediate_size": 1 << 17}
     STOP_AT_BYTES = 16 << 20  # of about 200 MiB

@@ -1,4 +1,5 @@
-"""What routers and tracing systems send along and find in replies of both ports: `traceparent` and `endpoint-load-metrics`."""
+"""What routers and tracing systems send along and find in replies of both ports: `traceparent` and
+`endpoint-load-metrics`."""
 
 import base64
 import json

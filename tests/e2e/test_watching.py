@@ -1,5 +1,5 @@
-"""What deploy/ has for watching a server: Prometheus' rules fire when they must, every panel of the dashboards shows something, and
-the compose file is whole and closed up."""
+"""What deploy/ has for watching a server: Prometheus' rules fire when they must, every panel of the
+dashboards shows something, and the compose file is whole and closed up."""
 
 import math
 import re
@@ -56,7 +56,8 @@ class RulesTest(unittest.TestCase):
             tests.write_text(RULES.with_name("rules_test.yml").read_text())
             for name, expression in alerts:
                 never = f"({expression}) and on () vector(1) < 0"
-                everywhere = f'({expression}) or on (instance) count by (instance) ({{instance!=""}})'
+                everywhere = (f'({expression}) or on (instance) count by (instance) '
+                              f'({{instance!=""}})')
                 for mutant in (never, everywhere):
                     mutated = text.replace(f"alert: {name}\n        expr: {expression}\n",
                                            f"alert: {name}\n        expr: {mutant}\n")
@@ -77,7 +78,8 @@ class RulesTest(unittest.TestCase):
 
 
 class Load:
-    """Clients that keep the server running, waiting, refusing, preempting and finding prefixes until the block is left."""
+    """Clients that keep the server running, waiting, refusing, preempting and finding prefixes
+    until the block is left."""
 
     def __init__(self, server):
         self.server, self.done, self.failures = server, threading.Event(), []
@@ -128,7 +130,8 @@ class Load:
 @unittest.skipUnless(prometheus_process.PROGRAM, NOT_INSTALLED)
 class LiveTest(unittest.TestCase):
     def assert_known(self, scraper, expression: str):
-        """Every metric with its matchers stands for something; ALERTS is there only while one fires."""
+        """Every metric with its matchers stands for something; ALERTS is there only while one
+        fires."""
         found = dashboards.selectors(expression)
         self.assertTrue(found, expression)
         for selector in found:

@@ -1,7 +1,8 @@
-"""A tiny DiffLlama with random weights and a byte-level tokenizer, written by hand: most tests need no trained model.
+"""A tiny DiffLlama with random weights and a byte-level tokenizer, written by hand: most tests need
+no trained model.
 
-Its greedy output is arbitrary bytes that depend on the whole prompt, which is what exactness tests want; half of it is not
-UTF-8, which is what streaming tests want.
+Its greedy output is arbitrary bytes that depend on the whole prompt, which is what exactness tests
+want; half of it is not UTF-8, which is what streaming tests want.
 """
 
 import atexit
@@ -44,7 +45,8 @@ CONFIG = {
     "eos_token_id": EOS_ID,
 }
 CHAT_TEMPLATE = (
-    "<|bos|>{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "<|bos|>{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + "
+    "'<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
 
 
@@ -108,7 +110,8 @@ def tokenizer_json() -> dict:
 
 
 def weights(config: dict, seed: int = 1) -> dict[str, np.ndarray]:
-    """Random float32 tensors with Hugging Face's names, scaled so that attention and the next token are both decided clearly."""
+    """Random float32 tensors with Hugging Face's names, scaled so that attention and the next token
+    are both decided clearly."""
     rng = np.random.default_rng(seed)
     width, inner, vocab, head_dim = (config[k] for k in ("hidden_size", "intermediate_size",
                                                          "vocab_size", "head_dim"))

@@ -1,4 +1,5 @@
-"""What is asked of a router and of a replica, and answers without what differs from one request to the next."""
+"""What is asked of a router and of a replica, and answers without what differs from one request to
+the next."""
 
 import json
 
@@ -82,7 +83,8 @@ def whole(response):
 
 
 def streamed(response):
-    """A stream put together by choice: text, log-probabilities and finish. Where chunks end is not part of it."""
+    """A stream put together by choice: text, log-probabilities and finish. Where chunks end is not
+    part of it."""
     choices, usage, done = {}, None, False
     for line in response.body.decode().split("\n"):
         if line == "data: [DONE]":

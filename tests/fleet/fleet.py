@@ -1,4 +1,5 @@
-"""Replicas and the routers in front of them, a client that notes how each request ended, and the figures that tests report."""
+"""Replicas and the routers in front of them, a client that notes how each request ended, and the
+figures that tests report."""
 
 import http.client
 import json
@@ -13,7 +14,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from server_process import BINARY, DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess, eventually
+from server_process import (BINARY, DEMO_MODEL, REPOSITORY, GatedServer, Response, ServerProcess,
+                            eventually, free_port)
 
 START_TIMEOUT_S = 60
 FIGURES = Path(os.environ.get("FLEET_FIGURES", os.devnull))
@@ -29,18 +31,13 @@ def figure(name: str, value: str) -> None:
         file.write(f"{name}\t{value}\n")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def event_ports() -> tuple[int, int]:
     return free_port(), free_port()
 
 
 def events_flags(ports: tuple[int, int]) -> tuple:
-    return "--kv-events-endpoint", f"tcp://*:{ports[0]}", "--kv-events-replay-endpoint", f"tcp://127.0.0.1:{ports[1]}"
+    return "--kv-events-endpoint", f"tcp://*:{ports[0]}", "--kv-events-replay-endpoint", \
+f"tcp://127.0.0.1:{ports[1]}"
 
 
 class Replica(ServerProcess):
@@ -82,11 +79,12 @@ def certificate(folder: Path) -> Path:
 
 
 class Router:
-    """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to the end."""
+    """deploy/fleet/router.sh in front of running replicas. Ready when it has routed one request to
+    the end."""
     def __init__(self, kind: str, replicas: list, policy: str | None = None, flags: tuple = (),
                  events: list | None = None, **environment):
-        self.kind, self.replicas, self.port, self.metrics_port = kind, replicas, free_port(
-        ), free_port()
+        self.kind, self.replicas = kind, replicas
+        self.port, self.metrics_port = free_port(), free_port()
         self._folder = tempfile.TemporaryDirectory(prefix="diffserve-fleet-")
         self.folder, self.tls = Path(self._folder.name), None
         environment = {
@@ -154,7 +152,8 @@ class Router:
             return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
 
     def take_out(self, replica: Replica) -> None:
-        """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then no news to any client."""
+        """HAProxy sends it nothing more, and what it had there has ended; a rolling restart is then
+        no news to any client."""
         name = f"replica{self.replicas.index(replica) + 1}"
         self.administer(f"set server http/{name} state drain")
         eventually(
@@ -201,8 +200,8 @@ class Stream(threading.Thread):
 
     @property
     def complete(self) -> bool:
-        return self.status == 200 and self.done and self.problem is None and self.tokens == self.body[
-            "max_tokens"]
+        return (self.status == 200 and self.done and self.problem is None
+                and self.tokens == self.body["max_tokens"])
 
     def run(self):
         connection = self.target.connect()
@@ -229,7 +228,8 @@ class Stream(threading.Thread):
 
 
 class Load:
-    """Clients that ask one thing after another, streams and whole answers in turn, until told to stop."""
+    """Clients that ask one thing after another, streams and whole answers in turn, until told to
+    stop."""
 
     def __init__(self, router: Router, clients: int, max_tokens: int):
         self.router, self.max_tokens, self.failures, self.completed = router, max_tokens, [], 0
@@ -259,7 +259,8 @@ class Load:
     def _streamed(self) -> str | None:
         stream = Stream(self.router, self.max_tokens)
         stream.join()
-        return None if stream.complete else f"stream: {stream.status} {stream.tokens} tokens {stream.problem!r}"
+        return None if stream.complete else (f"stream: {stream.status} {stream.tokens} tokens "
+                                             f"{stream.problem!r}")
 
     def _whole(self) -> str | None:
         body = {
@@ -271,7 +272,8 @@ class Load:
             tokens = response.json()["usage"]["completion_tokens"] if response.status == 200 else 0
         except (OSError, http.client.HTTPException, ValueError) as problem:
             return f"answer: {problem!r}"
-        return None if tokens == self.max_tokens else f"answer: {response.status} {response.body[:200]!r}"
+        return None if tokens == self.max_tokens else (f"answer: {response.status} "
+                                                       f"{response.body[:200]!r}")
 
     def wait_for(self, more: int) -> None:
         """Until `more` requests have ended since now."""
@@ -281,7 +283,8 @@ class Load:
 
 
 def fill(replica: GatedReplica) -> list[Stream]:
-    """Makes a replica with the flags SOON_FULL full until its gate opens: one stream runs and one waits."""
+    """Makes a replica with the flags SOON_FULL full until its gate opens: one stream runs and one
+    waits."""
     replica.allow(FIRST_STEPS)
     streams = [Stream(replica, STREAM_TOKENS)]
     eventually(lambda: streams[0].tokens, "one stream runs")

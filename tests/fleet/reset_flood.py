@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Opens HTTP/2 streams to the gRPC service and resets each: a client that costs more than it pays. From 127.0.0.2, so that the
-other clients of a test have another address.
+"""Opens HTTP/2 streams to the gRPC service and resets each: a client that costs more than it pays.
+From 127.0.0.2, so that the other clients of a test have another address.
 
-  reset_flood.py PORT CA_FILE STREAMS HOW     prints {"streams": sent, "connections": opened, "refused": not accepted or cut}
+  reset_flood.py PORT CA_FILE STREAMS HOW
+      prints {"streams": sent, "connections": opened, "refused": not accepted or cut}
 
-HOW: at_once, the reset follows the request at once; provoked, a wrong frame makes the other side reset the stream; once_begun, the
-reset follows when the other side has read the request, so that it has passed it on. At the end, and with once_begun for each 100
-streams, an answered PING shows that everything has been read.
+HOW: at_once, the reset follows the request at once; provoked, a wrong frame makes the other side
+reset the stream; once_begun, the reset follows when the other side has read the request, so that it
+has passed it on. At the end, and with once_begun for each 100 streams, an answered PING shows that
+everything has been read.
 """
 
 import json

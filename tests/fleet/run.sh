@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Two real replicas behind vllm-router, smg and HAProxy: equal answers, prefixes, kills, restarts, full replicas, hostile clients.
-# Installs what it needs (Debian packages as root, a Python virtual environment in build/fleet-venv), builds what it runs, prints a
-# table of figures; the last line is "N passed, N failed". About five minutes after the first build.
+# Two real replicas behind vllm-router, smg and HAProxy: equal answers, prefixes, kills, restarts,
+# full replicas, hostile clients. Installs what it needs (Debian packages as root, a Python virtual
+# environment in build/fleet-venv), builds what it runs, prints a table of figures; the last line is
+# "N passed, N failed". About five minutes after the first build.
 #   tests/fleet/run.sh             everything
-#   tests/fleet/run.sh TEST...     some of it, as unittest names it: test_haproxy, test_routers.SmgTest, ...
+#   tests/fleet/run.sh TEST...     some of it, as unittest names it: test_haproxy,
+#                                  test_routers.SmgTest, ...
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,7 +15,8 @@ case "${1:-}" in -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; 
 deploy/install_deps.sh
 missing=()
 for package in python3 python3-venv haproxy openssl curl; do
-  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+    missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   apt-get update -q
@@ -21,7 +24,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 venv=build/fleet-venv
-if ! cat tests/e2e/requirements.txt tests/fleet/requirements.txt | cmp -s - "$venv/.requirements"; then
+if ! cat tests/e2e/requirements.txt tests/fleet/requirements.txt |
+  cmp -s - "$venv/.requirements"; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q --disable-pip-version-check -r tests/fleet/requirements.txt
   cat tests/e2e/requirements.txt tests/fleet/requirements.txt >"$venv/.requirements"
@@ -29,7 +33,8 @@ fi
 
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
-if ! { cmake --preset release && cmake --build build/release --target diffserve diffserve_gated; } >"$results/build" 2>&1; then
+if ! { cmake --preset release &&
+  cmake --build build/release --target diffserve diffserve_gated; } >"$results/build" 2>&1; then
   tail -n 40 "$results/build"
   echo "0 passed, 1 failed"
   exit 1
@@ -39,6 +44,7 @@ code=0
 PATH="$PWD/$venv/bin:$PATH" PYTHONPATH=tests/fleet FLEET_FIGURES="$results/figures" \
   "$venv/bin/python" tests/e2e/run.py "$@" | tee "$results/log" || code=$?
 echo
-[ ! -f "$results/figures" ] || sort "$results/figures" | awk -F '\t' '{ printf "%-76s %s\n", $1, $2 }'
+[ ! -f "$results/figures" ] ||
+  sort "$results/figures" | awk -F '\t' '{ printf "%-76s %s\n", $1, $2 }'
 tail -n 1 "$results/log"
 exit $code

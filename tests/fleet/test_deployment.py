@@ -1,4 +1,5 @@
-"""deploy/fleet: its scripts start a fleet that answers and leave nothing behind; its compose file says what the programs understand."""
+"""deploy/fleet: its scripts start a fleet that answers and leave nothing behind; its compose file
+says what the programs understand."""
 
 import random
 import re
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from fleet import BINARY, COMPLETIONS, DEMO_MODEL, REPOSITORY, Router, certificate, eventually, free_port
+from fleet import (BINARY, COMPLETIONS, DEMO_MODEL, REPOSITORY, Router, certificate, eventually,
+                   free_port)
 
 FLEET = REPOSITORY / "deploy" / "fleet"
 

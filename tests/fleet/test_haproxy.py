@@ -1,4 +1,5 @@
-"""deploy/haproxy.cfg: gRPC and HTTP through one TLS port, and what a hostile client can do there."""
+"""deploy/haproxy.cfg: gRPC and HTTP through one TLS port, and what a hostile client can do
+there."""
 
 import http.client
 import json
@@ -17,7 +18,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from fleet import COMPLETIONS, DEMO_MODEL, GatedReplica, Replica, Router, Stream, eventually, figure, requests_taken
+from fleet import (COMPLETIONS, DEMO_MODEL, GatedReplica, Replica, Router, Stream, eventually,
+                   figure, requests_taken)
 from grpc_client import channel, collect, generate_request, pb_grpc
 
 FLOOD = 100_000
@@ -199,7 +201,8 @@ class ProtocolTest(unittest.TestCase):
 
 class FloodTest(unittest.TestCase):
     def flood(self, how: str) -> tuple[dict, dict]:
-        """A normal client's calls, quiet and while streams are opened and reset; what the flood saw and what was measured."""
+        """A normal client's calls, quiet and while streams are opened and reset; what the flood saw
+        and what was measured."""
         with Replica() as first, Replica() as second, Router(
                 "haproxy", [first, second]) as router, secure(router) as connection:
             stub = pb_grpc.InferenceStub(connection)
@@ -208,7 +211,8 @@ class FloodTest(unittest.TestCase):
             quiet = [self.call(stub) for _ in range(QUIET_CALLS)]
             processes = [router.process, first.process, second.process]
             peaks = [peak_bytes(process) for process in processes]
-            # The attacker has a machine of its own: what it computes itself gives way to the others here.
+            # The attacker has a machine of its own: what it computes itself gives way to the others
+            # here.
             flood = subprocess.Popen([
                 "nice", "-n", "19", sys.executable,
                 Path(__file__).with_name("reset_flood.py"),
@@ -230,8 +234,10 @@ class FloodTest(unittest.TestCase):
         ratio = statistics.median(loaded) / statistics.median(quiet)
         figure(
             f"haproxy: {seen[0]['streams']} streams reset {how.replace('_', ' ')}",
-            f"in {took:.1f} s; a normal client's median call {statistics.median(quiet) * 1000:.1f} ms quiet, "
-            f"{statistics.median(loaded) * 1000:.1f} ms meanwhile ({ratio:.1f}x, {len(loaded)} calls)"
+            f"in {took:.1f} s; a normal client's median call {statistics.median(quiet) * 1000:.1f} "
+            f"ms quiet, "
+            f"{statistics.median(loaded) * 1000:.1f} ms meanwhile ({ratio:.1f}x, {len(loaded)} "
+            f"calls)"
         )
         return seen[0]
 

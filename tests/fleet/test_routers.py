@@ -1,4 +1,5 @@
-"""What holds behind each router: the answers are the replicas' own, and a replica may be killed, restarted or full."""
+"""What holds behind each router: the answers are the replicas' own, and a replica may be killed,
+restarted or full."""
 
 import time
 import unittest
@@ -156,7 +157,8 @@ class VllmRouterTest(RouterCases, unittest.TestCase):
 
 class VllmRouterByEventsTest(RouterCases, unittest.TestCase):
     kind, policy, in_turn = "vllm-router", "kv_aware", False
-    test_a_full_replica_is_passed_over = None  # in test_prefixes, where the replica has what the router looks for
+    # in test_prefixes, where the replica has what the router looks for
+    test_a_full_replica_is_passed_over = None
 
 
 class SmgTest(RouterCases, unittest.TestCase):
@@ -172,7 +174,8 @@ class HaproxyTest(RouterCases, unittest.TestCase):
                              "more than what was under way when a replica closed its sockets")
         figure(
             f"{self.name}: rolling restart (SIGTERM alone) under {CLIENTS} clients",
-            f"{len(load.failures)} of {load.completed + len(load.failures)} requests met closing sockets"
+            f"{len(load.failures)} of {load.completed + len(load.failures)} requests met closing "
+            f"sockets"
         )
 
 

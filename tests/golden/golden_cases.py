@@ -1,4 +1,5 @@
-"""The golden cases: name -> Case. A name begins with its family's: diff_, llama_, unilm_v1_, unilm_v2_, motif_, motif_gda_."""
+"""The golden cases: name -> Case. A name begins with its family's: diff_, llama_, unilm_v1_,
+unilm_v2_, motif_, motif_gda_."""
 import dataclasses
 
 ROPE_LLAMA3 = {

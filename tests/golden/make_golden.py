@@ -1,19 +1,25 @@
 """Writes the golden cases: tiny checkpoints and what the authors' own code computes from them.
 
-    python tests/golden/make_golden.py [--unilm DIR] [--motif DIR] [CASE ...]      (without CASE: all that the options allow)
+    python tests/golden/make_golden.py [--unilm DIR] [--motif DIR] [CASE ...]
+        without CASE: all that the options allow
 
-diff_, llama_:        transformers 5.23.0 (the expectations in the tree were made with it, torch 2.15.0, on the CPU)
+diff_, llama_:        transformers 5.23.0 (the expectations in the tree were made with it, torch
+                      2.15.0, on the CPU)
 unilm_v1_, unilm_v2_: --unilm, a checkout of github.com/microsoft/unilm, see references/unilm.py
-motif_:               --motif, a checkout of github.com/MotifTechnologies/vllm, see references/motif.py
-Building and testing need none of this: the results are committed, the authors' code is not. Each case is a folder cases/NAME with
-a checkpoint in one of the spellings that are in use, and expected.safetensors, all float32; its metadata says which code made it:
+motif_:               --motif, a checkout of github.com/MotifTechnologies/vllm, see
+                      references/motif.py
+Building and testing need none of this: the results are committed, the authors' code is not. Each
+case is a folder cases/NAME with a checkpoint in one of the spellings that are in use, and
+expected.safetensors, all float32; its metadata says which code made it:
   tokens              [T]         the prompt
   logits              [T, vocab]  of the prompt: float32, weights as stored
   greedy_tokens       [256]       greedy continuation of the prompt, float32
   greedy_margins      [256]       logit of each of those minus the next best one
   tail_logits         [8, vocab]  of the last 8 tokens of prompt + continuation
-  bfloat16_error      [1]         of the same code run in bfloat16: max|a - b| / max|b| over `logits` and `tail_logits`
-  bfloat16_agreement  [1]         share of greedy_tokens that it chooses, too, given the tokens before
+  bfloat16_error      [1]         of the same code run in bfloat16: max|a - b| / max|b| over
+                                  `logits` and `tail_logits`
+  bfloat16_agreement  [1]         share of greedy_tokens that it chooses, too, given the tokens
+                                  before
 Seeds are chosen so that the continuation varies and, where it can be had, no margin is a tie.
 """
 import argparse
@@ -43,7 +49,8 @@ def family(name):
 
 
 def random_weights(shapes, config, lambda_deviation, generator):
-    """Weights that make the model's outputs vary: every path matters, and attention is neither flat nor one-hot."""
+    """Weights that make the model's outputs vary: every path matters, and attention is neither flat
+    nor one-hot."""
     def normal(shape, deviation):
         return torch.randn(shape, generator=generator) * deviation
 
@@ -95,7 +102,8 @@ def write_checkpoint(folder, case, weights):
 
 @torch.no_grad()
 def expectations(reference, folder, tokens, allowed_ties):
-    """What is expected of the checkpoint, or None if its continuation has too many ties or too few different tokens."""
+    """What is expected of the checkpoint, or None if its continuation has too many ties or too few
+    different tokens."""
     model = reference.load(folder, torch.float32)
     tie = TIE * float(model(tokens).abs().max())
     sequence = tokens
@@ -125,7 +133,8 @@ def expectations(reference, folder, tokens, allowed_ties):
 
 
 def order_metadata(path):
-    """save_file writes the metadata in an order of chance; here it is always the same, so that equal cases are equal files."""
+    """save_file writes the metadata in an order of chance; here it is always the same, so that
+    equal cases are equal files."""
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
@@ -158,8 +167,10 @@ def make_case(name, reference):
         path.chmod(0o644)
     kib = sum(path.stat().st_size for path in folder.iterdir()) / 1024
     print(
-        f"{name}: seed {seed}, least margin {float(expected['greedy_margins'].min() / expected['logits'].abs().max()):.1e}, "
-        f"bfloat16 error {float(expected['bfloat16_error']):.2e}, agreement {float(expected['bfloat16_agreement']):.3f}, "
+        f"{name}: seed {seed}, least margin "
+        f"{float(expected['greedy_margins'].min() / expected['logits'].abs().max()):.1e}, "
+        f"bfloat16 error {float(expected['bfloat16_error']):.2e}, agreement "
+        f"{float(expected['bfloat16_agreement']):.3f}, "
         f"{kib:.0f} KiB", flush=True)
 
 

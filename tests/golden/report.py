@@ -1,10 +1,14 @@
 """Measures how exactly the golden cases are reproduced and writes the table of it into README.md.
 
-    python3 tests/golden/report.py           runs build/release/tests/golden_fidelity and rewrites the table
-    python3 tests/golden/report.py --check   runs nothing; exits 1 if the table is not about the cases that are in the tree
-    python3 tests/golden/report.py --print   writes the table and the figures of lambda to standard output instead
+    python3 tests/golden/report.py           runs build/release/tests/golden_fidelity and rewrites
+                                             the table
+    python3 tests/golden/report.py --check   runs nothing; exits 1 if the table is not about the
+                                             cases that are in the tree
+    python3 tests/golden/report.py --print   writes the table and the figures of lambda to standard
+                                             output instead
 
-Only the standard library is needed. The table stands in README.md between <!-- fidelity --> and <!-- /fidelity -->.
+Only the standard library is needed. The table stands in README.md between <!-- fidelity --> and
+<!-- /fidelity -->.
 """
 import argparse
 import json
@@ -105,8 +109,10 @@ def table(measured):
                            for family in families)
     lines += [
         "",
-        "Each cell: worst logit error of the family's cases, max\\|a - b\\| / max\\|b\\| against the reference in "
-        "float32, and the least share of 256 tokens that are chosen as the reference chooses, given its tokens before"
+        "Each cell: worst logit error of the family's cases, max\\|a - b\\| / max\\|b\\| against "
+        "the reference in "
+        "float32, and the least share of 256 tokens that are chosen as the reference chooses, "
+        "given its tokens before"
         + (f" ({ties} ties among all float32 runs are counted as equal)." if ties else "."),
         f"Kernels: {measured['isa']}. All schedules of a case and dtype give " +
         ("the same bits." if same else "**different bits**."), f"References: {references}."
@@ -125,7 +131,8 @@ def split_readme():
     text = README.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise Trouble(
-            f"{README} needs {BEGIN} and {END}, once each and in this order, around the place of the table"
+            f"{README} needs {BEGIN} and {END}, once each and in this order, around the place of "
+            f"the table"
         )
     head, rest = text.split(BEGIN)
     old, tail = rest.split(END)
@@ -141,12 +148,14 @@ def check():
     if claimed != there:
         differing = sorted(claimed ^ there)
         raise Trouble(
-            f"README.md's fidelity table is about other cases than tests/golden/cases ({len(differing)} differ, "
+            f"README.md's fidelity table is about other cases than tests/golden/cases "
+            f"({len(differing)} differ, "
             f"the first is {differing[0]}): run tests/golden/report.py")
     for family, names in families.items():
         if f"| {FAMILIES[family]}, {len(names)} cases |" not in old:
             raise Trouble(
-                f"README.md's fidelity table has no row for the {len(names)} cases of {FAMILIES[family]}"
+                f"README.md's fidelity table has no row for the {len(names)} cases of "
+                f"{FAMILIES[family]}"
             )
 
 
@@ -160,7 +169,8 @@ def lambda_lines(measured):
             worst[family] = (max(absolute, case["lambda_difference"]),
                              max(relative, case["lambda_relative_difference"]))
     return [
-        f"lambda, {family}: at most {absolute:.1e} from the originals' rounding to bfloat16, {relative:.1e} of the larger exp"
+        f"lambda, {family}: at most {absolute:.1e} from the originals' rounding to bfloat16, "
+        f"{relative:.1e} of the larger exp"
         for family, (absolute, relative) in worst.items()
     ]
 

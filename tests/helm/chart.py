@@ -39,7 +39,8 @@ class Workload:
 
     def __init__(self, name: str, container: dict, grace_s: int, pod_security: dict,
                  volumes: list[dict]):
-        self.name, self.container, self.grace_s, self.pod_security = name, container, grace_s, pod_security
+        self.name, self.container, self.grace_s = name, container, grace_s
+        self.pod_security = pod_security
         self.volumes = {volume["name"]: volume for volume in volumes}
         self.args = container["args"]
         self.ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -81,7 +82,8 @@ class Workload:
                      if (path + "/").startswith(m["mountPath"] + "/")), None)
 
     def expanded_args(self, pod_ip: str) -> list[str]:
-        """The arguments as the kubelet hands them over: $(NAME) replaced by the container's environment."""
+        """The arguments as the kubelet hands them over: $(NAME) replaced by the container's
+        environment."""
         of_the_pod = {"status.podIP": pod_ip}  # what the downward API says
         known = {}
         for variable in self.container.get("env", []):

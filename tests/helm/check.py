@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N passed, N failed`."""
+"""The checks of tests/helm/run.sh, which installs what they need. One line a check; the last is `N
+passed, N failed`."""
 
 import json
 import re
@@ -67,7 +68,8 @@ def check_deployment(name: str, deployment: dict) -> None:
         for p in differs((secret["defaultMode"], pod["securityContext"]["fsGroup"]), (0o440, 10001))
     ]
     report(
-        f"{name}: no token, no replica missing during an update, equal rights, secrets readable by the group alone",
+        f"{name}: no token, no replica missing during an update, equal rights, secrets readable by "
+        f"the group alone",
         problems)
 
 
@@ -109,7 +111,8 @@ def check_rules(manifests: list[dict]) -> None:
 
 
 def check_image(default: list[dict]) -> None:
-    """The image starts what the container's arguments continue, and has the model that they name."""
+    """The image starts what the container's arguments continue, and has the model that they
+    name."""
     said = dict(
         re.findall(r"^(USER|ENTRYPOINT|CMD) (.*)$",
                    (REPOSITORY / "deploy" / "Dockerfile").read_text(), re.M))
@@ -166,24 +169,24 @@ def check_selectors(name: str, manifests: list[dict]) -> None:
             "Deployment": lambda: spec["selector"]["matchLabels"],
             "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"]
         }.get(manifest["kind"], dict)()
-        problems += [f"{manifest['kind']} selects {selector}"
-                     ] if not selector.items() <= pod_labels else []
+        if not selector.items() <= pod_labels:
+            problems += [f"{manifest['kind']} selects {selector}"]
         if manifest["kind"] == "HorizontalPodAutoscaler":
             problems += differs(spec["scaleTargetRef"]["name"], deployment["metadata"]["name"])
-            problems += ["replicas beside an autoscaler"
-                         ] if "replicas" in deployment["spec"] else []
+            if "replicas" in deployment["spec"]:
+                problems += ["replicas beside an autoscaler"]
         if manifest["kind"] == "ServiceMonitor":
             labels, port = service["metadata"]["labels"].items(), spec["endpoints"][0]["port"]
-            problems += ["ServiceMonitor misses the Service"
-                         ] if not spec["selector"]["matchLabels"].items() <= labels else []
-            problems += [f"no port {port}"
-                         ] if port not in [p["name"] for p in service["spec"]["ports"]] else []
+            if not spec["selector"]["matchLabels"].items() <= labels:
+                problems += ["ServiceMonitor misses the Service"]
+            if port not in [p["name"] for p in service["spec"]["ports"]]:
+                problems += [f"no port {port}"]
         if manifest["kind"] == "NetworkPolicy":
-            problems += ["an ingress rule for everybody"
-                         ] if not all(rule.get("from") for rule in spec["ingress"]) else []
+            if not all(rule.get("from") for rule in spec["ingress"]):
+                problems += ["an ingress rule for everybody"]
             problems += differs(sorted(spec["policyTypes"]), ["Egress", "Ingress"])
-            problems += ["egress that nobody asked for"] if bool(
-                spec["egress"]) != (name == "init-container") else []
+            if bool(spec["egress"]) != (name == "init-container"):
+                problems += ["egress that nobody asked for"]
             allowed = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
             problems += differs(allowed,
                                 set(Workload.of_deployment(name, deployment).ports.values()))

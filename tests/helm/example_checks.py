@@ -1,4 +1,5 @@
-"""The examples of deploy/kubernetes: valid by their CRDs, and of one piece with the chart and the binary."""
+"""The examples of deploy/kubernetes: valid by their CRDs, and of one piece with the chart and the
+binary."""
 
 import yaml
 

@@ -1,4 +1,5 @@
-"""What a server container has to be, and what the binary says when it is started by the container's arguments."""
+"""What a server container has to be, and what the binary says when it is started by the container's
+arguments."""
 
 import socket
 import subprocess
@@ -10,7 +11,9 @@ from chart import EXAMPLES, Workload, of_kind
 from report import differs, report
 from server import Server, serve_flags
 
-AFTER_DRAIN_S = 9  # the server may take this long beyond --drain-timeout: 5 s for a running step, 2 s on each port for last replies
+# the server may take this long beyond --drain-timeout: 5 s for a running step, 2 s on each port for
+# last replies
+AFTER_DRAIN_S = 9
 POD_IP = "10.1.2.3"
 
 
@@ -27,7 +30,8 @@ def check_pod(workload: Workload) -> None:
     drain, pre_stop = int(workload.flag("--drain-timeout")), workload.pre_stop_s()
     enough = workload.grace_s >= pre_stop + drain + AFTER_DRAIN_S
     report(
-        f"{workload.name}: grace {workload.grace_s} s covers preStop {pre_stop} s and drain {drain} s",
+        f"{workload.name}: grace {workload.grace_s} s covers preStop {pre_stop} s and drain "
+        f"{drain} s",
         [] if enough else [f"less than {AFTER_DRAIN_S} s more"])
     ports = {"http": int(workload.flag("--port")), "grpc": int(workload.flag("--grpc-port"))}
     for port, flag in (("kv-events", "--kv-events-endpoint"), ("kv-replay",
@@ -58,7 +62,8 @@ def scrape_key(manifests: list[dict], keys: list[str]) -> str | None:
 
 
 def key_text(workload: Workload, manifests: list[dict]) -> str:
-    """What the key file will hold: the entry that the volume takes from the chart's Secret, or stand-ins for a Secret from elsewhere."""
+    """What the key file will hold: the entry that the volume takes from the chart's Secret, or
+    stand-ins for a Secret from elsewhere."""
     path = workload.flag("--api-key-file")
     if path is None:
         return ""
@@ -71,7 +76,8 @@ def key_text(workload: Workload, manifests: list[dict]) -> str:
 
 
 def check_server(workload: Workload, manifests: list[dict]) -> None:
-    """Starts the binary as the container would and asks what probes, Prometheus, the autoscaler and routers ask."""
+    """Starts the binary as the container would and asks what probes, Prometheus, the autoscaler and
+    routers ask."""
     text = key_text(workload, manifests)
     with tempfile.NamedTemporaryFile("w") as key_file:
         key_file.write(text)

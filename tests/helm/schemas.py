@@ -1,7 +1,8 @@
-"""Strict validation of manifests: those of Kubernetes itself by kubernetes-validate, others by the CRD that defines them.
+"""Strict validation of manifests: those of Kubernetes itself by kubernetes-validate, others by the
+CRD that defines them.
 
-A CRD comes from the Go module of its project, at the version pinned here. Its rules in CEL (x-kubernetes-validations) are not
-evaluated.
+A CRD comes from the Go module of its project, at the version pinned here. Its rules in CEL
+(x-kubernetes-validations) are not evaluated.
 """
 
 import functools

@@ -1,4 +1,5 @@
-"""Starts the built server by the arguments of a rendered container, on this machine's ports and the bundled model."""
+"""Starts the built server by the arguments of a rendered container, on this machine's ports and the
+bundled model."""
 
 import http.client
 import os
@@ -52,7 +53,8 @@ def local_args(workload: Workload, key_file) -> list[str]:
 
 
 class Server:
-    """`with Server(workload, key_file) as server:`; leaving the block sends SIGTERM and expects exit code 0."""
+    """`with Server(workload, key_file) as server:`; leaving the block sends SIGTERM and expects
+    exit code 0."""
 
     def __init__(self, workload: Workload, key_file=None):
         self.command = [BINARY, *local_args(workload, key_file)]
@@ -103,7 +105,8 @@ class Server:
         return set(re.findall(r"^([a-zA-Z_:][\w:]*)[ {]", self.get("/metrics", key)[1], re.M))
 
     def speaks_http2(self) -> bool:
-        """Whether the gRPC port answers HTTP/2 in clear text: its first frame is SETTINGS (type 4)."""
+        """Whether the gRPC port answers HTTP/2 in clear text: its first frame is SETTINGS (type
+        4)."""
         with socket.create_connection(("localhost", int(self.grpc_port)), timeout=30) as connection:
             connection.sendall(HTTP2_PREFACE)
             frame = b""

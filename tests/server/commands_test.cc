@@ -12,7 +12,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
 #include "server/commands/model_session.h"
 
 namespace diffserve {
@@ -55,6 +55,10 @@ class CommandsTest : public ::testing::Test {
     Result<Options> options = ParseOptions(args);
     EXPECT_TRUE(options.ok()) << options.status().message();
     return options.ok() ? *options : Options();
+  }
+  Result<SessionPlan> PlannedServer(const std::vector<std::string>& args) const {
+    const SessionOptions options = Parsed(args).session;
+    return PlanSession(options, ServerNeeds(options.engine));
   }
   // What the command prints on stdout.
   std::string Output(const std::vector<std::string>& args,
@@ -172,7 +176,7 @@ TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
                              serve = {"serve", "--port", "0", "--grpc-port", "0"};
     inspect.insert(inspect.end(), flags.begin(), flags.end());
     serve.insert(serve.end(), flags.begin(), flags.end());
-    const Result<SessionPlan> plan = PlanSession(Parsed(inspect), &ServeDemand);
+    const Result<SessionPlan> plan = PlannedServer(inspect);
     if (plan.ok()) continue;  // this machine has the level
     const std::string refusal = WithoutNumbers(plan.status().message());
     EXPECT_EQ(WithoutNumbers(RunCommand(Parsed(inspect)).message()), refusal);
@@ -187,9 +191,9 @@ TEST_F(CommandsTest, PagesFollowTheFlags) {
   const auto pages = [&](const std::vector<std::string>& flags) {
     std::vector<std::string> args = {"serve"};
     args.insert(args.end(), flags.begin(), flags.end());
-    Result<SessionPlan> plan = PlanSession(Parsed(args), &ServeDemand);
+    Result<SessionPlan> plan = PlannedServer(args);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
-    return plan.ok() ? plan->num_pages : 0;
+    return plan.ok() ? plan->engine.num_pages : 0;
   };
   constexpr int kPageBytes = 16 * 512;
   EXPECT_EQ(pages({"--max-num-seqs", "4"}), 4 * 256 / 16);
@@ -205,7 +209,7 @@ TEST_F(CommandsTest, WhatCannotFitIsRefusedWithNumbers) {
   const auto message = [&](const std::vector<std::string>& flags) {
     std::vector<std::string> args = {"serve"};
     args.insert(args.end(), flags.begin(), flags.end());
-    return PlanSession(Parsed(args), &ServeDemand).status().message();
+    return PlannedServer(args).status().message();
   };
   EXPECT_THAT(message({"--kv-cache-memory", "1K"}),
               HasSubstr("one sequence of 256 tokens needs 0.1 MiB of KV pages, allowed: 0.0 MiB"));

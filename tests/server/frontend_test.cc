@@ -112,12 +112,13 @@ TEST(FrontendTest, ARequestStartsGivesItsTokensAndEnds) {
 }
 
 TEST(FrontendTest, DefaultsComeFromTheModel) {
-  ServingFixture server;
-  EXPECT_EQ(server.frontend->DefaultSampling().temperature, 1.0f);
-  server.config.default_temperature = 0.25f;
-  server.config.default_top_k = 11;
-  server.config.default_top_p = 0.5f;
-  server.config.default_repetition_penalty = 1.25f;
+  EXPECT_EQ(ServingFixture().frontend->DefaultSampling().temperature, 1.0f);
+  ServingOptions options;
+  options.config.default_temperature = 0.25f;
+  options.config.default_top_k = 11;
+  options.config.default_top_p = 0.5f;
+  options.config.default_repetition_penalty = 1.25f;
+  ServingFixture server(options);
   const SamplingParams sampling = server.frontend->DefaultSampling();
   EXPECT_EQ(sampling.temperature, 0.25f);
   EXPECT_EQ(sampling.top_k, 11);
@@ -128,7 +129,7 @@ TEST(FrontendTest, DefaultsComeFromTheModel) {
 
 TEST(FrontendTest, TheModelsEndTokensEndASequence) {
   ServingOptions options;
-  for (int id = 0; id < 256; ++id) options.eos_token_ids.push_back(id);
+  for (int id = 0; id < 256; ++id) options.config.eos_token_ids.push_back(id);
   ServingFixture server(options);
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 50);
@@ -284,8 +285,7 @@ TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
   ASSERT_TRUE(server.frontend->RunOnTextThread(0, stay).ok());
   Collector client;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 5), client.stream).ok());
-  server.http.reset();
-  server.frontend.reset();
+  server.StopAll();
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kUnavailable);
 }
 

@@ -37,7 +37,7 @@ std::vector<int32_t> ExpectedTokens(const GrpcStack& stack, const std::vector<in
   request.prompt = prompt;
   request.max_tokens = count;
   request.sampling.temperature = 0;
-  return FakeExecutor::Continue(request, std::min(256, stack.tokenizer().vocab_size()));
+  return FakeExecutor::Continue(request, std::min(256, stack.tokenizer->vocab_size()));
 }
 
 // Steps wait for the test, so that a client can act while its request runs.
@@ -50,7 +50,7 @@ GrpcStackOptions Held() {
 // Waits until the server has ended a Generate call as cancelled.
 bool ServerEndsACancelledCall(GrpcStack& stack) {
   const std::string counted = "diffserve_grpc_requests_total{method=\"Generate\",code=\"1\"} 1";
-  return Eventually([&] { return stack.metrics().Render().find(counted) != std::string::npos; });
+  return Eventually([&] { return stack.metrics->Render().find(counted) != std::string::npos; });
 }
 
 TEST(GrpcServerTest, GenerateStreamsStartDeltasFinishAndUsageInOrder) {
@@ -68,7 +68,7 @@ TEST(GrpcServerTest, GenerateStreamsStartDeltasFinishAndUsageInOrder) {
   EXPECT_EQ(messages.back().usage().completion_tokens(), 20);
   const std::vector<int32_t> expected = ExpectedTokens(stack, prompt, 20);
   EXPECT_EQ(result.TokensOf(0), expected);
-  EXPECT_EQ(result.TextOf(0), *stack.tokenizer().Decode(expected, true));
+  EXPECT_EQ(result.TextOf(0), *stack.tokenizer->Decode(expected, true));
 }
 
 TEST(GrpcServerTest, TextIsTokenizedWithSpecialTokens) {
@@ -77,7 +77,7 @@ TEST(GrpcServerTest, TextIsTokenizedWithSpecialTokens) {
   request.set_text("hello world");
   const Generated result = Generate(*stack.NewStub(), request);
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
-  const std::vector<int32_t> ids = *stack.tokenizer().Encode("hello world", true);
+  const std::vector<int32_t> ids = *stack.tokenizer->Encode("hello world", true);
   EXPECT_THAT(result.messages.front().start().token_ids(), ::testing::ElementsAreArray(ids));
   EXPECT_EQ(result.TokensOf(0), ExpectedTokens(stack, ids, 4));
 }
@@ -137,7 +137,7 @@ TEST(GrpcServerTest, EndingTheCallFreesEverything) {
   const auto stub = stack.NewStub();
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
-  stack.steps().Allow(2);
+  stack.steps.Allow(2);
   v1::GenerateResponse message;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&message));
   context.TryCancel();
@@ -153,7 +153,7 @@ TEST(GrpcServerTest, ADroppedConnectionFreesEverything) {
     const auto stub = stack.NewStub();
     grpc::ClientContext context;
     const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
-    stack.steps().Allow(1);
+    stack.steps.Allow(1);
     v1::GenerateResponse message;
     ASSERT_TRUE(reader->Read(&message));
   }
@@ -169,7 +169,7 @@ TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
   request.set_request_id("mine");
   grpc::ClientContext context;
   const auto reader = stub->Generate(&context, request);
-  stack.steps().Allow(1);
+  stack.steps.Allow(1);
   v1::GenerateResponse message;
   ASSERT_TRUE(reader->Read(&message));
   EXPECT_EQ(message.start().request_id(), "mine");
@@ -204,11 +204,11 @@ TEST(GrpcServerTest, UnaryCallsAnswer) {
   tokenize.set_text("hello");
   grpc::ClientContext first, second, third;
   ASSERT_TRUE(stub->Tokenize(&first, tokenize, &ids).ok());
-  EXPECT_THAT(ids.ids(), ::testing::ElementsAreArray(*stack.tokenizer().Encode("hello", true)));
+  EXPECT_THAT(ids.ids(), ::testing::ElementsAreArray(*stack.tokenizer->Encode("hello", true)));
 
   v1::DetokenizeRequest detokenize;
   v1::DetokenizeResponse text;
-  const std::vector<int32_t> plain = *stack.tokenizer().Encode("hello", false);
+  const std::vector<int32_t> plain = *stack.tokenizer->Encode("hello", false);
   detokenize.mutable_ids()->Add(plain.begin(), plain.end());
   ASSERT_TRUE(stub->Detokenize(&second, detokenize, &text).ok());
   EXPECT_EQ(text.text(), "hello");
@@ -216,10 +216,10 @@ TEST(GrpcServerTest, UnaryCallsAnswer) {
   v1::GetModelResponse model;
   ASSERT_TRUE(stub->GetModel(&third, {}, &model).ok());
   EXPECT_EQ(model.name(), "fake-model");
-  EXPECT_EQ(model.vocab_size(), stack.tokenizer().vocab_size());
+  EXPECT_EQ(model.vocab_size(), stack.tokenizer->vocab_size());
   EXPECT_EQ(model.max_model_len(), 4096);
   EXPECT_EQ(model.page_size(), 16);
-  EXPECT_THAT(stack.metrics().Render(),
+  EXPECT_THAT(stack.metrics->Render(),
               HasSubstr("diffserve_grpc_requests_total{method=\"GetModel\",code=\"0\"} 1"));
 }
 
@@ -321,7 +321,7 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
   }
   EXPECT_TRUE(Eventually(
       [&] { return stack.Stats().refused[static_cast<size_t>(RefusalReason::kQueueFull)] == 6; }));
-  stack.steps().Open();
+  stack.steps.Open();
   int done = 0, refused = 0;
   for (std::future<Generated>& future : results) {
     const Generated result = future.get();
@@ -353,7 +353,7 @@ TEST(GrpcServerTest, HealthFollowsSetServing) {
   for (const std::string& service : {std::string(), kOurService}) {
     EXPECT_EQ(CallWithBytes(channel, kHealthCheck, service).second, kServing);
   }
-  stack.server().SetServing(false);
+  stack.grpc_server->SetServing(false);
   for (const std::string& service : {std::string(), kOurService}) {
     EXPECT_EQ(CallWithBytes(channel, kHealthCheck, service).second, kNotServing);
   }
@@ -401,22 +401,22 @@ TEST(GrpcServerTest, EveryMethodButHealthNeedsAKey) {
 TEST(GrpcServerTest, ATakenPortIsAClearError) {
   GrpcStack stack;
   GrpcStackOptions options;
-  options.server.port = stack.server().port();
+  options.grpc.port = stack.grpc_server->port();
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("byte_bpe");
   const ModelConfig config;
   OutputLoop output(*tokenizer, 16, [](RequestId, FinishReason) {});
-  Frontend frontend({}, config, *tokenizer, nullptr, stack.engine(), output);
-  const auto second = GrpcServer::Start(options.server, frontend, ApiKeys(), nullptr);
+  Frontend frontend({}, config, *tokenizer, nullptr, *stack.engine, output);
+  const auto second = GrpcServer::Start(options.grpc, frontend, ApiKeys(), nullptr);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(second.status().message(),
-              HasSubstr("127.0.0.1:" + std::to_string(options.server.port)));
+              HasSubstr("127.0.0.1:" + std::to_string(options.grpc.port)));
   EXPECT_THAT(second.status().message(), HasSubstr("in use"));
 }
 
 TEST(GrpcServerTest, WhileDrainingNewWorkIsUnavailable) {
   GrpcStack stack;
-  stack.engine().Drain(std::chrono::steady_clock::now());
+  stack.engine->Drain(std::chrono::steady_clock::now());
   const Generated result = Generate(*stack.NewStub(), RequestOf({1}, 4));
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(result.messages.empty());
@@ -432,12 +432,12 @@ TEST(GrpcServerTest, ADrainLetsStreamsEndAndTellsThoseThatCannot) {
                             [&] { return Generate(*stub, RequestOf({2}, 4000)); });
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting == 2; }));
   std::thread drain(
-      [&] { stack.engine().Drain(std::chrono::steady_clock::now() + std::chrono::hours(1)); });
+      [&] { stack.engine->Drain(std::chrono::steady_clock::now() + std::chrono::hours(1)); });
   EXPECT_TRUE(Eventually([&] { return stack.Stats().draining; }));
-  stack.steps().Allow(30);
+  stack.steps.Allow(30);
   EXPECT_EQ(quick.get().TokensOf(0).size(), 20u);
-  stack.engine().Drain(std::chrono::steady_clock::now());
-  stack.steps().Open();
+  stack.engine->Drain(std::chrono::steady_clock::now());
+  stack.steps.Open();
   EXPECT_EQ(endless.get().status.error_code(), grpc::StatusCode::UNAVAILABLE);
   drain.join();
 }
@@ -450,9 +450,9 @@ TEST(GrpcServerTest, ShutdownUnderLoadEndsEveryCall) {
     results.push_back(
         std::async(std::launch::async, [&, i] { return Generate(*stub, RequestOf({i}, 4000)); }));
   EXPECT_TRUE(Eventually([&] { return stack.Stats().waiting == 32; }));
-  stack.steps().Allow(2);
+  stack.steps.Allow(2);
   EXPECT_TRUE(Eventually([&] { return stack.Stats().running == 32; }));
-  stack.server().Shutdown(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
+  stack.grpc_server->Shutdown(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
   for (std::future<Generated>& future : results) {
     EXPECT_THAT(future.get().status.error_code(),
                 AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));

@@ -39,37 +39,28 @@ std::vector<std::string> CommandsOf(const FlagSpec& flag) {
   return commands;
 }
 
-bool IsText(const FlagSpec& flag) {
-  return flag.allowed.empty() && std::holds_alternative<std::string Options::*>(flag.target);
-}
-bool IsSeed(const FlagSpec& flag) {
-  return std::holds_alternative<uint64_t Options::*>(flag.target);
-}
-bool IsSwitch(const FlagSpec& flag) { return std::holds_alternative<bool Options::*>(flag.target); }
-bool IsFraction(const FlagSpec& flag) {
-  return std::holds_alternative<float Options::*>(flag.target);
-}
+bool IsText(const FlagSpec& flag) { return flag.allowed.empty() && flag.Is<std::string>(); }
 
 std::string Number(const FlagSpec& flag, double value) {
-  return IsFraction(flag) ? std::to_string(value) : std::to_string(static_cast<int64_t>(value));
+  return flag.Is<float>() ? std::to_string(value) : std::to_string(static_cast<int64_t>(value));
 }
 
 std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (!flag.allowed.empty()) return {flag.allowed.begin(), flag.allowed.end()};
-  if (IsSwitch(flag)) return {"true", "false"};
+  if (flag.Is<bool>()) return {"true", "false"};
   if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
   if (flag.name == "--max-shard-size") return {"2G", "512MiB", "0.5K"};
   if (IsText(flag)) return {"anything"};
-  if (IsSeed(flag)) return {"0", "18446744073709551615"};
+  if (flag.Is<uint64_t>()) return {"0", "18446744073709551615"};
   return {Number(flag, flag.min), Number(flag, flag.max)};
 }
 
 std::vector<std::string> BadValues(const FlagSpec& flag) {
-  if (!flag.allowed.empty() || IsSwitch(flag)) return {"nonsense", ""};
+  if (!flag.allowed.empty() || flag.Is<bool>()) return {"nonsense", ""};
   if (flag.name == "--kv-cache-memory") return {"2X", "-1", "", "G"};
   if (flag.name == "--max-shard-size") return {"2X", "-1G", "", "G", "0.3", "1"};
   if (IsText(flag)) return {""};
-  if (IsSeed(flag)) return {"-1", "18446744073709551616", "x"};
+  if (flag.Is<uint64_t>()) return {"-1", "18446744073709551616", "x"};
   return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan",
           "99999999999999999999999"};
 }
@@ -143,7 +134,7 @@ TEST(OptionTableTest, EveryFlagNeedsAValueUnlessItIsASwitch) {
     const std::string command = CommandsOf(flag).front();
     const Result<Options> options = Parse(Arguments(command, flag.name),
                                           {std::string(flag.name), "--log-level=error"});
-    EXPECT_EQ(options.ok(), IsSwitch(flag)) << flag.name;
+    EXPECT_EQ(options.ok(), flag.Is<bool>()) << flag.name;
     if (options.ok()) continue;
     EXPECT_THAT(options.status().message(), HasSubstr(std::string(flag.name) + " needs a value"));
   }
@@ -161,7 +152,7 @@ TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
       ++refused;
     }
   }
-  EXPECT_EQ(refused, cuda::IsCompiledIn() ? 7 : 8);
+  EXPECT_EQ(refused, cuda::IsCompiledIn() ? 2 : 3);
   const Result<Options> cuda = Parse({"serve", "DIR"}, {"--device", "cuda"});
   EXPECT_EQ(cuda.ok(), cuda::IsCompiledIn());
   if (!cuda.ok()) {
@@ -190,23 +181,23 @@ TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
   ASSERT_TRUE(parsed.ok());
   const Options& o = *parsed;
   EXPECT_EQ(o.command, "serve");
-  EXPECT_EQ(o.model_dir, "DIR");
-  EXPECT_EQ(o.host, "127.0.0.1");
-  EXPECT_EQ(o.port, 8000);
-  EXPECT_EQ(o.grpc_port, 8001);
-  EXPECT_EQ(o.max_num_seqs, 256);
-  EXPECT_EQ(o.max_num_batched_tokens, 2048);
-  EXPECT_EQ(o.page_size, 0);
-  EXPECT_EQ(o.drain_timeout_s, 45);
-  EXPECT_TRUE(o.enable_prefix_caching);
-  EXPECT_FALSE(o.strict);
-  EXPECT_FALSE(o.dtype.has_value());
+  EXPECT_EQ(o.session.model_dir, "DIR");
+  EXPECT_EQ(o.serve.host, "127.0.0.1");
+  EXPECT_EQ(o.serve.port, 8000);
+  EXPECT_EQ(o.serve.grpc_port, 8001);
+  EXPECT_EQ(o.session.engine.max_num_seqs, 256);
+  EXPECT_EQ(o.session.engine.max_num_batched_tokens, 2048);
+  EXPECT_EQ(o.session.engine.page_size, 0);
+  EXPECT_EQ(o.serve.drain_timeout_s, 45);
+  EXPECT_TRUE(o.session.engine.enable_prefix_caching);
+  EXPECT_FALSE(o.serve.strict);
+  EXPECT_FALSE(o.session.dtype.has_value());
 }
 
 TEST(OptionsTest, WeightsMayBeFloat16) {
   const Result<Options> parsed = Parse({"serve", "DIR"}, {"--dtype", "float16"});
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_EQ(parsed->dtype, DType::kFloat16);
+  EXPECT_EQ(parsed->session.dtype, DType::kFloat16);
 }
 
 TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
@@ -215,25 +206,27 @@ TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
       {"--dtype", "bfloat16", "--kv-cache-dtype=float32", "--load-format", "dummy", "--seed",
        "18446744073709551615", "--json", "--threads", "3"});
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_THAT(parsed->bench_batch, ElementsAre(2, 8));
-  EXPECT_THAT(parsed->bench_prompt, ElementsAre(32));
-  EXPECT_THAT(parsed->bench_depth, ElementsAre(0, 4096));
-  EXPECT_TRUE(parsed->prompt.empty());
-  EXPECT_EQ(parsed->dtype, DType::kBFloat16);
-  EXPECT_EQ(parsed->kv_cache_dtype, DType::kFloat32);
-  EXPECT_TRUE(parsed->dummy_weights);
+  EXPECT_THAT(parsed->bench.batch, ElementsAre(2, 8));
+  EXPECT_THAT(parsed->bench.prompt, ElementsAre(32));
+  EXPECT_THAT(parsed->bench.depth, ElementsAre(0, 4096));
+  EXPECT_TRUE(parsed->prompt.text.empty());
+  EXPECT_EQ(parsed->session.dtype, DType::kBFloat16);
+  EXPECT_EQ(parsed->session.kv_cache_dtype, DType::kFloat32);
+  EXPECT_TRUE(parsed->session.dummy_weights);
   EXPECT_TRUE(parsed->json);
-  EXPECT_EQ(parsed->seed, ~uint64_t{0});
-  EXPECT_EQ(parsed->threads, 3);
-  EXPECT_EQ(
-      Parse({"generate", "DIR", "--tokens", "1"}, {"--presence-penalty", "-1.5"})->presence_penalty,
-      -1.5f);
+  EXPECT_EQ(parsed->session.seed, ~uint64_t{0});
+  EXPECT_EQ(parsed->session.threads, 3);
+  const Result<Options> generate = Parse({"generate", "DIR", "--tokens", "1"},
+                                         {"--presence-penalty", "-1.5"});
+  EXPECT_EQ(generate->generate.sampling.presence_penalty, -1.5f);
 }
 
 TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
-  EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching"})->enable_prefix_caching);
-  EXPECT_TRUE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching", "--enable-prefix-caching"})
-                  ->enable_prefix_caching);
+  const auto caches = [](std::initializer_list<std::string> flags) {
+    return Parse({"serve", "DIR"}, flags)->session.engine.enable_prefix_caching;
+  };
+  EXPECT_FALSE(caches({"--no-enable-prefix-caching"}));
+  EXPECT_TRUE(caches({"--no-enable-prefix-caching", "--enable-prefix-caching"}));
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-enable-prefix-caching=true"}).ok());
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--no-port"}).ok());
 }
@@ -295,21 +288,21 @@ TEST(OptionsTest, TheConfigFileIsReadAndFlagsWin) {
                                "batch": [1, 2], "host": "0.0.0.0"})");
   const Result<Options> serve = Parse({"serve", "DIR", "--port", "7000", "--config", file.path()});
   ASSERT_TRUE(serve.ok()) << serve.status().message();
-  EXPECT_EQ(serve->port, 7000);
-  EXPECT_EQ(serve->grpc_port, 9001);
-  EXPECT_EQ(serve->host, "0.0.0.0");
-  EXPECT_FALSE(serve->enable_prefix_caching);
-  EXPECT_EQ(serve->temperature, 0);  // belongs to generate
+  EXPECT_EQ(serve->serve.port, 7000);
+  EXPECT_EQ(serve->serve.grpc_port, 9001);
+  EXPECT_EQ(serve->serve.host, "0.0.0.0");
+  EXPECT_FALSE(serve->session.engine.enable_prefix_caching);
+  EXPECT_EQ(serve->generate.sampling.temperature, 0);  // belongs to generate
   const Result<Options> bench = Parse({"bench", "DIR", "--config=" + file.path()});
   ASSERT_TRUE(bench.ok());
-  EXPECT_THAT(bench->bench_batch, ElementsAre(1, 2));
+  EXPECT_THAT(bench->bench.batch, ElementsAre(1, 2));
 }
 
 TEST(OptionsTest, TheConfigFileMayNameTheModel) {
   const TemporaryFile file(R"({"model_dir": "/models/a", "new-dir": "/models/b"})");
-  EXPECT_EQ(Parse({"serve", "--config", file.path()})->model_dir, "/models/a");
-  EXPECT_EQ(Parse({"serve", "DIR", "--config", file.path()})->model_dir, "DIR");
-  EXPECT_EQ(Parse({"convert", "--config", file.path()})->new_dir, "/models/b");
+  EXPECT_EQ(Parse({"serve", "--config", file.path()})->session.model_dir, "/models/a");
+  EXPECT_EQ(Parse({"serve", "DIR", "--config", file.path()})->session.model_dir, "DIR");
+  EXPECT_EQ(Parse({"convert", "--config", file.path()})->conversion.new_dir, "/models/b");
 }
 
 TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
@@ -323,7 +316,7 @@ TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
       {R"({"model_dir": 7})", "model_dir is 7, allowed: text, not empty"},
       {"[1]", "expected one flat JSON object"},
       {"{", "expected one flat JSON object"},
-      {R"({"quantization": "int8"})", "this build does not quantise weights"},
+      {R"({"kv_cache_dtype": "int8"})", "this build has no integer KV cache"},
   };
   for (const auto& [text, message] : cases) {
     const TemporaryFile file(text);

@@ -1,5 +1,5 @@
-// The whole server in one process: HTTP on a free port, routes, frontend, the real engine over
-// FakeExecutor, and a small tokenizer.
+// The whole server in one process, HTTP and gRPC on free ports, with the real engine over
+// FakeExecutor and a small tokenizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,16 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/output_loop.h"
-#include "engine/text/tokenizer.h"
 #include "kernels/base/log.h"
-#include "server/api_key.h"
-#include "server/frontend.h"
-#include "server/health.h"
-#include "server/http/server.h"
-#include "server/openai/routes.h"
+#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/step_gate.h"
@@ -26,25 +18,21 @@
 
 namespace diffserve::testing {
 
-struct ServingOptions {
-  EngineOptions engine{.page_size = 16,
-                       .num_pages = 512,
-                       .max_model_len = 512,
-                       .max_num_seqs = 64,
-                       .max_num_batched_tokens = 512,
-                       .enable_prefix_caching = true,
-                       .max_waiting_requests = 256,
-                       .max_waiting_tokens = 1 << 20};
+struct ServingOptions : ServerOptions {
   FakeExecutor::Options executor;
   bool hold_steps = false;  // `steps` is closed at first
-  FrontendOptions frontend;
-  HttpServerOptions http;
-  OpenAiRoutesOptions routes;
-  std::vector<int32_t> eos_token_ids;
-  std::string keys;  // the text of a key file
+  ModelConfig config;       // the vocabulary is the tokenizer's
+  std::string keys;         // the text of a key file; empty: none are needed
   bool with_template = true;
 
   ServingOptions() {
+    engine = {.page_size = 16,
+              .num_pages = 512,
+              .max_model_len = 512,
+              .max_num_seqs = 64,
+              .max_num_batched_tokens = 512,
+              .max_waiting_requests = 256,
+              .max_waiting_tokens = 1 << 20};
     http.port = 0;
     routes.model_root = "tiny-root";
     routes.fingerprint = "fp_test";
@@ -57,36 +45,31 @@ class ServingFixture {
   explicit ServingFixture(ServingOptions options = {})
       : steps(options.hold_steps ? StepGate::State::kClosed : StepGate::State::kOpen) {
     SetLogLevel(LogLevel::kError);
-    tokenizer = LoadTokenizerFixture("byte_bpe");
-    if (options.with_template) LoadTemplate();
-    config.vocab_size = tokenizer->vocab_size();
-    config.eos_token_ids = options.eos_token_ids;
-    if (!options.keys.empty()) keys = ApiKeys::FromText(options.keys, "keys").value();
-    output = std::make_unique<OutputLoop>(
-        *tokenizer, 1024, [this](RequestId id, FinishReason as) { engine->Cancel(id, as); });
-    engine = std::make_unique<Engine>(
-        options.engine,
-        std::make_unique<FakeExecutor>(options.engine, WithGate(options.executor, steps)),
-        [this](TokenEvent event) { output->Post(std::move(event)); });
-    frontend = std::make_unique<Frontend>(options.frontend, config, *tokenizer, chat_template.get(),
-                                          *engine, *output);
-    health = std::make_unique<Health>([this] { return engine->Snapshot(); });
-    if (!options.routes.metrics_text)
-      options.routes.metrics_text = [] { return std::string("diffserve_up 1\n"); };
-    routes = std::make_unique<OpenAiRoutes>(options.routes, *frontend, *health, keys);
-    http = std::make_unique<HttpServer>(options.http, routes->Service());
-    const Status status = http->Start();
+    ServerParts parts;
+    parts.tokenizer = LoadTokenizerFixture("byte_bpe");
+    if (options.with_template) parts.chat_template = LoadTemplate();
+    parts.config = options.config;
+    parts.config.vocab_size = parts.tokenizer->vocab_size();
+    if (!options.keys.empty()) parts.keys = ApiKeys::FromText(options.keys, "keys").value();
+    options.executor.vocab_size = std::min(options.executor.vocab_size, parts.config.vocab_size);
+    auto executor = std::make_unique<FakeExecutor>(options.engine,
+                                                   WithGate(options.executor, steps));
+    server_ = std::make_unique<Server>(options, std::move(parts), std::move(executor));
+    const Status status = server_->Listen();
     EXPECT_TRUE(status.ok()) << status.message();
+    tokenizer = &server_->tokenizer();
+    engine = &server_->engine();
+    frontend = &server_->frontend();
+    health = &server_->health();
+    metrics = &server_->metrics();
+    http = &server_->http();
+    grpc_server = &server_->grpc();
   }
   ~ServingFixture() { StopAll(); }
 
   void StopAll() {
-    http.reset();
-    frontend.reset();
-    if (engine) engine->Fail("the test is over");  // from here on no event is delivered
-    output.reset();
     steps.Open();
-    engine.reset();
+    server_->Stop(std::chrono::steady_clock::now());
   }
 
   int port() const { return http->port(); }
@@ -98,26 +81,33 @@ class ServingFixture {
 
   // Nothing runs, nothing waits, no page is held.
   bool EngineIsEmpty() const {
+    return Eventually([this] { return IsEmptyNow(); });
+  }
+  // Likewise where steps are held: one may pass at each look, with which what was cancelled goes.
+  bool BecomesIdle() {
     return Eventually([this] {
-      const EngineStats stats = Stats();
-      return stats.running == 0 && stats.waiting == 0 && stats.pages_used == 0;
+      if (IsEmptyNow()) return true;
+      steps.Allow(1);
+      return false;
     });
   }
 
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<ChatTemplate> chat_template;
-  ModelConfig config;
-  ApiKeys keys;
   StepGate steps;
-  std::unique_ptr<OutputLoop> output;
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<Frontend> frontend;
-  std::unique_ptr<Health> health;
-  std::unique_ptr<OpenAiRoutes> routes;
-  std::unique_ptr<HttpServer> http;
+  // Parts of the server, until StopAll.
+  const Tokenizer* tokenizer = nullptr;
+  Engine* engine = nullptr;
+  Frontend* frontend = nullptr;
+  Health* health = nullptr;
+  MetricsExporter* metrics = nullptr;
+  HttpServer* http = nullptr;
+  GrpcServer* grpc_server = nullptr;
 
  private:
-  void LoadTemplate() {
+  bool IsEmptyNow() const {
+    const EngineStats stats = Stats();
+    return stats.running == 0 && stats.waiting == 0 && stats.pages_used == 0;
+  }
+  static std::unique_ptr<ChatTemplate> LoadTemplate() {
     TemporaryModelDir dir;
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
       dir.Write(file, ReadTextFile(TextDataDir() + "/byte_bpe/" + file));
@@ -127,8 +117,10 @@ class ServingFixture {
               "{% if shout %}!{% endif %}{% if add_generation_prompt %}<|assistant|>{% endif %}");
     Result<std::unique_ptr<ChatTemplate>> loaded = ChatTemplate::Load(dir.path());
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
-    if (loaded.ok()) chat_template = std::move(loaded).value();
+    return loaded.ok() ? std::move(loaded).value() : nullptr;
   }
+
+  std::unique_ptr<Server> server_;
 };
 
 }  // namespace diffserve::testing

@@ -1,4 +1,5 @@
-"""Writes tests/text/data: four small tokenizers and what Hugging Face's tokenizers and transformers make with them.
+"""Writes tests/text/data: four small tokenizers and what Hugging Face's tokenizers and transformers
+make with them.
 
 Run with tokenizers, transformers and jinja2 installed; the tests only read the result:
     python tests/text/make_text_golden.py
@@ -8,7 +9,8 @@ import json
 import random
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
+                        pre_tokenizers, processors, trainers)
 from transformers import PreTrainedTokenizerFast
 
 from text_golden_templates import TEMPLATE_CASES
@@ -42,7 +44,8 @@ TEXTS = CORPUS + [
     "�replacement�",
 ]
 
-WORDS_AND_DIGITS = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+WORDS_AND_DIGITS = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| "
+                    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def byte_bpe() -> Tokenizer:
@@ -142,7 +145,8 @@ def write_fixture(name: str, tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def mixed_byte_run(tokens: list[str]) -> bool:
-    """A run of byte tokens that is not valid and yet holds a whole character: our decode keeps that character."""
+    """A run of byte tokens that is not valid and yet holds a whole character: our decode keeps that
+    character."""
     run = bytearray()
     for token in tokens + [""]:
         if len(token) == 6 and token.startswith("<0x"):

@@ -43,12 +43,15 @@ rest={{ messages[1:] | length }} {{ messages | map(attribute='role') | join('/')
 """
 
 _METHODS = """{% for m in messages %}
-{% set content = m.content.split('</think>')[-1].lstrip('\\n') if '</think>' in m.content else m.content %}
-{{ loop.index }} {{ content.strip().replace('<b>', '[').upper() }} {{ content.startswith('H') }} {{ content.endswith('b') -}}
+{% set content = m.content.split('</think>')[-1].lstrip('\\n') if '</think>' in m.content else \
+m.content %}
+{{ loop.index }} {{ content.strip().replace('<b>', '[').upper() }} {{ content.startswith('H') }} \
+{{ content.endswith('b') -}}
 {% for key, value in m.items() %} {{ key }}={{ value | length }}{% endfor %}
 
 {% endfor %}
-{{ 'title case here'.title() }}|{{ ' x '.rstrip() }}|{{ 'a,b,c'.split(',') }}|{{ 'a-b'.split('-', 1)[1] }}|{{ 'abc'.find('c') }}
+{{ 'title case here'.title() }}|{{ ' x '.rstrip() }}|{{ 'a,b,c'.split(',') }}|{{ 'a-b'.split('-', \
+1)[1] }}|{{ 'abc'.find('c') }}
 """
 
 _TOOLS = """{%- if tools %}
@@ -59,7 +62,8 @@ _TOOLS = """{%- if tools %}
 {{ tool.function.parameters.properties.keys() | list | tojson }}
 {%- endfor %}
 {%- endif %}
-{{ {'z': 1, 'a': [true, none, 1.5, 1e20, 'ü\\t']} | tojson }} {{ {'z': 1, 'a': 2} | tojson(sort_keys=true) }}
+{{ {'z': 1, 'a': [true, none, 1.5, 1e20, 'ü\\t']} | tojson }} {{ {'z': 1, 'a': 2} | \
+tojson(sort_keys=true) }}
 {{ 'ü' | tojson(ensure_ascii=true) }} {{ [] | tojson }} {{ {} | tojson(indent=4) }}
 {{ messages[0] | tojson(separators=(',', ':')) }}
 """
@@ -73,7 +77,8 @@ _VALUES = """{{ true }} {{ false }} {{ none }} {{ 1.0 }} {{ 10 / 4 }} {{ 7 // 2 
 {{ 'a' if missing else 'b' }} {{ missing | default('none given') }} {{ (1, 2) }}
 {{ messages | selectattr('role', 'equalto', 'user') | list | length }}
 {{ messages | rejectattr('role', 'equalto', 'user') | map(attribute='role') | list }}
-{{ range(3) | list }} {{ [3, 1, 2] | sort }} {{ 'ab' * 2 }} {{ 'a' in 'cat' }} {{ not false and 1 < 2 }} {{ [1, 2] + [3] }}
+{{ range(3) | list }} {{ [3, 1, 2] | sort }} {{ 'ab' * 2 }} {{ 'a' in 'cat' }} {{ not false and 1 \
+< 2 }} {{ [1, 2] + [3] }}
 {{ date_string | default('no date') }} {{ 'abc'[1:] }} {{ 'abc'[-1] }}
 {{ messages[-1]['content'] | replace('\\n', ' ') | capitalize }}
 """

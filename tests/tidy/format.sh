@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Holds C++ and CUDA to .clang-format with the version of tests/e2e/requirements.txt.
-#   tests/tidy/format.sh        says which lines differ; the last line is "N passed, N failed" (files)
+#   tests/tidy/format.sh        says which lines differ; the last line is "N passed, N failed"
+#                               (files)
 #   tests/tidy/format.sh --fix  rewrites them
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -7,25 +7,33 @@ from pathlib import Path
 import tidy
 
 HEADER = "// Says what it is.\n#pragma once\n"
+DECODE = '#include "kernels/attention/decode.h"\n'
+STAGES = "// Stage 1: scores\n// Stage 2: softmax. Two passes\n"
 CLEAN = {
     "kernels/base/status.h": HEADER + "class Status { bool ok() const { return true; } };\n",
     "kernels/base/simd.h": HEADER + "#include <immintrin.h>\n",
     "kernels/attention/decode.h": HEADER + '#include "kernels/base/status.h"\n',
-    "kernels/attention/decode_cpu.cc": '#include "kernels/attention/decode.h"\n// Stage 1: scores\n// Stage 2: softmax\n',
-    "kernels/attention/decode_cuda.cu": '#include "kernels/attention/decode.h"\n#include <cuda_runtime.h>\n'
-    "// Stage 1: scores\n// Stage 2: softmax\n",
-    "kernels/attention/decode.isa.cc": '#include "kernels/base/simd.h"\n#include "kernels/attention/decode.h"\n',
-    "engine/scheduler.h": HEADER +
-    '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
+    "kernels/attention/decode_cpu.cc": DECODE + STAGES,
+    "kernels/attention/decode_cuda.cu": DECODE + "#include <cuda_runtime.h>\n// Stage 1: scores\n",
+    "kernels/attention/decode_tail_cuda.cu": DECODE + "// Stage 2: softmax.\n",
+    "kernels/attention/decode.isa.cc": '#include "kernels/base/simd.h"\n' + DECODE,
+    "kernels/ops/linear_cuda.cc": DECODE + "#include <cublasLt.h>\n",
+    "engine/scheduler.h":
+        HEADER + '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
     "engine/engine.cc": '#include <thread>\n#include "engine/scheduler.h"\n',
+    "engine/text/tokenizer.cc": '#include "diffserve_text.h"\n#include "engine/scheduler.h"\n',
     "server/grpc/session.h": HEADER + "#include <grpcpp/grpcpp.h>\n",
     "server/grpc/server.cc": '#include "server/grpc/session.h"\n#include "engine/scheduler.h"\n'
-    '#include "diffserve/v1/inference.pb.h"\n',
+                             '#include "diffserve/v1/inference.pb.h"\n',
     "server/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
-    "tests/engine/scheduler_test.cc": '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
+    "tests/engine/scheduler_test.cc":
+        '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
     "README.md": "# diffserve\n",
     "models/demo/model.safetensors": "",
-}
+} | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
+    "server/http/loop.cc": "boost/beast.hpp", "server/options.cc": "nlohmann/json.hpp",
+    "server/kv_event_publisher.cc": "zmq.hpp", "server/metrics_exporter.cc": "prometheus/gauge.h",
+    "server/api_key.cc": "openssl/sha.h"}.items()}
 
 
 def lines(count, line="x();"):
@@ -35,7 +43,7 @@ def lines(count, line="x();"):
 def findings(changes):
     """Rule names that object to the clean tree with `changes`."""
     tree = tidy.Tree(CLEAN | changes)
-    return {check.__name__ for check in tidy.RULES if list(check(tree))}
+    return {check.__name__ for check in tidy.RULES if tidy.findings(check, tree)}
 
 
 class TidyTest(unittest.TestCase):
@@ -101,16 +109,18 @@ class TidyTest(unittest.TestCase):
 
     def test_homes(self):
         for path, name in (("engine/engine.cc", "grpcpp/grpcpp.h"),
-                           ("server/grpc/server.cc", "boost/beast.hpp"), ("engine/scheduler.h",
-                                                                          "nlohmann/json.hpp"),
-                           ("kernels/attention/decode_cpu.cc",
-                            "immintrin.h"), ("kernels/attention/decode_cpu.cc",
-                                             "cuda_runtime.h"), ("server/main.cc", "openssl/sha.h"),
-                           ("server/main.cc", "absl/strings/cord.h"), ("server/main.cc",
-                                                                       "prometheus/counter.h")):
+                           ("server/grpc/server.cc", "boost/beast.hpp"),
+                           ("engine/scheduler.h", "nlohmann/json.hpp"),
+                           ("kernels/attention/decode_cpu.cc", "immintrin.h"),
+                           ("kernels/attention/decode_cpu.cc", "cuda_runtime.h"),
+                           ("server/main.cc", "openssl/sha.h"),
+                           ("server/main.cc", "absl/strings/cord.h"),
+                           ("server/main.cc", "prometheus/counter.h")):
             self.extend("home_files", path, f"#include <{name}>\n")
         self.extend("home_files", "server/main.cc", '#include "diffserve/v1/inference.pb.h"\n')
         self.extend("home_files", "server/main.cc", '#include "server/grpc/session.h"\n')
+        # A library that nothing uses any more has no home.
+        self.expect("home_files", "server/api_key.cc", '#include "engine/scheduler.h"\n')
 
     def test_words(self):
         for name in ("server/json_util.py", "engine/common/page.py",
@@ -146,15 +156,29 @@ class TidyTest(unittest.TestCase):
 
     def test_stages(self):
         cpu, cuda = "kernels/attention/decode_cpu.cc", "kernels/attention/decode_cuda.cu"
-        self.expect("twin_stages", cuda, CLEAN[cuda].replace("softmax", "max"))
-        self.expect("twin_stages", cuda, '#include "kernels/attention/decode.h"\n')
+        self.expect("twin_stages", cpu, CLEAN[cpu].replace("softmax", "max"))
+        self.expect("twin_stages", cuda, CLEAN[cuda].replace("scores", "logits"))
+        self.expect("twin_stages", cuda, DECODE + "#include <cuda_runtime.h>\n")
+        self.expect("twin_stages", cpu, DECODE)
+        self.extend("twin_stages", cuda, "// Stage 3: output\n")
+        self.expect("twin_stages", "kernels/ops/rope_cuda.cu", DECODE + "// Stage 1: rotate\n")
         gap = {path: CLEAN[path] + "// Stage 4: output\n" for path in (cpu, cuda)}
         self.assertEqual(findings(gap), {"twin_stages"})
+        again = {path: CLEAN[path] + "// Stage 1: gate\n// Stage 2: down\n" for path in
+                 (cpu, "kernels/attention/decode_tail_cuda.cu")}
+        self.assertEqual(findings(again), set())
 
     def test_whitespace(self):
-        for text in ("int x;", "int x;\n\n", "int x; \n", "\tint x;\n",
-                     "int x" + " " * 140 + ";\n"):
+        for text in ("int x;", "int x;\n\n", "int x; \n", "\tint x;\n"):
             self.extend("whitespace", "engine/engine.cc", text)
+        self.expect("whitespace", "deploy/run.sh", "x" * 101 + "\n")
+        self.assertEqual(findings({"deploy/run.sh": "x" * 100 + "\n"}), set())
+        self.assertEqual(findings({"README.md": "x" * 101 + "\n"}), set())
+
+    def test_a_rule_that_has_nothing_to_look_at_fails(self):
+        for check in tidy.RULES:
+            messages = [message for _, _, message in tidy.findings(check, tidy.Tree({}))]
+            self.assertIn("looked at nothing", messages, check.__name__)
 
     def test_every_rule_is_tested(self):
         text = Path(__file__).read_text()

@@ -11,7 +11,8 @@ class HuggingFace:
     def __init__(self):
         if transformers.__version__ != VERSION:
             print(
-                f"warning: this is transformers {transformers.__version__}, the cases in the tree were made with {VERSION}",
+                f"warning: this is transformers {transformers.__version__}, the cases in the tree "
+                f"were made with {VERSION}",
                 file=sys.stderr)
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()

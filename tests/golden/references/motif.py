@@ -1,13 +1,16 @@
-"""Reference for Motif (differential) and Motif-2 (grouped differential): the vendor's own model code, run on the CPU.
+"""Reference for Motif (differential) and Motif-2 (grouped differential): the vendor's own model
+code, run on the CPU.
 
-Needs a checkout of github.com/MotifTechnologies/vllm (Apache-2.0), branch motif, and the package einops. Three files are imported
-as they are, all that is Motif's own:
+Needs a checkout of github.com/MotifTechnologies/vllm (Apache-2.0), branch motif, and the package
+einops. Three files are imported as they are, all that is Motif's own:
   vllm/model_executor/models/motif.py                 layers, biases, lambda_init, sizes
-  vllm/v1/attention/backends/grouped_diff_attn.py     splitting of heads, the four attention calls, lambda, sub-norm
+  vllm/v1/attention/backends/grouped_diff_attn.py     splitting of heads, the four attention calls,
+                                                      lambda, sub-norm
   vllm/model_executor/layers/layernorm.py             RMSNorm, PolyNorm
-The rest of vLLM is replaced by the stand-ins of this file: parallel linear layers by plain ones, the paged flash attention by a
-CPU one that reads the cache the backend fills, the rotary embedding by references/stand_ins.py, the model around the layers by a
-loop. Only default rotary frequencies are known here.
+The rest of vLLM is replaced by the stand-ins of this file: parallel linear layers by plain ones,
+the paged flash attention by a CPU one that reads the cache the backend fills, the rotary embedding
+by references/stand_ins.py, the model around the layers by a loop. Only default rotary frequencies
+are known here.
 """
 import importlib.util
 import sys
@@ -19,9 +22,12 @@ from references import stand_ins, tensors
 
 COMMIT = "477e4d79"
 SHA256 = {
-    "vllm/model_executor/models/motif.py": "5b1b17dc85cfdb5664c16ce327c77124b80703edf9dd45bef5de9d2916421428",
-    "vllm/v1/attention/backends/grouped_diff_attn.py": "ef505db254fd19c0366fbb955120fdfd9ddff5f634a1d674decafd9c8cd5365f",
-    "vllm/model_executor/layers/layernorm.py": "8fa932415d909ab40e2812cc8043decb780b0a1133d7799568c1ec5d081d5e93",
+    "vllm/model_executor/models/motif.py":
+        "5b1b17dc85cfdb5664c16ce327c77124b80703edf9dd45bef5de9d2916421428",
+    "vllm/v1/attention/backends/grouped_diff_attn.py":
+        "ef505db254fd19c0366fbb955120fdfd9ddff5f634a1d674decafd9c8cd5365f",
+    "vllm/model_executor/layers/layernorm.py":
+        "8fa932415d909ab40e2812cc8043decb780b0a1133d7799568c1ec5d081d5e93",
 }
 CACHE_BLOCK = 16  # slots; the backend wants a multiple of 16
 
@@ -46,7 +52,8 @@ class CustomOp(torch.nn.Module):
 
 
 class Linear(torch.nn.Module):
-    """Several output widths in one matrix; vLLM's layers return (output, bias that was not added)."""
+    """Several output widths in one matrix; vLLM's layers return (output, bias that was not
+    added)."""
 
     def __init__(self, input_size, output_size, bias):
         super().__init__()
@@ -175,7 +182,8 @@ def install_stand_ins():
         AttentionCGSupport=types.SimpleNamespace(ALWAYS=0, UNIFORM_BATCH=1))
     library = torch.library.Library("_C_cache_ops", "DEF")
     library.define(
-        "reshape_and_cache_flash(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, "
+        "reshape_and_cache_flash(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) "
+        "value_cache, "
         "Tensor slots, str kv_cache_dtype, Tensor k_scale, Tensor v_scale) -> ()")
     library.impl("reshape_and_cache_flash", fill_cache, "CPU")
     return library  # lives as long as the operator is wanted

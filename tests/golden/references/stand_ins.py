@@ -1,14 +1,18 @@
-"""Plain PyTorch on the CPU in the place of GPU kernels that the authors' modules call: causal attention and rotary embedding.
+"""Plain PyTorch on the CPU in the place of GPU kernels that the authors' modules call: causal
+attention and rotary embedding.
 
-Everything here is float32 arithmetic; results are rounded to the dtype of what came in, as the kernels do.
+Everything here is float32 arithmetic; results are rounded to the dtype of what came in, as the
+kernels do.
 """
 import torch
 
 
 def causal_attention(q, k, v, scale):
-    """q [rows, heads, d], k [keys, kv heads, d], v [keys, kv heads, any width]; the rows are the last ones of the keys.
+    """q [rows, heads, d], k [keys, kv heads, d], v [keys, kv heads, any width]; the rows are the
+    last ones of the keys.
 
-    Query head h reads KV head h // (heads / kv heads). As in flash attention the probabilities meet V in V's dtype.
+    Query head h reads KV head h // (heads / kv heads). As in flash attention the probabilities meet
+    V in V's dtype.
     """
     rows, heads, _ = q.shape
     keys, kv_heads, _ = k.shape
@@ -31,7 +35,8 @@ def cos_sin(theta, head_dim, positions, dtype):
 
 
 def rotate_neighbours(x, cos, sin):
-    """x [..., rows, heads, d]: channels 2i and 2i + 1 are turned by angle i (GPT-J style); cos, sin [rows, d / 2]."""
+    """x [..., rows, heads, d]: channels 2i and 2i + 1 are turned by angle i (GPT-J style); cos, sin
+    [rows, d / 2]."""
     even, odd = x[..., 0::2].float(), x[..., 1::2].float()
     cos, sin = cos.float()[:, None, :], sin.float()[:, None, :]
     return torch.stack([even * cos - odd * sin, odd * cos + even * sin],

@@ -1,11 +1,16 @@
-"""Reference for diff_transformer (V1) and diff_transformer_v2: the authors' attention modules in a block of Llama's form.
+"""Reference for diff_transformer (V1) and diff_transformer_v2: the authors' attention modules in a
+block of Llama's form.
 
-Needs a checkout of github.com/microsoft/unilm (MIT licence), of which these files are imported as they are:
-  Diff-Transformer/multihead_flashdiff_1.py, Diff-Transformer/rms_norm.py      (V1; its flash form defines the head pairing)
-  Diff-Transformer/Diff-Transformer-V2/multihead_flashdiffv2.py                (V2)
-The packages they import for GPUs (flex_head_fa, flash_attn, kernel.rotary) are replaced by references/stand_ins.py; apex stays
-absent, so V1 takes the RMSNorm beside it. torch.compile is left out. What the authors did not publish is ours: embedding,
-block norms, SwiGLU, frequencies theta^(-2i/d), and the spelling of the checkpoint.
+Needs a checkout of github.com/microsoft/unilm (MIT licence), of which these files are imported as
+they are:
+  Diff-Transformer/multihead_flashdiff_1.py, Diff-Transformer/rms_norm.py
+      (V1; its flash form defines the head pairing)
+  Diff-Transformer/Diff-Transformer-V2/multihead_flashdiffv2.py
+      (V2)
+The packages they import for GPUs (flex_head_fa, flash_attn, kernel.rotary) are replaced by
+references/stand_ins.py; apex stays absent, so V1 takes the RMSNorm beside it. torch.compile is left
+out. What the authors did not publish is ours: embedding, block norms, SwiGLU, frequencies
+theta^(-2i/d), and the spelling of the checkpoint.
 """
 import importlib
 import sys
@@ -22,7 +27,8 @@ V2_COMMIT = "31646c58"
 SHA256 = {
     "multihead_flashdiff_1.py": "2970a4f37d7deb4e0b39ae8e6c7f27118022548256e8a2c42519a4aef271ef99",
     "rms_norm.py": "c7857f1f0348592c9458452f802d41875f9e15f64b4d6bfb3e2e46856baea1c1",
-    "Diff-Transformer-V2/multihead_flashdiffv2.py": "2f55992c6c9b16860bae31c7fcba5c0c47e70dd5722d3a87bdaf70489349f642",
+    "Diff-Transformer-V2/multihead_flashdiffv2.py":
+        "2f55992c6c9b16860bae31c7fcba5c0c47e70dd5722d3a87bdaf70489349f642",
 }
 STAND_INS = "CPU stand-ins for flash attention and the rotary kernel, Llama block"
 

@@ -1,7 +1,8 @@
-//! The border to C++: every function that engine/text/*.cc calls. The header is made from this file by cbindgen.
+//! The border to C++: every function that engine/text/*.cc calls. The header is made from this file
+//! by cbindgen.
 //!
-//! Memory handed out is freed by the function named after it. No panic crosses: each entry runs behind `guard`, and a failure is
-//! a message of one line in `*error`.
+//! Memory handed out is freed by the function named after it. No panic crosses: each entry runs
+//! behind `guard`, and a failure is a message of one line in `*error`.
 
 mod python_format;
 mod template;
@@ -46,8 +47,8 @@ pub struct FfiTokenTable {
     first_ends: FfiIds,
     /// Per id: 1 = a token, 2 = a special one (bits).
     flags: FfiBytes,
-    /// 0: only `ffi_tokenizer_decode` can decode; 1: the text is the bytes of the tokens, each broken character one U+FFFD; 2:
-    /// each byte of a broken character one U+FFFD.
+    /// 0: only `ffi_tokenizer_decode` can decode; 1: the text is the bytes of the tokens, each
+    /// broken character one U+FFFD; 2: each byte of a broken character one U+FFFD.
     decoding: u32,
     /// How many of `strip_char` to leave out where a text begins.
     strip_max: u32,
@@ -61,7 +62,8 @@ const MAX_MESSAGE_BYTES: usize = 600;
 
 impl FfiBytes {
     fn new(mut bytes: Vec<u8>) -> Self {
-        let out = FfiBytes { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() };
+        let out =
+            FfiBytes { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() };
         std::mem::forget(bytes);
         out
     }
@@ -84,7 +86,8 @@ impl FfiStr {
     }
 
     unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
-        std::str::from_utf8(self.bytes()).map_err(|e| format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
+        std::str::from_utf8(self.bytes())
+            .map_err(|e| format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
     }
 }
 
@@ -92,11 +95,14 @@ thread_local! {
     static PANIC_LINE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A panic's own message may quote the text that was tokenized, so it is neither printed nor handed on: only its line is.
+/// A panic's own message may quote the text that was tokenized, so it is neither printed nor handed
+/// on: only its line is.
 fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|info| PANIC_LINE.with(|line| line.set(info.location().map_or(0, |at| at.line())))));
+        std::panic::set_hook(Box::new(|info| {
+            PANIC_LINE.with(|line| line.set(info.location().map_or(0, |at| at.line())))
+        }));
     });
 }
 
@@ -144,7 +150,11 @@ pub unsafe extern "C" fn ffi_ids_free(ids: FfiIds) {
 
 /// `config` is tokenizer_config.json, empty if there is none. Null on error.
 #[no_mangle]
-pub unsafe extern "C" fn ffi_tokenizer_load(json: FfiStr, config: FfiStr, error: *mut FfiBytes) -> *mut FfiTokenizer {
+pub unsafe extern "C" fn ffi_tokenizer_load(
+    json: FfiStr,
+    config: FfiStr,
+    error: *mut FfiBytes,
+) -> *mut FfiTokenizer {
     guard(error, std::ptr::null_mut(), || {
         let tokenizer = tokenizer::TextTokenizer::new(json.bytes(), config.bytes())?;
         Ok(Box::into_raw(Box::new(FfiTokenizer(tokenizer))))
@@ -215,13 +225,19 @@ pub unsafe extern "C" fn ffi_tokenizer_table(
     })
 }
 
-/// `jinja` is chat_template.jinja and `config` tokenizer_config.json, empty where there is none. Null without error: the model
-/// has no chat template.
+/// `jinja` is chat_template.jinja and `config` tokenizer_config.json, empty where there is none.
+/// Null without error: the model has no chat template.
 #[no_mangle]
-pub unsafe extern "C" fn ffi_template_load(jinja: FfiStr, config: FfiStr, error: *mut FfiBytes) -> *mut FfiTemplate {
+pub unsafe extern "C" fn ffi_template_load(
+    jinja: FfiStr,
+    config: FfiStr,
+    error: *mut FfiBytes,
+) -> *mut FfiTemplate {
     guard(error, std::ptr::null_mut(), || {
         let loaded = template::Template::new(jinja.text("chat_template.jinja")?, config.bytes())?;
-        Ok(loaded.map_or(std::ptr::null_mut(), |template| Box::into_raw(Box::new(FfiTemplate(template)))))
+        Ok(loaded.map_or(std::ptr::null_mut(), |template| {
+            Box::into_raw(Box::new(FfiTemplate(template)))
+        }))
     })
 }
 
@@ -245,7 +261,8 @@ pub unsafe extern "C" fn ffi_template_render(
     error: *mut FfiBytes,
 ) -> bool {
     guard(error, false, || {
-        let rendered = (*template).0.render(messages.bytes(), kwargs.bytes(), add_generation_prompt)?;
+        let rendered =
+            (*template).0.render(messages.bytes(), kwargs.bytes(), add_generation_prompt)?;
         text.write(FfiBytes::new(rendered));
         Ok(true)
     })

@@ -1,4 +1,5 @@
-//! Values as Python writes them: str(), repr() and json.dumps(). Chat templates were written and tested with Python's Jinja.
+//! Values as Python writes them: str(), repr() and json.dumps(). Chat templates were written and
+//! tested with Python's Jinja.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
@@ -75,7 +76,8 @@ fn repr(value: &Value) -> Result<String, Error> {
         ValueKind::Number => number(value),
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),
         ValueKind::Seq => {
-            let items: Vec<String> = value.try_iter()?.map(|item| repr(&item)).collect::<Result<_, _>>()?;
+            let items: Vec<String> =
+                value.try_iter()?.map(|item| repr(&item)).collect::<Result<_, _>>()?;
             match (value.is_tuple(), items.len()) {
                 (true, 1) => format!("({},)", items[0]),
                 (true, _) => format!("({})", items.join(", ")),
@@ -129,7 +131,9 @@ fn json_key(key: &Value) -> Result<String, Error> {
         ValueKind::Bool => Ok(if key.is_true() { "true" } else { "false" }.into()),
         ValueKind::None => Ok("null".into()),
         ValueKind::Number => Ok(number(key)),
-        kind => Err(Error::new(ErrorKind::InvalidOperation, format!("tojson: a key of type {kind}"))),
+        kind => {
+            Err(Error::new(ErrorKind::InvalidOperation, format!("tojson: a key of type {kind}")))
+        }
     }
 }
 
@@ -164,7 +168,12 @@ fn write_items<T>(
     Ok(())
 }
 
-fn write_json(value: &Value, style: &JsonStyle, depth: usize, out: &mut String) -> Result<(), Error> {
+fn write_json(
+    value: &Value,
+    style: &JsonStyle,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), Error> {
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -172,7 +181,9 @@ fn write_json(value: &Value, style: &JsonStyle, depth: usize, out: &mut String) 
         ValueKind::String => write_string(value.as_str().unwrap_or_default(), style, out),
         ValueKind::Seq | ValueKind::Iterable => {
             let items: Vec<Value> = value.try_iter()?.collect();
-            write_items(&items, ('[', ']'), (style, depth), out, |item, out| write_json(item, style, depth + 1, out))?;
+            write_items(&items, ('[', ']'), (style, depth), out, |item, out| {
+                write_json(item, style, depth + 1, out)
+            })?;
         }
         ValueKind::Map => {
             let mut items = Vec::new();
@@ -189,7 +200,12 @@ fn write_json(value: &Value, style: &JsonStyle, depth: usize, out: &mut String) 
                 write_json(item, style, depth + 1, out)
             })?;
         }
-        kind => return Err(Error::new(ErrorKind::InvalidOperation, format!("tojson: a value of type {kind}"))),
+        kind => {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                format!("tojson: a value of type {kind}"),
+            ))
+        }
     }
     Ok(())
 }

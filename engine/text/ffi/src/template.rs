@@ -1,5 +1,5 @@
-//! A chat template in the environment that transformers gives it: its whitespace rules, filters and functions, and no way to
-//! files, other templates or the network.
+//! A chat template in the environment that transformers gives it: its whitespace rules, filters and
+//! functions, and no way to files, other templates or the network.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,8 @@ use serde_json::Value as Json;
 use crate::python_format::{self, JsonStyle};
 use crate::tokenizer::{named_tokens, parse_config, token_content};
 
-/// Instructions a rendering may take: hundreds of times what a long conversation needs, and below a second.
+/// Instructions a rendering may take: hundreds of times what a long conversation needs, and below a
+/// second.
 const MAX_FUEL: u64 = 5_000_000;
 const MAX_TEXT_BYTES: usize = 32 << 20;
 const NAME: &str = "chat template";
@@ -60,18 +61,26 @@ fn template_of(config: &serde_json::Map<String, Json>) -> Result<Option<String>,
         None | Some(Json::Null) => return Ok(None),
         Some(Json::String(source)) => return Ok(Some(source.clone())),
         Some(Json::Array(named)) => named,
-        Some(_) => return Err("tokenizer_config.json: chat_template: neither a string nor a list".into()),
+        Some(_) => {
+            return Err("tokenizer_config.json: chat_template: neither a string nor a list".into())
+        }
     };
     let name = |entry: &Json| entry.get("name").and_then(Json::as_str).unwrap_or("?").to_string();
     let Some(entry) = named.iter().find(|entry| name(entry) == "default") else {
         let names: Vec<String> = named.iter().map(name).collect();
-        return Err(format!("tokenizer_config.json: chat_template: none of [{}] is named \"default\"", names.join(", ")));
+        return Err(format!(
+            "tokenizer_config.json: chat_template: none of [{}] is named \"default\"",
+            names.join(", ")
+        ));
     };
     let source = entry.get("template").and_then(Json::as_str);
-    source.map(|s| Some(s.to_string())).ok_or("tokenizer_config.json: chat_template: \"default\" has no template".into())
+    source
+        .map(|s| Some(s.to_string()))
+        .ok_or("tokenizer_config.json: chat_template: \"default\" has no template".into())
 }
 
-/// transformers' {% generation %} marks the assistant's text for training; for a prompt it is an empty bracket.
+/// transformers' {% generation %} marks the assistant's text for training; for a prompt it is an
+/// empty bracket.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -122,11 +131,14 @@ fn tojson(value: Value, options: Kwargs) -> Result<String, Error> {
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
         indent: match indent.filter(|indent| !indent.is_none()) {
             None => None,
-            Some(indent) => {
-                Some(indent.as_str().map_or_else(|| " ".repeat(indent.as_usize().unwrap_or(0).min(64)), str::to_string))
-            }
+            Some(indent) => Some(indent.as_str().map_or_else(
+                || " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
+                str::to_string,
+            )),
         },
-        separators: separators.filter(|pair| pair.len() == 2).map(|mut pair| (pair.remove(0), pair.remove(0))),
+        separators: separators
+            .filter(|pair| pair.len() == 2)
+            .map(|mut pair| (pair.remove(0), pair.remove(0))),
     };
     options.assert_all_used()?;
     python_format::json(&value, &style)
@@ -150,7 +162,8 @@ fn make_environment() -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// One line that says what went wrong: what the template raised, or the engine's words with the template's line.
+/// One line that says what went wrong: what the template raised, or the engine's words with the
+/// template's line.
 fn describe(error: &Error) -> String {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(source) = deepest.source() {
@@ -162,7 +175,11 @@ fn describe(error: &Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
         return format!("the chat template took more than {MAX_FUEL} steps for this conversation");
     }
-    let cause = if std::ptr::eq(deepest, error as &dyn std::error::Error) { String::new() } else { format!(": {deepest}") };
+    let cause = if std::ptr::eq(deepest, error as &dyn std::error::Error) {
+        String::new()
+    } else {
+        format!(": {deepest}")
+    };
     format!("{error}{cause}")
 }
 
@@ -171,7 +188,8 @@ fn parse_object(json: &[u8], what: &str) -> Result<serde_json::Map<String, Json>
 }
 
 impl Template {
-    /// None: neither file has a template. chat_template.jinja comes before the configuration, as in transformers.
+    /// None: neither file has a template. chat_template.jinja comes before the configuration, as in
+    /// transformers.
     pub fn new(jinja: &str, config: &[u8]) -> Result<Option<Self>, String> {
         let config = parse_config(config)?;
         let (file, source) = match jinja {
@@ -185,19 +203,36 @@ impl Template {
         let extra = config.get("additional_special_tokens").and_then(Json::as_array);
         Ok(Some(Template {
             environment,
-            variables: named_tokens(&config).into_iter().map(|(name, content)| (name, content.to_string())).collect(),
-            additional_special_tokens: extra.into_iter().flatten().filter_map(token_content).map(str::to_string).collect(),
+            variables: named_tokens(&config)
+                .into_iter()
+                .map(|(name, content)| (name, content.to_string()))
+                .collect(),
+            additional_special_tokens: extra
+                .into_iter()
+                .flatten()
+                .filter_map(token_content)
+                .map(str::to_string)
+                .collect(),
         }))
     }
 
-    pub fn render(&self, messages: &[u8], kwargs: &[u8], add_generation_prompt: bool) -> Result<Vec<u8>, String> {
-        let messages: Vec<Json> = serde_json::from_slice(messages).map_err(|e| format!("messages: {e}"))?;
+    pub fn render(
+        &self,
+        messages: &[u8],
+        kwargs: &[u8],
+        add_generation_prompt: bool,
+    ) -> Result<Vec<u8>, String> {
+        let messages: Vec<Json> =
+            serde_json::from_slice(messages).map_err(|e| format!("messages: {e}"))?;
         let mut variables = serde_json::Map::new();
         for (name, content) in &self.variables {
             variables.insert(name.to_string(), Json::from(content.as_str()));
         }
         if !self.additional_special_tokens.is_empty() {
-            variables.insert("additional_special_tokens".into(), Json::from(self.additional_special_tokens.clone()));
+            variables.insert(
+                "additional_special_tokens".into(),
+                Json::from(self.additional_special_tokens.clone()),
+            );
         }
         variables.insert("tools".into(), Json::Null);
         variables.insert("documents".into(), Json::Null);
@@ -207,7 +242,9 @@ impl Template {
 
         let mut text = BoundedText(Vec::new());
         let template = self.environment.get_template(NAME).map_err(|e| describe(&e))?;
-        template.render_captured_to(Value::from(Serde(&variables)), &mut text).map_err(|e| describe(&e))?;
+        template
+            .render_captured_to(Value::from(Serde(&variables)), &mut text)
+            .map_err(|e| describe(&e))?;
         Ok(text.0)
     }
 }

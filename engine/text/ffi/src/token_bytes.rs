@@ -1,5 +1,5 @@
-//! What each token stands for as bytes, where the decoder of tokenizer.json allows to say so token by token: then a text is the
-//! tokens' bytes one after another, and can be streamed exactly.
+//! What each token stands for as bytes, where the decoder of tokenizer.json allows to say so token
+//! by token: then a text is the tokens' bytes one after another, and can be streamed exactly.
 
 use serde_json::Value;
 
@@ -62,7 +62,8 @@ fn rule_of(decoder: &Value) -> Option<Rule> {
             "ByteLevel" if steps.len() == 1 => rule.byte_level = true,
             "Replace" if !rule.fused && !rule.byte_fallback => {
                 let pattern = step.get("pattern")?.get("String")?.as_str()?;
-                rule.replace.push((pattern.to_string(), step.get("content")?.as_str()?.to_string()));
+                rule.replace
+                    .push((pattern.to_string(), step.get("content")?.as_str()?.to_string()));
             }
             "ByteFallback" if !rule.fused => rule.byte_fallback = true,
             "Fuse" => rule.fused = true,
@@ -73,7 +74,8 @@ fn rule_of(decoder: &Value) -> Option<Rule> {
             "Metaspace" if !rule.fused => {
                 let replacement = step.get("replacement")?.as_str()?.chars().next()?;
                 let add_prefix = step.get("add_prefix_space").and_then(Value::as_bool);
-                let never = add_prefix == Some(false) || step.get("prepend_scheme").and_then(Value::as_str) == Some("never");
+                let never = add_prefix == Some(false)
+                    || step.get("prepend_scheme").and_then(Value::as_str) == Some("never");
                 rule.metaspace = Some((replacement, !never));
             }
             _ => return None,
@@ -105,7 +107,12 @@ fn fallback_byte(token: &str) -> Option<u8> {
     None
 }
 
-fn bytes_of(token: &str, rule: &Rule, alphabet: &std::collections::HashMap<char, u8>, first: bool) -> Vec<u8> {
+fn bytes_of(
+    token: &str,
+    rule: &Rule,
+    alphabet: &std::collections::HashMap<char, u8>,
+    first: bool,
+) -> Vec<u8> {
     if rule.byte_level {
         let bytes: Option<Vec<u8>> = token.chars().map(|c| alphabet.get(&c).copied()).collect();
         return bytes.unwrap_or_else(|| token.as_bytes().to_vec());
@@ -136,8 +143,14 @@ pub fn make_table(decoder: &Value, tokens: &[Option<(String, bool)>]) -> TokenTa
     let (strip_char, strip_max) = rule.strip.unwrap_or((' ', 0));
     let alphabet = byte_of_char();
     let first_differs = matches!(rule.metaspace, Some((_, true)));
-    let mut table =
-        TokenTable { tokens: Blob::default(), first_tokens: Blob::default(), flags: Vec::new(), decoding, strip_max, strip_char };
+    let mut table = TokenTable {
+        tokens: Blob::default(),
+        first_tokens: Blob::default(),
+        flags: Vec::new(),
+        decoding,
+        strip_max,
+        strip_char,
+    };
     for token in tokens {
         let content = token.as_ref().map_or("", |(content, _)| content);
         table.tokens.push(&bytes_of(content, &rule, &alphabet, false));

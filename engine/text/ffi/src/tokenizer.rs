@@ -1,5 +1,6 @@
-//! A tokenizer.json, with the special tokens that tokenizer_config.json names. As in transformers the file alone decides what
-//! post-processing adds: add_bos_token and add_eos_token of the configuration are ignored beside it.
+//! A tokenizer.json, with the special tokens that tokenizer_config.json names. As in transformers
+//! the file alone decides what post-processing adds: add_bos_token and add_eos_token of the
+//! configuration are ignored beside it.
 
 use serde_json::Value;
 use tokenizers::{AddedToken, Tokenizer};
@@ -9,7 +10,8 @@ use crate::token_bytes::{self, TokenTable};
 /// Ids are kept in tables of this length at most: a file's one huge id must not take all memory.
 const MAX_VOCAB: u32 = 1 << 22;
 
-const NAMED_TOKENS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+const NAMED_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 pub struct TextTokenizer {
     tokenizer: Tokenizer,
@@ -35,16 +37,21 @@ pub fn token_content(value: &Value) -> Option<&str> {
 
 /// bos_token, eos_token and so on, as far as the configuration names them.
 pub fn named_tokens(config: &serde_json::Map<String, Value>) -> Vec<(&'static str, &str)> {
-    NAMED_TOKENS.iter().filter_map(|name| Some((*name, token_content(config.get(*name)?)?))).collect()
+    NAMED_TOKENS
+        .iter()
+        .filter_map(|name| Some((*name, token_content(config.get(*name)?)?)))
+        .collect()
 }
 
 impl TextTokenizer {
     pub fn new(json: &[u8], config: &[u8]) -> Result<Self, String> {
-        let parsed: Value = serde_json::from_slice(json).map_err(|e| format!("tokenizer.json: {e}"))?;
+        let parsed: Value =
+            serde_json::from_slice(json).map_err(|e| format!("tokenizer.json: {e}"))?;
         let config = parse_config(config)?;
         let decoder = parsed.get("decoder").cloned().unwrap_or(Value::Null);
         drop(parsed);
-        let mut tokenizer = Tokenizer::from_bytes(json).map_err(|e| format!("tokenizer.json: {e}"))?;
+        let mut tokenizer =
+            Tokenizer::from_bytes(json).map_err(|e| format!("tokenizer.json: {e}"))?;
         // A prompt is refused when it is too long, never cut or filled up.
         tokenizer.with_truncation(None).map_err(|e| format!("tokenizer.json: {e}"))?;
         tokenizer.with_padding(None);
@@ -53,12 +60,13 @@ impl TextTokenizer {
         Ok(made)
     }
 
-    /// The tokens that the configuration names are special even where tokenizer.json does not say so. Ones that the vocabulary
-    /// lacks stay unknown: the model has no row for them.
+    /// The tokens that the configuration names are special even where tokenizer.json does not say
+    /// so. Ones that the vocabulary lacks stay unknown: the model has no row for them.
     fn mark_special(&mut self, config: &serde_json::Map<String, Value>) -> Result<(), String> {
         let extra = config.get("additional_special_tokens").and_then(Value::as_array);
         let extra = extra.into_iter().flatten().filter_map(token_content);
-        let names: Vec<&str> = named_tokens(config).into_iter().map(|(_, content)| content).chain(extra).collect();
+        let names: Vec<&str> =
+            named_tokens(config).into_iter().map(|(_, content)| content).chain(extra).collect();
         let added = self.tokenizer.get_added_tokens_decoder();
         let mut missing = Vec::new();
         for name in names {
@@ -69,11 +77,15 @@ impl TextTokenizer {
                 None => missing.push(AddedToken::from(name, true).normalized(false)),
             }
         }
-        self.tokenizer.add_special_tokens(missing).map(|_| ()).map_err(|e| format!("tokenizer_config.json: {e}"))
+        self.tokenizer
+            .add_special_tokens(missing)
+            .map(|_| ())
+            .map_err(|e| format!("tokenizer_config.json: {e}"))
     }
 
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, String> {
-        let encoding = self.tokenizer.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
+        let encoding =
+            self.tokenizer.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -84,9 +96,17 @@ impl TextTokenizer {
     pub fn table(&self) -> Result<TokenTable, String> {
         let vocab = self.tokenizer.get_vocab(true);
         let added = self.tokenizer.get_added_tokens_decoder();
-        let last = vocab.values().chain(added.keys()).max().copied().ok_or("tokenizer.json: the vocabulary is empty")?;
+        let last = vocab
+            .values()
+            .chain(added.keys())
+            .max()
+            .copied()
+            .ok_or("tokenizer.json: the vocabulary is empty")?;
         if last >= MAX_VOCAB {
-            return Err(format!("tokenizer.json: token id {last} is above the limit of {}", MAX_VOCAB - 1));
+            return Err(format!(
+                "tokenizer.json: token id {last} is above the limit of {}",
+                MAX_VOCAB - 1
+            ));
         }
         let mut tokens: Vec<Option<(String, bool)>> = vec![None; last as usize + 1];
         for (content, id) in vocab {

@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// How much memory the machine has, and how much of it this process may still take.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,9 @@
 #include <string_view>
 
 namespace diffserve {
+
+// The machine's memory, or the limit of the control group in /sys/fs/cgroup if that is less.
+int64_t MachineMemoryBytes();
 
 // The system's MemAvailable, or what this process's control group leaves if that is less.
 int64_t FreeMemoryBytes();

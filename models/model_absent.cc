@@ -1,5 +1,5 @@
 // What a build without the CUDA backend answers.
-#include "models/decoder_cuda.h"
+#include "models/model_cuda.h"
 
 namespace diffserve::cuda {
 namespace {
@@ -12,6 +12,6 @@ Status NotCompiledIn() {
 
 Status CheckModel(const std::string&, const ModelConfig&, WeightFormat) { return NotCompiledIn(); }
 size_t StepBytes(const ModelConfig&, StepLimits) { return 0; }
-Result<std::unique_ptr<Model>> LoadDecoder(DecoderOptions, Checkpoint&) { return NotCompiledIn(); }
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&) { return NotCompiledIn(); }
 
 }  // namespace diffserve::cuda

@@ -1,4 +1,6 @@
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -74,6 +76,11 @@ int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_ro
     }
   }
   return least;
+}
+
+int64_t MachineMemoryBytes() {
+  return std::min(int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE),
+                  NumberIn("/sys/fs/cgroup/memory.max"));
 }
 
 int64_t FreeMemoryBytes() {

@@ -1,0 +1,79 @@
+#include "server/server.h"
+
+#include <utility>
+
+namespace diffserve {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t kOutboxEvents = 8192;
+constexpr std::chrono::seconds kLastReplies{2};  // for answers under way when the drain is over
+
+Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
+  if (publisher == nullptr) return {};
+  return [publisher](std::vector<KvEvent> events) { publisher->Publish(std::move(events)); };
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      engine_(
+          options_.engine, std::move(executor),
+          [this](TokenEvent event) { output_->Post(std::move(event)); },
+          SinkOf(parts_.kv_events.get())),
+      health_([this] { return engine_.Snapshot(); }),
+      metrics_(parts_.info, [this] { return Stats(); }) {
+  output_ = std::make_unique<OutputLoop>(
+      *parts_.tokenizer, kOutboxEvents,
+      [this](RequestId id, FinishReason as) { engine_.Cancel(id, as); });
+  frontend_ = std::make_unique<Frontend>(options_.frontend, parts_.config, *parts_.tokenizer,
+                                         parts_.chat_template.get(), engine_, *output_);
+  OpenAiRoutesOptions routes = options_.routes;
+  if (!routes.metrics_text) routes.metrics_text = [this] { return metrics_.Render(); };
+  if (!routes.on_reply) {
+    routes.on_reply = [this](std::string_view route, int status) {
+      metrics_.CountHttp(route, status);
+    };
+  }
+  routes_ = std::make_unique<OpenAiRoutes>(std::move(routes), *frontend_, health_, parts_.keys);
+}
+
+Status Server::Listen() {
+  http_ = std::make_unique<HttpServer>(options_.http, routes_->Service());
+  DS_RETURN_IF_ERROR(http_->Start());
+  Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(options_.grpc, *frontend_,
+                                                                  parts_.keys, &metrics_);
+  if (!started.ok()) return started.status();
+  grpc_ = std::move(started).value();
+  return {};
+}
+
+void Server::Stop(steady_clock::time_point deadline) {
+  if (stopped_) return;
+  stopped_ = true;
+  health_.BeginDrain();
+  if (grpc_ != nullptr) grpc_->SetServing(false);
+  engine_.Drain(deadline);
+  engine_.Fail("the server has stopped");  // a step that still runs delivers nothing any more
+  if (http_ != nullptr) http_->Stop(kLastReplies);
+  if (grpc_ != nullptr) grpc_->Shutdown(steady_clock::now() + kLastReplies);
+  grpc_.reset();
+  http_.reset();
+  routes_.reset();
+  frontend_.reset();
+  output_.reset();  // before the engine, which it cancels into
+}
+
+EngineStats Server::Stats() const {
+  EngineStats stats = engine_.Snapshot();
+  const KvEventCounts counts = parts_.kv_events == nullptr ? KvEventCounts()
+                                                           : parts_.kv_events->counts();
+  stats.kv_events_published = counts.published;
+  stats.kv_events_dropped = counts.dropped;
+  return stats;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,80 @@
+// Server: the parts of a running server, wired together in the order in which they depend on one
+// another: engine, output loop, frontend, routes, and the two listeners. It owns them all.
+//
+// Thread safety: Listen and Stop from one thread; what the accessors return says its own.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "engine/engine.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/output_loop.h"
+#include "engine/text/tokenizer.h"
+#include "server/api_key.h"
+#include "server/frontend.h"
+#include "server/grpc/server.h"
+#include "server/health.h"
+#include "server/http/server.h"
+#include "server/kv_event_publisher.h"
+#include "server/metrics_exporter.h"
+#include "server/openai/routes.h"
+
+namespace diffserve {
+
+struct ServerOptions {
+  EngineOptions engine;
+  FrontendOptions frontend;
+  OpenAiRoutesOptions routes;  // metrics_text and on_reply are the server's own where they are
+                               // empty
+  HttpServerOptions http;
+  GrpcServerOptions grpc;
+};
+
+// What must have been loaded before.
+struct ServerParts {
+  ModelConfig config;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;  // nullptr: the model has none
+  ApiKeys keys;
+  std::unique_ptr<KvEventPublisher> kv_events;  // nullptr: no KV event is published
+  ServedModelInfo info;
+};
+
+class Server {
+ public:
+  Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor);
+  ~Server() { Stop(std::chrono::steady_clock::now()); }
+
+  Status Listen();  // on both ports
+  // Not ready at once; running work goes on until `deadline`, then ends with an error event.
+  // Idempotent.
+  void Stop(std::chrono::steady_clock::time_point deadline);
+
+  const Tokenizer& tokenizer() const { return *parts_.tokenizer; }
+  Engine& engine() { return engine_; }
+  Health& health() { return health_; }
+  MetricsExporter& metrics() { return metrics_; }
+  // REQUIRES: not stopped; of the listeners, that they listen.
+  Frontend& frontend() { return *frontend_; }
+  HttpServer& http() { return *http_; }
+  GrpcServer& grpc() { return *grpc_; }
+
+ private:
+  EngineStats Stats() const;
+
+  const ServerOptions options_;
+  const ServerParts parts_;
+  std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a
+                                        // request does
+  Engine engine_;
+  Health health_;
+  MetricsExporter metrics_;
+  std::unique_ptr<Frontend> frontend_;
+  std::unique_ptr<OpenAiRoutes> routes_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<GrpcServer> grpc_;
+  bool stopped_ = false;
+};
+
+}  // namespace diffserve

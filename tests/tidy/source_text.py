@@ -1,0 +1,52 @@
+"""What tidy.py reads out of the text of a source file."""
+
+import ast
+import re
+
+LITERAL = r"""R"(\w*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.[^'\n]*|[^'\\\n])'"""
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def blank(text, code):
+    """`text` with comments and string contents as spaces; `code` also blanks preprocessor lines.
+    Lines stay where they are."""
+    for pattern in [LITERAL] + [r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*"] * code:
+        text = re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match.group()), text,
+                      flags=re.S | re.M)
+    return text
+
+
+def brace_functions(text):
+    """(first line, last line) of each outermost function of C++, CUDA or Rust text."""
+    text = blank(text, code=True)
+    stack, start, inside = [], 0, 0
+    for match in re.finditer(r"[{};]", text):
+        if match.group() == "{":
+            raw = text[start:match.start()].lstrip()
+            head = re.sub(r"^template\s*<.*?>\s*(?=\w)", "", raw, flags=re.S).rstrip()
+            container = re.match(
+                r"(\w+(\(\w+\))?\s+)?(class|struct|union|enum|namespace|impl|trait|mod|extern)\b",
+                head)
+            returns = re.search(r"\)\s*(const|noexcept|override|final|->.*|\s)*$", head, re.S)
+            function = ")" in head and not head.endswith("=") and (returns or not container)
+            kind = "inner" if inside else "function" if function else "container"
+            inside += kind != "container"
+            stack.append((kind, match.start() - len(raw)))
+        elif match.group() == "}" and stack:
+            kind, begin = stack.pop()
+            inside -= kind != "container"
+            if kind == "function":
+                yield line_of(text, begin), line_of(text, match.start())
+        if not inside:
+            start = match.end()
+
+
+def functions(path, text):
+    """(first line, last line) of each function; of C++, CUDA and Rust the outermost ones."""
+    if not path.endswith(".py"):
+        return brace_functions(text)
+    return [(node.lineno, node.end_lineno) for node in ast.walk(ast.parse(text))
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
