@@ -6,6 +6,15 @@
 #include "kernels/base/check.h"
 
 namespace diffserve {
+namespace {
+
+std::string OverflowHint(const KvCodec& codec) {
+  if (codec.largest == 0) return {};
+  return ", as a K or V beyond " + std::to_string(static_cast<int>(codec.largest)) + " makes in " +
+         std::string(NameOf(codec.dtype)) + " KV pages";
+}
+
+}  // namespace
 
 ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv)
     : kv_(std::move(kv)), model_(std::move(model)) {}
@@ -74,6 +83,7 @@ StepResult ModelExecutor::Collect() {
     SequenceResult& of_sequence = result.sequences[use.sequence];
     SampleResult answer = ToSampleResult(use.row, (*sampled)[i]);
     const int vocab = model_->config().vocab_size;
+    if (!answer.finite) of_sequence.non_finite_hint = OverflowHint(kv_.format().codec);
     DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab),
              "a drawn token is in the vocabulary");
     if (use.scores) {

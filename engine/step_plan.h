@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/request.h"
@@ -50,6 +51,7 @@ struct SequenceResult {
   // If scores_prompt: entry i belongs to the row at position num_computed + i and scores prompt
   // token num_computed + i + 1, for all planned positions that have such a token.
   std::vector<SampleResult> prompt_scores;
+  std::string non_finite_hint;  // what else may be the reason of one that is not finite, or empty
 };
 
 struct StepResult {

@@ -62,8 +62,8 @@ std::vector<FlagSpec> ModelFlags() {
           .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Default("auto"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-               "KV pages; auto: as --dtype")
-          .OneOf({"auto", "float32", "bfloat16"})
+               "KV pages; auto: as --dtype; float16: on the CPU alone")
+          .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Refusing({"int8", "int4"}, "this build has no integer KV cache")
           .Default("auto"),
       FlagSpec("--load-format FORMAT", kAllCommands, &SetLoadFormat,
