@@ -38,7 +38,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     batch.tokens.insert(batch.tokens.end(), planned.tokens.begin(), planned.tokens.end());
     if (batch.tokens.back() < 0) batch.tokens.back() = -1 - drawn_.at(planned.request);
     const int prompt_rows = static_cast<int>(request.prompt.size()) - planned.num_computed;
-    batch.num_prompt_rows.push_back(std::clamp(prompt_rows, 0, planned.num_planned));
+    batch.num_prompt_tokens.push_back(std::clamp(prompt_rows, 0, planned.num_planned));
     for (int t = 0; t < planned.num_planned; ++t) {
       const size_t next = static_cast<size_t>(planned.num_computed + t) + 1;  // position that this
                                                                               // row predicts
