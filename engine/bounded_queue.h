@@ -41,10 +41,25 @@ class BoundedQueue {
     return true;
   }
 
+  // Never waits and takes the item even if the queue is full: for what is bounded by other means.
+  // False if it is closed.
+  bool PushBeyond(T&& item) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      items_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+    return true;
+  }
+
   // Waits for an item; nullopt once the queue is closed and empty.
-  std::optional<T> Pop() {
+  std::optional<T> Pop() { return PopUntil(std::chrono::steady_clock::time_point::max()); }
+
+  // The same, but nullopt also if none has come until then.
+  std::optional<T> PopUntil(std::chrono::steady_clock::time_point limit) {
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
+    ready_.wait_until(lock, limit, [&] { return closed_ || !items_.empty(); });
     return TakeFront();
   }
 
@@ -61,6 +76,12 @@ class BoundedQueue {
     }
     ready_.notify_all();
     space_.notify_all();
+  }
+
+  // Closed, and nothing is left.
+  bool finished() const {
+    std::lock_guard lock(mutex_);
+    return closed_ && items_.empty();
   }
 
   size_t size() const {

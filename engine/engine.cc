@@ -9,6 +9,7 @@
 #include "engine/engine_loop.h"
 #include "engine/inbox.h"
 #include "kernels/base/log.h"
+#include "kernels/base/random_bits.h"
 
 namespace diffserve {
 
@@ -19,7 +20,9 @@ struct Engine::Impl {
         on_event(std::move(sink)),
         inbox(options),
         loop(options, std::move(executor), inbox,
-             {.deliver = [this](TokenEvent event) { Deliver(std::move(event)); },
+             {.now = [] { return std::chrono::steady_clock::now(); },
+              .hash_key = RandomBits(),  // so that no client can prepare collisions
+              .deliver = [this](TokenEvent event) { Deliver(std::move(event)); },
               .publish = [this](const EngineStats& stats) { Publish(stats); },
               .kv_events = std::move(on_kv_events)}),
         thread([this] { Run(); }) {}
@@ -32,7 +35,8 @@ struct Engine::Impl {
   void Run() {
     std::string reason;
     try {
-      loop.Run();
+      while (loop.Turn()) {
+      }
       return;
     } catch (const std::exception& exception) {
       reason = exception.what();
@@ -58,7 +62,7 @@ struct Engine::Impl {
     const std::vector<RequestId> ended = inbox.Fail();
     {
       std::lock_guard stats_lock(stats_mutex);
-      published.finished_error += ended.size();
+      published.finished[static_cast<size_t>(FinishReason::kError)] += ended.size();
       published.running = 0;
     }
     for (RequestId request : ended) {

@@ -23,8 +23,8 @@ namespace diffserve {
 class Engine {
  public:
   // `on_event` is called on the engine thread for every event of every request (and on the caller's
-  // by Fail), one call at a time; the output loop puts them into its outbox. It must not call back
-  // into the engine, but for Cancel.
+  // by Fail), one call at a time; the output loop puts them into its outbox. It may wait, as Submit
+  // and Cancel never do for it, but must not call back into the engine itself.
   using EventSink = std::function<void(TokenEvent)>;
   // Likewise called on the engine thread, with what entered and left the prefix index; it must not
   // block at all.

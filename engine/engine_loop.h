@@ -1,6 +1,7 @@
 // EngineLoop: what the engine thread does. It alone owns the Scheduler (with PagePool, PrefixIndex
 // and Sequences) and the Executor; everything here but seconds_since_progress is called on that
-// thread.
+// thread. Clock and hash key come from outside, so that a test can drive the loop turn by turn from
+// a seed.
 //
 // Invariant: between turns fewer than Executor::depth() steps are launched and not collected, none
 // if there is nothing to do.
@@ -22,7 +23,11 @@ namespace diffserve {
 
 class EngineLoop {
  public:
-  struct Outputs {
+  // What is around the loop.
+  struct World {
+    std::function<TimePoint()> now;  // from any thread
+    uint64_t hash_key = 0;           // of the prefix index; its hash_mask likewise
+    uint64_t hash_mask = ~0ull;
     std::function<void(TokenEvent)> deliver;
     std::function<void(const EngineStats&)> publish;  // before the events that the statistics count
                                                       // are delivered
@@ -30,40 +35,35 @@ class EngineLoop {
                                                           // same turn; may be nullptr
   };
   EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> executor, Inbox& inbox,
-             Outputs outputs);
+             World world);
 
-  // Returns when the inbox says stop. What the executor throws passes through.
-  void Run();
+  // One turn; it sleeps before if there is nothing to do. False: the inbox says stop. What the
+  // executor throws passes through.
+  bool Turn();
 
+  bool idle() const { return !scheduler_.HasWork() && launched_.empty(); }
+  const Scheduler& scheduler() const { return scheduler_; }
   // 0 while there is nothing to do. Any thread.
   double seconds_since_progress() const;
 
  private:
-  struct LaunchedStep {
-    StepPlan plan;
-    StatsRecorder::StepTimes times;
-  };
-  struct Leaving {
-    RequestId request = 0;
-    uint64_t last_step = 0;  // no later one contains it
-  };
   void Accept(Inbox::Incoming incoming);
   void End(RequestId request, const Inbox::Ending& how);
   bool Launch();
   void Collect();
-  void LetGo();
   void Publish();
+  int64_t NowNs() const {
+    return std::chrono::nanoseconds(world_.now().time_since_epoch()).count();
+  }
 
+  const World world_;
   std::unique_ptr<Executor> executor_;
   Inbox& inbox_;
-  const Outputs outputs_;
   Scheduler scheduler_;
   StatsRecorder recorder_;
-  std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
-  std::deque<Leaving> leaving_;        // ended, but the executor may still need them, by last_step
-  std::vector<TokenEvent> events_;     // of this turn of the loop
-  std::atomic<int64_t> busy_since_ns_{0};  // steady clock: when the last step ended or work came
-                                           // in; 0 when idle
+  std::deque<StepRecord> launched_;        // not collected yet, oldest first
+  std::vector<TokenEvent> events_;         // of this turn of the loop
+  std::atomic<int64_t> busy_since_ns_{0};  // when the last step ended or work came in; 0 when idle
 };
 
 }  // namespace diffserve

@@ -17,11 +17,9 @@ class Executor {
   // in the order of their launch, each seeing all that the ones before it wrote. A result may be
   // dropped: the sequence had ended before.
   virtual int depth() const { return 1; }
-  // A sequence's first step is preceded by Begin; End frees what the executor holds for it
-  // (sampling state), when no step that is launched and not collected contains it.
-  virtual void Begin(const Request& request) = 0;
-  virtual void End(RequestId request) = 0;
-  // Does not wait for the steps before, and keeps no reference to the plan.
+  // Does not wait for the steps before, and keeps nothing of the plan, which is a view. What a
+  // sequence is and has drawn stands in each of its plans, so an executor knows no sequence beyond
+  // the steps that are launched.
   virtual void Launch(const StepPlan& plan) = 0;
   // Waits for the oldest launched step.
   virtual StepResult Collect() = 0;

@@ -6,12 +6,17 @@
 
 namespace diffserve {
 
+// Pages that hold so many tokens.
+constexpr int64_t PagesFor(int64_t tokens, int page_size) {
+  return (tokens + page_size - 1) / page_size;
+}
+
 struct EngineOptions {
   int page_size = 16;                 // slots a page
   int num_pages = 0;                  // pages in the pool
   int max_model_len = 0;              // tokens of prompt and output together
   int max_num_seqs = 256;             // sequences running at once
-  int max_num_batched_tokens = 2048;  // rows a step
+  int max_num_batched_tokens = 2048;  // computed in a step
   bool enable_prefix_caching = true;
   // Admission bounds: what may wait before new work is refused with kResourceExhausted.
   int max_waiting_requests = 1024;

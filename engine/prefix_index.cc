@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
-#include "kernels/base/split_mix.h"
+#include "kernels/base/random_bits.h"
 
 namespace diffserve {
 namespace {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/shared_tokens.h"
 #include "kernels/base/status.h"
 #include "kernels/ops/sampling_types.h"
 
@@ -16,7 +17,7 @@ using RequestId = uint64_t;  // unique in a process; one a continuation
 
 struct Request {
   RequestId id = 0;
-  std::vector<int32_t> prompt;  // at least one token, each below the vocabulary's size
+  SharedTokens prompt;  // at least one token, each below the vocabulary's size
   SamplingParams sampling;
   uint64_t sequence = 0;  // which of the n continuations; keys the draws together with the seed
   int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs
@@ -31,6 +32,17 @@ struct Request {
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
+inline constexpr size_t kNumFinishReasons = 5;
+
+constexpr const char* NameOf(FinishReason reason) {
+  constexpr const char* kNames[kNumFinishReasons] = {"none", "stop", "length", "cancelled",
+                                                     "error"};
+  return kNames[static_cast<size_t>(reason)];
+}
+// As the APIs of OpenAI and vLLM call it.
+constexpr const char* OpenAiNameOf(FinishReason reason) {
+  return reason == FinishReason::kCancelled ? "abort" : NameOf(reason);
+}
 
 // One event a step and sequence. The last one has finish != kNone; there is exactly one such event
 // for each accepted request.

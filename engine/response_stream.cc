@@ -38,6 +38,7 @@ ResponseStream::ResponseStream(size_t max_queued_bytes, std::function<void()> no
 bool ResponseStream::Push(ResponseEvent event) {
   const bool is_done = std::holds_alternative<ResponseDone>(event);
   const size_t bytes = std::min(BytesOf(event), std::max<size_t>(max_queued_bytes_ / 4, 1));
+  std::lock_guard push_lock(push_mutex_);
   {
     std::lock_guard lock(mutex_);
     if (closed_ || done_ || (overflowed_ && !is_done)) return false;
@@ -49,13 +50,13 @@ bool ResponseStream::Push(ResponseEvent event) {
     queued_bytes_ += bytes;
     events_.emplace_back(std::move(event), bytes);
   }
-  std::lock_guard notify_lock(notify_mutex_);
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return false;
-  }
   if (notify_) notify_();
   return true;
+}
+
+bool ResponseStream::is_open() const {
+  std::lock_guard lock(mutex_);
+  return !closed_ && !done_ && !overflowed_;
 }
 
 std::optional<ResponseEvent> ResponseStream::TryPop() {
@@ -69,8 +70,7 @@ std::optional<ResponseEvent> ResponseStream::TryPop() {
 
 void ResponseStream::Close() {
   std::deque<std::pair<ResponseEvent, size_t>> dropped;
-  // Waits for a notify that has begun on another thread.
-  std::lock_guard notify_lock(notify_mutex_);
+  std::lock_guard push_lock(push_mutex_);
   std::lock_guard lock(mutex_);
   closed_ = true;
   queued_bytes_ = 0;

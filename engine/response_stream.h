@@ -1,10 +1,10 @@
-// ResponseStream: the one way out. Text and output threads push events; the transport (an HTTP
-// session or a gRPC reactor) is notified and takes them. The queue is bounded in bytes: a reader
-// that is too slow overflows it, and the request is cancelled.
+// ResponseStream: the one way out. The output thread pushes events; the transport (an HTTP session
+// or a gRPC reactor) is notified and takes them. The queue is bounded in bytes: a reader that is
+// too slow overflows it, and the request is cancelled.
 //
-// Thread safety: every method may be called from any thread. `notify` runs on the pushing thread
-// after each event, one call at a time and without a lock that TryPop needs, and must only post a
-// wake-up.
+// Thread safety: one thread pushes; the other methods may be called from any thread. `notify` runs
+// on the pushing thread after each event, without a lock that TryPop needs, and must only post a
+// wake-up: it may not call Close.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ struct TokenOutput {
 };
 
 struct PromptInfo {
-  std::vector<int32_t> token_ids;
+  SharedTokens token_ids;
   std::string text;  // as rendered, for echo
 };
 
-// The request was accepted: all prompts are tokenized and queued. Comes first, once.
+// All prompts are tokenized. Comes first, once.
 struct ResponseStarted {
   std::vector<PromptInfo> prompts;
 };
@@ -87,17 +87,19 @@ class ResponseStream {
   // The transport is gone: nothing more is queued, `notify` is never called again after this
   // returns.
   void Close();
+  // Whether events are still taken: false after ResponseDone, an overflow or Close.
+  bool is_open() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::deque<std::pair<ResponseEvent, size_t>> events_;
   size_t queued_bytes_ = 0;
   const size_t max_queued_bytes_;
   bool overflowed_ = false;
   bool done_ = false;  // ResponseDone was taken
   bool closed_ = false;
-  std::recursive_mutex notify_mutex_;  // held during notify_, taken before mutex_; recursive, so
-                                       // that notify_ may Close
+  std::mutex push_mutex_;  // held during Push, so that Close waits for a notify_ that has begun;
+                           // taken before mutex_
   std::function<void()> notify_;
 };
 

@@ -19,15 +19,15 @@ PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOp
 
 // What the plan under construction has left.
 struct Scheduler::Budget {
-  int rows = 0;              // for prompts; the decodes of running sequences are set aside before
-  int half = 0;              // a prompt with more rows than this is long
-  bool others_wait = false;  // more than one sequence wants prompt rows
+  int tokens = 0;            // for prompts; the decodes of running sequences are set aside before
+  int half = 0;              // a prompt with more tokens to compute than this is long
+  bool others_wait = false;  // more than one sequence has a prompt to compute
   bool long_served = false;
   bool out_of_pages = false;
   bool deferred = false;  // the head of the line waits for a prefix
 
   void Take(const Sequence& sequence, int planned) {
-    rows -= planned;
+    tokens -= planned;
     long_served |= sequence.num_remaining() > half;
   }
 };
@@ -73,9 +73,7 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
 
 void Scheduler::Add(Request request) {
   DS_CHECK(CheckFits(options_, request).ok(), "admission has checked that the request fits");
-  auto sequence = std::make_unique<Sequence>();
-  sequence->request = std::move(request);
-  sequence->tokens = sequence->request.prompt;
+  auto sequence = std::make_unique<Sequence>(std::move(request), options_.page_size);
   const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
   DS_CHECK(is_new, "a request id is used once");
   waiting_tokens_ += sequence->num_tokens();
@@ -120,8 +118,8 @@ StepPlan Scheduler::Plan() {
                                              [](const auto& s) { return s->num_remaining() == 1; });
   const auto prompts = std::ranges::count_if(running_,
                                              [](const auto& s) { return s->num_remaining() > 1; });
-  budget.rows = options_.max_num_batched_tokens - static_cast<int>(decodes);
-  budget.half = std::max(1, budget.rows / 2);
+  budget.tokens = options_.max_num_batched_tokens - static_cast<int>(decodes);
+  budget.half = std::max(1, budget.tokens / 2);
   budget.others_wait = prompts + waiting_.size() > 1;
   if (!PlanRunning(budget)) return plan;
   PlanWaiting(budget);
@@ -138,10 +136,9 @@ StepPlan Scheduler::Plan() {
   plan.step = ++step_;
   std::vector<Due>& due = due_.emplace_back();
   for (Sequence* sequence : planned) {
-    plan.sequences.push_back(Describe(*sequence));
+    const PlannedSequence& entry = plan.sequences.emplace_back(Describe(*sequence));
     sequence->num_computed += std::exchange(sequence->num_planned, 0);
-    due.push_back({sequence->request.id, sequence->num_computed, plan.sequences.back().samples});
-    if (due.back().samples) sequence->tokens.push_back(kDrawnByStepBefore);
+    due.push_back({entry.id(), entry.end(), entry.samples});
   }
   return plan;
 }
@@ -160,7 +157,7 @@ bool Scheduler::PlanRunning(Budget& budget) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     const bool decodes = sequence.num_remaining() == 1;
-    const int wanted = decodes ? 1 : RowsFor(sequence.num_remaining(), budget);
+    const int wanted = decodes ? 1 : TokensFor(sequence.num_remaining(), budget);
     while (PagesMissing(sequence, wanted) > pool_.num_available() && i + 1 < running_.size()) {
       if (!due_.empty()) {
         TakeBackPlan();
@@ -168,7 +165,7 @@ bool Scheduler::PlanRunning(Budget& budget) {
       }
       Preempt(budget);
     }
-    const int planned = PlanRows(sequence, wanted);
+    const int planned = PlanTokens(sequence, wanted);
     if (!decodes) budget.Take(sequence, planned);
     budget.out_of_pages |= planned < wanted;
   }
@@ -184,38 +181,38 @@ void Scheduler::TakeBackPlan() {
 }
 
 void Scheduler::PlanWaiting(Budget& budget) {
-  while (!waiting_.empty() && static_cast<int>(running_.size()) < max_running_ && budget.rows > 0 &&
-         !budget.out_of_pages) {
+  while (!waiting_.empty() && static_cast<int>(running_.size()) < max_running_ &&
+         budget.tokens > 0 && !budget.out_of_pages) {
     Sequence& head = *waiting_.front();
     const std::vector<int32_t> hits = FindPrefix(head);
     const int num_hits = static_cast<int>(hits.size());
-    const int wanted = RowsFor(head.num_tokens() - num_hits * options_.page_size, budget);
+    const int wanted = TokensFor(head.num_tokens() - num_hits * options_.page_size, budget);
     if (PrefixIsUnderWay(head, num_hits, wanted)) {
       budget.deferred = true;
       return;
     }
     if (!HasRoomFor(head, hits)) return;
     Admit(hits);
-    const int planned = PlanRows(head, wanted);
+    const int planned = PlanTokens(head, wanted);
     budget.Take(head, planned);
     budget.out_of_pages |= planned < wanted;
   }
 }
 
-// Rows that nobody took, to the oldest first.
+// What nobody took, to the oldest first.
 void Scheduler::PlanLeftover(Budget& budget) {
   for (const auto& sequence : running_) {
-    if (budget.rows == 0) return;
-    const int wanted = std::min(sequence->num_remaining() - sequence->num_planned, budget.rows);
-    budget.rows -= PlanRows(*sequence, wanted);
+    if (budget.tokens == 0) return;
+    const int wanted = std::min(sequence->num_remaining() - sequence->num_planned, budget.tokens);
+    budget.tokens -= PlanTokens(*sequence, wanted);
   }
 }
 
-// Of the rows that are left, how many a prompt takes with so many tokens to compute.
-int Scheduler::RowsFor(int remaining, const Budget& budget) const {
-  const int rows = std::min(remaining, budget.rows);
-  if (!budget.others_wait || remaining <= budget.half) return rows;
-  return std::min(rows, budget.long_served ? options_.page_size : budget.half);
+// Of the tokens that the step has left, how many a prompt takes that has so many to compute.
+int Scheduler::TokensFor(int remaining, const Budget& budget) const {
+  const int tokens = std::min(remaining, budget.tokens);
+  if (!budget.others_wait || remaining <= budget.half) return tokens;
+  return std::min(tokens, budget.long_served ? options_.page_size : budget.half);
 }
 
 // The head of the line starts to run, from the end of its cached prefix.
@@ -243,7 +240,7 @@ void Scheduler::Preempt(Budget& budget) {
   DS_CHECK(victim->num_planned == 0, "pages go by age, so a younger sequence is not planned yet");
   DS_CHECK(victim->preemptions < options_.max_preemptions_per_sequence,
            "what it may need was guaranteed when it was admitted");
-  if (victim->num_remaining() == 1) ++budget.rows;
+  if (victim->num_remaining() == 1) ++budget.tokens;
   ReleasePages(*victim);
   victim->num_computed = victim->num_committed = 0;
   victim->prompt_scores.clear();
@@ -254,25 +251,20 @@ void Scheduler::Preempt(Budget& budget) {
   budget.out_of_pages = true;  // nobody is admitted in a step that preempts
 }
 
+// What the step is to do with the sequence; the token that it draws becomes one of the sequence's.
 PlannedSequence Scheduler::Describe(Sequence& sequence) const {
+  const Request& request = sequence.request;
   PlannedSequence planned;
-  planned.request = sequence.request.id;
+  planned.request = &request;
   planned.num_computed = sequence.num_computed;
   planned.num_planned = sequence.num_planned;
   planned.first_step = !std::exchange(sequence.started, true);
-  planned.samples = sequence.num_planned == sequence.num_remaining() &&
-                    sequence.request.max_tokens > 0;
+  planned.samples = sequence.num_planned == sequence.num_remaining() && request.max_tokens > 0;
   planned.scores_prompt = sequence.wants_prompt_scores() &&
                           sequence.num_computed < sequence.num_prompt_tokens();
-  const auto first = sequence.tokens.begin() + sequence.num_computed;
-  planned.tokens.assign(first, first + sequence.num_planned);
   planned.pages = sequence.pages;
+  const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
   if (planned.samples) {
-    const Request& request = sequence.request;
-    if (request.sampling.uses_penalties()) {
-      const std::span<const int32_t> outputs = sequence.output_tokens();
-      planned.output_tokens.assign(outputs.begin(), outputs.end());
-    }
     if (sequence.num_outputs() < request.min_tokens) {
       planned.banned_tokens = request.stop_token_ids;
       if (!request.ignore_eos) {
@@ -280,22 +272,23 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
                                      request.eos_token_ids.end());
       }
     }
+    sequence.tail.push_back(kDrawnByStepBefore);
   }
+  planned.outputs = sequence.outputs().first(num_outputs);
   return planned;
 }
 
 std::vector<TokenEvent> Scheduler::Commit(const StepResult& result) {
-  DS_CHECK(!due_.empty() && result.sequences.size() == due_.front().size(),
+  DS_CHECK(!due_.empty() && result.size() == due_.front().size(),
            "a result is parallel to its plan");
   std::vector<TokenEvent> events;
   const std::vector<Due> due = std::move(due_.front());
   due_.pop_front();
   for (size_t i = 0; i < due.size(); ++i) {
-    DS_CHECK(result.sequences[i].request == due[i].request, "a result is parallel to its plan");
     const auto it = by_id_.find(due[i].request);
     if (it == by_id_.end()) continue;  // it has ended since it was planned
     Sequence& sequence = *it->second;
-    TokenEvent event = CommitSequence(sequence, due[i], result.sequences[i]);
+    TokenEvent event = CommitSequence(sequence, due[i], result[i]);
     const bool ended = event.finish != FinishReason::kNone;
     if (ended) Remove(sequence);
     if (ended || !event.tokens.empty() || !event.prompt_logprobs.empty())
@@ -309,9 +302,10 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   TokenEvent event;
   event.request = sequence.request.id;
   event.cached_tokens = sequence.cached_tokens;
-  DS_CHECK(result.sampled == due.samples, "a token is drawn exactly where the plan says so");
+  DS_CHECK(result.sample.has_value() == due.samples,
+           "a token is drawn exactly where the plan says so");
   const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
-                      (!due.samples || result.sample.finite);
+                      (!due.samples || result.sample->finite);
   if (!finite) {
     ForgetContent(sequence);
     ++counters_.corrupted;
@@ -324,7 +318,7 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   sequence.num_committed = due.end;
   IndexFullPages(sequence);
   if (due.samples) {
-    TakeToken(sequence, due.end, result.sample, event);
+    TakeToken(sequence, due.end, *result.sample, event);
   } else if (due.end == MaxCachedTokens(sequence.request)) {
     event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be scored
   }
@@ -338,7 +332,7 @@ void Scheduler::TakePromptScores(Sequence& sequence, int end, const SequenceResu
   const int scored = sequence.num_prompt_tokens() - 1;
   const int expected = std::max(0, std::min(end, scored) - sequence.num_committed);
   DS_CHECK(static_cast<int>(result.prompt_scores.size()) == expected,
-           "one score for each row that predicts a prompt token");
+           "one score for each planned token that a prompt token follows");
   sequence.prompt_scores.insert(sequence.prompt_scores.end(), result.prompt_scores.begin(),
                                 result.prompt_scores.end());
   if (end < sequence.num_prompt_tokens()) return;
@@ -351,7 +345,7 @@ void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& 
                           TokenEvent& event) const {
   const Request& request = sequence.request;
   const int num_outputs = position + 1 - sequence.num_prompt_tokens();
-  sequence.tokens[position] = sample.token;
+  sequence.tail[static_cast<size_t>(position - sequence.prompt_pages_end)] = sample.token;
   event.tokens.push_back(sample.token);
   if (request.sampling.num_logprobs >= 0) event.logprobs.push_back(sample);
   const auto is_in = [&](const std::vector<int32_t>& ids) {

@@ -3,18 +3,19 @@
 // by the engine loop; plans are committed in their order.
 //
 // Policy. Sequences stand in one line by order of arrival; the running ones are its front, the
-// waiting ones the rest. Each running sequence with one token left gets one row; the rows left over
-// go to prompts in order of arrival, except that a prompt longer than half of them takes no more
-// than half while others want some, so that a short prompt need not wait for a long one before it.
-// When no page is left, the youngest running sequence is preempted: it gives up its pages and
-// computes its tokens again later. The oldest running one never is, and as admission proved that
-// each request fits into the pool alone, it always advances.
+// waiting ones the rest. Each running sequence with one token left computes it; what a step can
+// compute beyond that goes to prompts in order of arrival, except that a prompt longer than half of
+// it takes no more than half while others want some, so that a short prompt need not wait for a
+// long one before it. When no page is left, the youngest running sequence is preempted: it gives up
+// its pages and computes its tokens again later. The oldest running one never is, and as admission
+// proved that each request fits into the pool alone, it always advances.
 //
 // Planning ahead. Step t + 1 may be planned while step t is under way (not committed), if the
 // executor runs steps in order. A plan advances its sequences at once (num_computed); what they
-// will draw stands in `tokens` as kDrawnByStepBefore until Commit tells it. A sequence whose draw
+// will draw counts as a token, kDrawnByStepBefore, until Commit tells it. A sequence whose draw
 // under way is its last by count is not planned again. One that turns out at Commit to have ended
-// may be in step t + 1 already: that result is dropped, and the one row is wasted. Why no page is
+// may be in step t + 1 already: that result is dropped, and the one token was
+// computed in vain. Why no page is
 // in two hands:
 // - Only committed slots enter the prefix index, and steps write only behind them. So a page that a
 //   step under way writes, even for a sequence that has ended, is not indexed and is shared with
@@ -72,10 +73,9 @@ class Scheduler {
   // short, or penalties count a token that it draws.
   StepPlan Plan();
   // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is
-  // parallel to it.
+  // that of its step.
   std::vector<TokenEvent> Commit(const StepResult& result);
 
-  const Request& request(RequestId id) const { return by_id_.at(id)->request; }
   // Oldest first; every waiting sequence arrived after every running one.
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
   const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
@@ -102,23 +102,24 @@ class Scheduler {
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
-  int RowsFor(int remaining, const Budget& budget) const;
+  int TokensFor(int remaining, const Budget& budget) const;
   void Admit(const std::vector<int32_t>& hits);
   void Preempt(Budget& budget);
   void TakeBackPlan();
   PlannedSequence Describe(Sequence& sequence) const;
   // Pages.
-  int PlanRows(Sequence& sequence, int rows);  // plans as many of them as there are pages for, and
-                                               // returns how many
-  int64_t PagesMissing(const Sequence& sequence, int rows) const;
+  int PlanTokens(Sequence& sequence, int tokens);  // as many of them as there are pages for;
+                                                   // returns how many
+  int64_t PagesMissing(const Sequence& sequence, int tokens) const;
   int64_t MaxPages(const Sequence& sequence) const;  // that it can ever hold
   void ReleasePages(Sequence& sequence);
   bool HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const;
   // Prefix cache.
   bool TakesFromCache(const Sequence& sequence) const;
+  bool IsKnown(const Sequence& sequence, int page) const;  // all tokens of the full page are known
   PrefixIndex::Key KeyOf(Sequence& sequence, int page, int32_t parent) const;
   std::vector<int32_t> FindPrefix(Sequence& sequence) const;
-  bool PrefixIsUnderWay(Sequence& head, int num_hits, int rows) const;
+  bool PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const;
   void CountPrefix(Sequence& sequence, int num_hits);
   void IndexFullPages(Sequence& sequence);
   void ForgetContent(Sequence& sequence);

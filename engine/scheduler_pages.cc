@@ -8,8 +8,8 @@
 
 namespace diffserve {
 
-int64_t Scheduler::PagesMissing(const Sequence& sequence, int rows) const {
-  const int64_t slots = int64_t{sequence.num_computed} + sequence.num_planned + rows;
+int64_t Scheduler::PagesMissing(const Sequence& sequence, int tokens) const {
+  const int64_t slots = int64_t{sequence.num_computed} + sequence.num_planned + tokens;
   return PagesFor(slots, options_.page_size) - static_cast<int64_t>(sequence.pages.size());
 }
 
@@ -17,8 +17,8 @@ int64_t Scheduler::MaxPages(const Sequence& sequence) const {
   return PagesFor(MaxCachedTokens(sequence.request), options_.page_size);
 }
 
-int Scheduler::PlanRows(Sequence& sequence, int rows) {
-  while (rows > 0 && PagesMissing(sequence, rows) > 0) {
+int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
+  while (tokens > 0 && PagesMissing(sequence, tokens) > 0) {
     const std::optional<PagePool::Grant> grant = pool_.Allocate();
     if (!grant) break;
     if (grant->was_cached) index_.Evict(grant->page);
@@ -26,7 +26,7 @@ int Scheduler::PlanRows(Sequence& sequence, int rows) {
   }
   const int64_t slots = static_cast<int64_t>(sequence.pages.size()) * options_.page_size;
   const int planned = static_cast<int>(
-      std::min<int64_t>(rows, slots - sequence.num_computed - sequence.num_planned));
+      std::min<int64_t>(tokens, slots - sequence.num_computed - sequence.num_planned));
   sequence.num_planned += planned;
   return planned;
 }
@@ -62,16 +62,19 @@ bool Scheduler::TakesFromCache(const Sequence& sequence) const {
   return options_.enable_prefix_caching && !sequence.wants_prompt_scores();
 }
 
-// REQUIRES: the tokens of the page are known.
+bool Scheduler::IsKnown(const Sequence& sequence, int page) const {
+  return sequence.PageTokens(page, options_.page_size).back() != kDrawnByStepBefore;
+}
+
+// REQUIRES: the page IsKnown.
 PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) const {
-  const auto size = static_cast<size_t>(options_.page_size);
-  const std::span<const int32_t> tokens = sequence.tokens;
-  for (size_t known = sequence.page_hashes.size(); known <= static_cast<size_t>(page); ++known) {
+  for (int known = static_cast<int>(sequence.page_hashes.size()); known <= page; ++known) {
     const uint64_t before = known == 0 ? index_.RootHash(sequence.request.cache_salt)
                                        : sequence.page_hashes.back();
-    sequence.page_hashes.push_back(index_.ChainHash(before, tokens.subspan(known * size, size)));
+    sequence.page_hashes.push_back(
+        index_.ChainHash(before, sequence.PageTokens(known, options_.page_size)));
   }
-  return {parent, sequence.page_hashes[page], tokens.subspan(page * size, size),
+  return {parent, sequence.page_hashes[page], sequence.PageTokens(page, options_.page_size),
           sequence.request.cache_salt};
 }
 
@@ -92,16 +95,16 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
 // Whether a running sequence is about to compute the page that the head needs next, and at least as
 // fast as the head could, or has it in a step that is not committed: then the head waits for it
 // instead of computing the same again (n continuations of one prompt arrive together).
-bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int rows) const {
+bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const {
   const int64_t end = int64_t{num_hits + 1} * options_.page_size;
   if (!TakesFromCache(head) || end >= head.num_tokens()) return false;
   const uint64_t wanted = KeyOf(head, num_hits, -1).hash;
   return std::ranges::any_of(running_, [&](const auto& other) {
     const bool chain_is_indexed = other->num_indexed_pages ==
                                   other->num_committed / options_.page_size;
-    const bool soon = other->num_planned >= rows || end <= other->num_computed;
+    const bool soon = other->num_planned >= tokens || end <= other->num_computed;
     return soon && chain_is_indexed && other->num_indexed_pages <= num_hits &&
-           end <= other->num_tokens() && other->tokens[end - 1] != kDrawnByStepBefore &&
+           end <= other->num_tokens() && IsKnown(*other, num_hits) &&
            KeyOf(*other, num_hits, -1).hash == wanted;
   });
 }
@@ -157,9 +160,8 @@ void Scheduler::CheckInvariants() const {
     DS_CHECK(slots <= sequence->num_tokens(),
              "only tokens that are known or under way are computed");
     DS_CHECK(sequence->num_committed <= sequence->num_computed, "what is committed was computed");
-    const size_t hashed = sequence->page_hashes.size() * static_cast<size_t>(options_.page_size);
-    DS_CHECK(hashed == 0 || sequence->tokens[hashed - 1] != kDrawnByStepBefore,
-             "only known tokens are hashed");
+    const int hashed = static_cast<int>(sequence->page_hashes.size());
+    DS_CHECK(hashed == 0 || IsKnown(*sequence, hashed - 1), "only known tokens are hashed");
     const int64_t indexed = int64_t{sequence->num_indexed_pages} * options_.page_size;
     DS_CHECK(indexed <= sequence->num_committed, "only committed slots are indexed");
     DS_CHECK(static_cast<int64_t>(sequence->pages.size()) == PagesFor(slots, options_.page_size),

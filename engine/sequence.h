@@ -11,12 +11,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/request.h"
-#include "engine/step_plan.h"
 
 namespace diffserve {
+
+// Stands for a token that the host does not know yet: the one that the step launched just before
+// draws for the same sequence. It is then the only planned token.
+inline constexpr int32_t kDrawnByStepBefore = -1;
 
 // Tokens whose K and V this request can ever need: the last token drawn is never computed.
 inline int64_t MaxCachedTokens(const Request& request) {
@@ -25,16 +29,22 @@ inline int64_t MaxCachedTokens(const Request& request) {
 }
 
 struct Sequence {
-  Request request;
-  std::vector<int32_t> tokens;  // prompt, then what was drawn; kDrawnByStepBefore for each draw
-                                // that is not committed yet
-  int num_computed = 0;         // by the plans made so far
-  int num_committed = 0;        // by those of them that are committed
-  int num_planned = 0;          // by the plan under construction
+  Sequence(Request request_in, int page_size)
+      : request(std::move(request_in)),
+        prompt_pages_end(num_prompt_tokens() / page_size * page_size),
+        tail(request.prompt.begin() + prompt_pages_end, request.prompt.end()) {}
+
+  const Request request;
+  const int prompt_pages_end;  // tokens in the prompt's full pages
+  std::vector<int32_t> tail;   // the tokens after those: the rest of the prompt, then what was
+                               // drawn; kDrawnByStepBefore for each draw that is not committed yet
+  int num_computed = 0;        // by the plans made so far
+  int num_committed = 0;       // by those of them that are committed
+  int num_planned = 0;         // by the plan under construction
   std::vector<int32_t> pages;
   int num_indexed_pages = 0;  // leading pages that this sequence found in or put into the prefix
                               // index
-  std::vector<uint64_t> page_hashes;  // chain hash of leading full pages of `tokens`, as far as
+  std::vector<uint64_t> page_hashes;  // chain hash of leading full pages of its tokens, as far as
                                       // they were needed
   int preemptions = 0;
   int cached_tokens = 0;  // prompt tokens taken from the prefix cache at first admission
@@ -43,7 +53,7 @@ struct Sequence {
   std::vector<SampleResult> prompt_scores;
   bool prompt_scored = false;  // prompt_scores are complete and were sent
 
-  int num_tokens() const { return static_cast<int>(tokens.size()); }
+  int num_tokens() const { return prompt_pages_end + static_cast<int>(tail.size()); }
   int num_prompt_tokens() const { return static_cast<int>(request.prompt.size()); }
   int num_outputs() const { return num_tokens() - num_prompt_tokens(); }
   // 0 when all that is left is to commit the last step.
@@ -51,17 +61,21 @@ struct Sequence {
     return static_cast<int>(std::min<int64_t>(num_tokens(), MaxCachedTokens(request))) -
            num_computed;
   }
-  bool awaits_draw() const { return tokens.back() == kDrawnByStepBefore; }
-  // Prompt logprobs need every row of the prompt to be computed, so such a sequence takes nothing
+  bool awaits_draw() const { return !tail.empty() && tail.back() == kDrawnByStepBefore; }
+  // Prompt logprobs need every token of the prompt to be computed, so such a sequence takes nothing
   // from the prefix cache.
   bool wants_prompt_scores() const { return request.prompt_logprobs >= 0 && !prompt_scored; }
-  std::span<const int32_t> output_tokens() const {
-    return std::span(tokens).subspan(request.prompt.size());
+  std::span<const int32_t> outputs() const {
+    return std::span(tail).subspan(static_cast<size_t>(num_prompt_tokens() - prompt_pages_end));
+  }
+  // The tokens of a full page.
+  std::span<const int32_t> PageTokens(int page, int page_size) const {
+    const int begin = page * page_size;
+    const std::span<const int32_t> tokens =
+        begin < prompt_pages_end ? std::span<const int32_t>(request.prompt).subspan(begin)
+                                 : std::span(tail).subspan(begin - prompt_pages_end);
+    return tokens.first(page_size);
   }
 };
-
-inline int64_t PagesFor(int64_t tokens, int page_size) {
-  return (tokens + page_size - 1) / page_size;
-}
 
 }  // namespace diffserve

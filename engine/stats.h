@@ -4,7 +4,8 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
+
+#include "engine/request.h"
 
 namespace diffserve {
 
@@ -44,8 +45,8 @@ struct EngineStats {
   int waiting = 0;
   int64_t waiting_tokens = 0;
   int pages_total = 0, pages_free = 0, pages_cached = 0, pages_used = 0;
-  int last_batch_rows = 0;
-  int last_batch_sequences = 0;
+  int last_step_tokens = 0;
+  int last_step_sequences = 0;
   uint64_t steps = 0;
   // Since the last finished step or the arrival of work; 0 when idle. It grows while a step hangs.
   double seconds_since_progress = 0;
@@ -64,9 +65,9 @@ struct EngineStats {
   uint64_t prefix_deferrals = 0;  // steps in which the next request waited for a prefix that
                                   // another one was computing
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused{};  // requests
-  uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
+  std::array<uint64_t, kNumFinishReasons> finished{};  // requests; see num_finished
   uint64_t preemptions = 0;
-  uint64_t corrupted = 0;                                   // requests ended by a NaN row
+  uint64_t corrupted = 0;  // requests ended by logits that were not finite
   uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0
                                                             // without one
 
@@ -74,7 +75,9 @@ struct EngineStats {
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,
       prefill_seconds, decode_seconds;
   LatencyHistogram plan_seconds, execute_seconds, commit_seconds;  // phases of a step
-  TokenCountHistogram step_rows, request_prompt_tokens, request_generation_tokens;
+  TokenCountHistogram step_tokens, request_prompt_tokens, request_generation_tokens;
+
+  uint64_t num_finished(FinishReason reason) const { return finished[static_cast<size_t>(reason)]; }
 };
 
 }  // namespace diffserve

@@ -5,7 +5,7 @@
 namespace diffserve {
 namespace {
 
-double Seconds(StatsRecorder::TimePoint begin, StatsRecorder::TimePoint end) {
+double Seconds(TimePoint begin, TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
@@ -20,9 +20,8 @@ void StatsRecorder::OnAdd(const Request& request) {
 void StatsRecorder::OnPlan(const StepPlan& plan, TimePoint now) {
   for (const PlannedSequence& sequence : plan.sequences) {
     if (!sequence.first_step) continue;
-    Times& times = times_.at(sequence.request);
+    Times& times = times_.at(sequence.id());
     times.started = now;
-    times.has_started = true;
     stats_.prompt_tokens += times.prompt_tokens;
     stats_.queue_seconds.Observe(Seconds(times.arrival, now));
   }
@@ -50,10 +49,7 @@ void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
 }
 
 void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint now) {
-  if (event.finish == FinishReason::kCancelled) ++stats_.finished_cancelled;
-  if (event.finish == FinishReason::kError) ++stats_.finished_error;
-  if (event.finish == FinishReason::kStop) ++stats_.finished_stop;
-  if (event.finish == FinishReason::kLength) ++stats_.finished_length;
+  ++stats_.finished[static_cast<size_t>(event.finish)];
   if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
   stats_.e2e_seconds.Observe(Seconds(times.arrival, now));
   stats_.request_prompt_tokens.Observe(times.prompt_tokens);
@@ -61,15 +57,15 @@ void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint
   if (times.generated > 0) stats_.decode_seconds.Observe(Seconds(times.first_token, now));
 }
 
-void StatsRecorder::OnStep(const StepPlan& plan, const StepTimes& times) {
-  stats_.steps = plan.step;
-  stats_.last_batch_rows = plan.num_rows();
-  stats_.last_batch_sequences = static_cast<int>(plan.sequences.size());
-  stats_.step_rows.Observe(stats_.last_batch_rows);
-  stats_.plan_seconds.Observe(Seconds(times.begin, times.planned));
-  stats_.execute_seconds.Observe(Seconds(std::max(times.planned, last_executed_), times.executed));
-  stats_.commit_seconds.Observe(Seconds(times.executed, times.committed));
-  last_executed_ = times.executed;
+void StatsRecorder::OnStep(const StepRecord& step) {
+  stats_.steps = step.step;
+  stats_.last_step_tokens = step.num_tokens;
+  stats_.last_step_sequences = step.num_sequences;
+  stats_.step_tokens.Observe(step.num_tokens);
+  stats_.plan_seconds.Observe(Seconds(step.begin, step.planned));
+  stats_.execute_seconds.Observe(Seconds(std::max(step.planned, last_executed_), step.executed));
+  stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
+  last_executed_ = step.executed;
 }
 
 void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
@@ -88,11 +84,6 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.prefix_deferrals = counters.deferrals;
   stats_.preemptions = counters.preemptions;
   stats_.corrupted = counters.corrupted;
-}
-
-bool StatsRecorder::HasStarted(RequestId request) const {
-  const auto it = times_.find(request);
-  return it != times_.end() && it->second.has_started;
 }
 
 }  // namespace diffserve

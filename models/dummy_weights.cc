@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/base/split_mix.h"
+#include "kernels/base/random_bits.h"
 #include "kernels/base/tensor.h"
 
 namespace diffserve {

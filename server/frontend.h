@@ -1,6 +1,6 @@
 // Frontend: the protocol-free entry. HTTP and gRPC parse their messages into a GenerateRequest and
-// are thin over it. A pool of text threads renders the chat template and tokenizes; then the
-// continuations are submitted to the engine.
+// are thin over it. It opens a response with the output loop; a pool of text threads renders the
+// chat template and tokenizes, and hands the continuations to the output loop, which submits them.
 //
 // Thread safety: every method may be called from any thread; none blocks on the model.
 #pragma once
@@ -38,7 +38,8 @@ struct GenerateRequest {
   std::vector<Prompt> prompts;
   int n = 1;
   std::optional<int> max_tokens;  // nullopt: max_tokens_default, as far as the context allows
-  int max_tokens_default = 0;     // 0: all that the context leaves
+  const char* max_tokens_name = "max_tokens";  // as the client calls it
+  int max_tokens_default = 0;                  // 0: all that the context leaves
   int min_tokens = 0;
   SamplingParams sampling;  // start from Frontend::DefaultSampling()
   std::vector<std::string> stop;
@@ -76,15 +77,13 @@ class Frontend {
            const ChatTemplate* chat_template, Engine& engine, OutputLoop& output);
   ~Frontend();  // ends queued text work with kUnavailable and joins the text threads
 
-  // Checks the fields (Status names the parameter), then queues the text work. Later failures
-  // arrive as ResponseDone. Returns kResourceExhausted if the text queue is full.
-  Status Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
-  // Ends all continuations of this request id (the Cancel RPC). False if it is not known (any
-  // more).
+  // Checks the fields (Status names the parameter), then opens the response and queues the text
+  // work. Later failures, a full text queue among them, arrive as ResponseDone.
+  Result<ResponseId> Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
+  // Ends all responses of this request id (the Cancel RPC). False if it is not known (any more).
   bool Cancel(const std::string& request_id);
-  // The transport's client is gone: closes the stream and ends its continuations. A finished or
-  // unknown stream is only closed.
-  void CancelStream(const std::shared_ptr<ResponseStream>& stream);
+  // The transport's client is gone and the stream closed: ends the response if it still lives.
+  void Abandon(ResponseId response);
 
   // What a silent request gets: generation_config's values, and a fresh seed at each call.
   SamplingParams DefaultSampling() const;

@@ -1,6 +1,6 @@
 #include "server/request_checks.h"
 
-#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -17,11 +17,14 @@ std::string Text(double value) {
   return text;
 }
 
-// A closed range; an open end is given by the nearest float inside.
-Status CheckNumber(float value, double low, double high, const char* param) {
-  if (std::isfinite(value) && value >= low && value <= high) return {};
+constexpr float kAboveZero = std::numeric_limits<float>::denorm_min();
+
+// A closed range; kAboveZero is what comes next to zero.
+Status CheckNumber(float value, float low, float high, const char* param) {
+  if (value >= low && value <= high) return {};
+  const std::string least = low == kAboveZero ? "above 0" : Text(low);
   return InvalidArgument(
-      std::string(param) + " is " + Text(value) + "; allowed is " + Text(low) + " to " + Text(high),
+      std::string(param) + " is " + Text(value) + "; allowed is " + least + " to " + Text(high),
       param);
 }
 
@@ -41,23 +44,12 @@ Status CheckListSize(size_t size, size_t max_size, const char* param) {
 
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
   DS_RETURN_IF_ERROR(CheckNumber(sampling.temperature, 0, 100, "temperature"));
-  if (!(sampling.top_p > 0) || !(sampling.top_p <= 1)) {
-    return InvalidArgument(
-        "top_p is " + Text(sampling.top_p) + "; allowed is above 0 and at most 1", "top_p");
-  }
-  if (sampling.top_k < 0) {
-    return InvalidArgument(
-        "top_k is " + std::to_string(sampling.top_k) + "; allowed is -1 or 0 (off) and above",
-        "top_k");
-  }
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.top_p, kAboveZero, 1, "top_p"));
+  DS_RETURN_IF_ERROR(CheckCount(sampling.top_k, 0, std::numeric_limits<int>::max(), "top_k"));
   DS_RETURN_IF_ERROR(CheckNumber(sampling.min_p, 0, 1, "min_p"));
   DS_RETURN_IF_ERROR(CheckNumber(sampling.presence_penalty, -2, 2, "presence_penalty"));
   DS_RETURN_IF_ERROR(CheckNumber(sampling.frequency_penalty, -2, 2, "frequency_penalty"));
-  if (!(sampling.repetition_penalty >= 0.01f) || !(sampling.repetition_penalty <= 100)) {
-    return InvalidArgument(
-        "repetition_penalty is " + Text(sampling.repetition_penalty) + "; allowed is 0.01 to 100",
-        "repetition_penalty");
-  }
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.repetition_penalty, 0.01f, 100, "repetition_penalty"));
   DS_RETURN_IF_ERROR(
       CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
   for (const auto& [id, bias] : sampling.logit_bias) {
@@ -69,7 +61,9 @@ Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits
     }
     DS_RETURN_IF_ERROR(CheckNumber(bias, -100, 100, "logit_bias"));
   }
-  return CheckCount(sampling.num_logprobs, -1, limits.options->max_logprobs, "logprobs");
+  return sampling.num_logprobs == -1
+             ? Status()
+             : CheckLogprobs(sampling.num_logprobs, *limits.options, "logprobs");
 }
 
 Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
@@ -99,22 +93,31 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
                                std::to_string(limits.max_waiting_requests) + " are allowed",
                            "n");
   }
-  if (request.max_tokens)
-    DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, "max_tokens"));
-  if (request.max_tokens == 0 && request.prompt_logprobs < 0) {
-    return InvalidArgument(
-        "max_tokens is 0; that is allowed only with prompt log-probabilities (echo)", "max_tokens");
+  if (request.max_tokens) {
+    const char* const name = request.max_tokens_name;
+    DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, name));
+    if (request.max_tokens == 0 && request.prompt_logprobs < 0) {
+      return InvalidArgument(
+          std::string(name) + " is 0; that is allowed only with prompt log-probabilities (echo)",
+          name);
+    }
+    if (request.min_tokens > *request.max_tokens) {
+      return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) + " and " +
+                                 name + " only " + std::to_string(*request.max_tokens),
+                             "min_tokens");
+    }
   }
   DS_RETURN_IF_ERROR(CheckCount(request.min_tokens, 0, limits.max_model_len, "min_tokens"));
-  if (request.max_tokens && request.min_tokens > *request.max_tokens) {
-    return InvalidArgument("min_tokens is " + std::to_string(request.min_tokens) +
-                               " and max_tokens only " + std::to_string(*request.max_tokens),
-                           "min_tokens");
-  }
-  return CheckCount(request.prompt_logprobs, -1, options.max_logprobs, "prompt_logprobs");
+  return request.prompt_logprobs == -1
+             ? Status()
+             : CheckLogprobs(request.prompt_logprobs, options, "prompt_logprobs");
 }
 
 }  // namespace
+
+Status CheckLogprobs(int count, const FrontendOptions& options, const char* param) {
+  return CheckCount(count, 0, options.max_logprobs, param);
+}
 
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param) {
   for (const int32_t id : ids) {

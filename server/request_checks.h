@@ -20,6 +20,8 @@ struct RequestLimits {
 // Ok, or the first field at fault: the message says found and allowed, `param` is the field's
 // OpenAI name.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
+// A count of alternatives that a client asked for under this name.
+Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param);
 
 }  // namespace diffserve

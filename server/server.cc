@@ -26,9 +26,7 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
           SinkOf(parts_.kv_events.get())),
       health_([this] { return engine_.Snapshot(); }),
       metrics_(parts_.info, [this] { return Stats(); }) {
-  output_ = std::make_unique<OutputLoop>(
-      *parts_.tokenizer, kOutboxEvents,
-      [this](RequestId id, FinishReason as) { engine_.Cancel(id, as); });
+  output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, WaysTo(engine_));
   frontend_ = std::make_unique<Frontend>(options_.frontend, parts_.config, *parts_.tokenizer,
                                          parts_.chat_template.get(), engine_, *output_);
   OpenAiRoutesOptions routes = options_.routes;
@@ -64,7 +62,7 @@ void Server::Stop(steady_clock::time_point deadline) {
   http_.reset();
   routes_.reset();
   frontend_.reset();
-  output_.reset();  // before the engine, which it cancels into
+  output_.reset();  // before the engine, which it submits to and cancels in
 }
 
 EngineStats Server::Stats() const {

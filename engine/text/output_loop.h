@@ -1,62 +1,77 @@
-// OutputLoop: the output thread. It alone owns the Detokenizers and the state of stop strings; it
-// takes TokenEvents from a bounded outbox, turns them into ResponseDeltas, cancels a continuation
-// whose stop string matched, and ends each response once.
+// OutputLoop: the output thread, which alone owns all Responses and so is the one writer of every
+// stream. It takes messages from an outbox: the engine's token events, and what the front end says
+// of a response (opened, tokenized, to be ended). It pops with the time limit of the next deadline.
 //
-// Thread safety: Register, Abort and Post may be called from any thread.
+// Thread safety: every method may be called from any thread. Only Post waits.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
-#include <vector>
+#include <thread>
+#include <utility>
+#include <variant>
 
 #include "engine/bounded_queue.h"
-#include "engine/response_stream.h"
-#include "engine/text/detokenizer.h"
+#include "engine/engine.h"
+#include "engine/text/responses.h"
 
 namespace diffserve {
 
-// One response = the continuations of one client request.
-struct ResponseSpec {
-  std::shared_ptr<ResponseStream> stream;
-  std::vector<RequestId> requests;            // choice i is requests[i]
-  std::vector<int> prompt_tokens;             // per choice's prompt
-  std::vector<std::vector<int32_t>> prompts;  // per choice; may be empty (prompt log-probabilities
-                                              // carry their ids)
-  int choices_per_prompt = 1;                 // n: usage counts each prompt once
-  std::vector<std::string> stop;
-  bool include_stop_in_output = false;
-  bool skip_special_tokens = true;
-  bool logprobs = false;
-  int min_tokens = 0;  // stop strings end nothing before this many tokens
-};
-
 class OutputLoop {
  public:
-  // Reaches Engine::Cancel; `as` is kStop where the client has its whole answer (a stop string
-  // matched), else kCancelled.
-  using CancelFunction = std::function<void(RequestId, FinishReason as)>;
-  // `cancel` is called on the output thread. `tokenizer` outlives this.
-  OutputLoop(const Tokenizer& tokenizer, size_t outbox_capacity, CancelFunction cancel);
-  // Ends after the last posted event. What has not ended by then ends with kUnavailable, and
-  // `cancel` is not called any more (the engine may be gone).
+  // The ways to the engine, which outlives this. Both are called on the output thread while the
+  // engine may wait in Post, so neither may wait for the engine's delivery.
+  struct EngineWays {
+    std::function<Status(Request)> submit;
+    std::function<void(RequestId, FinishReason as)> cancel;
+  };
+  // `tokenizer` outlives this.
+  OutputLoop(const Tokenizer& tokenizer, size_t outbox_capacity, EngineWays engine);
+  // Ends after the last message. What has not ended by then ends with kUnavailable.
   ~OutputLoop();
 
-  // Before the requests are submitted to the engine. Waits while the outbox is full.
-  void Register(ResponseSpec spec);
-  // Ends the whole response with `status` and cancels its continuations: one could not be submitted
-  // after Register, or the client's deadline has passed. An id whose response has ended is ignored.
-  void Abort(RequestId request, Status status);
-  // The engine's EventSink. Waits while the outbox is full (counted). An event of an unknown or
-  // ended continuation is dropped.
+  // From now on the output thread alone writes to `opened.stream`, until it has pushed
+  // ResponseDone. The id of `opened` is given here.
+  ResponseId Open(OpenedResponse opened);
+  // The text work of the response is done.
+  void Submit(ResponseId id, TokenizedRequest tokenized);
+  // Ends the response with `status`; ignored if it has ended.
+  void End(ResponseId id, Status status);
+  // Ends all responses of that name. False if there is none (any more).
+  bool EndByName(const std::string& request_id, const Status& status);
+  // The engine's EventSink. Waits while the outbox is full (counted).
   void Post(TokenEvent event);
 
-  uint64_t num_waits() const;  // how often a caller found the outbox full
+  uint64_t num_waits() const { return num_waits_; }  // how often Post found the outbox full
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Tokenized {
+    ResponseId id = 0;
+    TokenizedRequest request;
+  };
+  struct Ending {
+    ResponseId id = 0;
+    Status status;
+  };
+  using Message = std::variant<OpenedResponse, Tokenized, Ending, TokenEvent>;
+  using Name = std::pair<std::string, ResponseId>;
+  void Run();
+
+  BoundedQueue<Message> outbox_;  // of token events: the others are bounded by the responses
+  std::atomic<uint64_t> num_waits_ = 0;
+  std::atomic<ResponseId> last_id_ = 0;
+  std::mutex names_mutex_;
+  std::set<Name> names_;  // of the responses that live
+  Responses responses_;   // output thread only
+  std::thread thread_;    // last: it uses all of the above
 };
+
+inline OutputLoop::EngineWays WaysTo(Engine& engine) {
+  return {.submit = [&engine](Request request) { return engine.Submit(std::move(request)); },
+          .cancel = [&engine](RequestId id, FinishReason as) { engine.Cancel(id, as); }};
+}
 
 }  // namespace diffserve

@@ -252,7 +252,7 @@ void WidenPanelBlock(const char* from, int depth, float* to) {
        k += kStep, from += kStep * kDepthBytes<Weights>, to += kStep * kPanel) {
     for (int half = 0; half < 2; ++half) {
       Store(to + half * kLanes, Weights::template Load<0>(from, half));
-      if constexpr (kStep == 2)
+      if (kStep == 2 && k + 1 < depth)
         Store(to + kPanel + half * kLanes, Weights::template Load<1>(from, half));
     }
   }

@@ -1,6 +1,7 @@
-// weight_packer.h for a device: bfloat16 matrices as checkpoints store them, rows in the order
-// asked for. Values are converted in pinned memory, a piece while the one before is copied. What is
-// made owns its device memory; a tied output projection shares the embedding table's.
+// weight_packer.h for a device: WeightFormat::kBFloat16, matrices as checkpoints store them, rows
+// in the order asked for. Values are converted in pinned memory, a piece while the one before is
+// copied. What is made owns its device memory; a tied output projection shares the embedding
+// table's.
 #pragma once
 
 #include <array>
@@ -10,7 +11,6 @@
 
 #include "kernels/base/cuda/memory.h"
 #include "kernels/ops/linear.h"
-#include "kernels/ops/weight_format.h"
 
 namespace diffserve::cuda {
 
@@ -18,7 +18,6 @@ class EmbeddingTable {
  public:
   int vocab() const { return vocab_; }
   int width() const { return width_; }
-  WeightFormat format() const { return WeightFormat::kBFloat16; }
   const void* data() const { return memory_ == nullptr ? nullptr : memory_->data(); }
 
  private:
@@ -37,9 +36,7 @@ class PackedLinear {
 
   int out_features() const { return out_features_; }
   int in_features() const { return in_features_; }
-  WeightFormat format() const { return WeightFormat::kBFloat16; }
   LinearOutput output() const { return output_; }
-  size_t weight_bytes() const { return weight_ == nullptr ? 0 : weight_->size_bytes(); }
   const void* weight() const { return weight_ == nullptr ? nullptr : weight_->data(); }
   const void* bias() const { return bias_.data(); }  // [out_features] of y's type, or nullptr
 

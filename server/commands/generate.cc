@@ -33,22 +33,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-const char* NameOf(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kError:
-      return "error";
-    case FinishReason::kNone:
-      break;
-  }
-  return "none";
-}
-
 // Token ids alone need no tokenizer; text does. nullptr: ids are printed.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, bool is_needed) {
   std::error_code error;

@@ -47,9 +47,7 @@ struct SessionPlan {
   bool on_gpu() const { return model.device == Device::kCuda; }
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
-  int64_t PagesFor(int64_t tokens) const {
-    return (tokens + engine.page_size - 1) / engine.page_size;
-  }
+  int64_t PagesFor(int64_t tokens) const { return diffserve::PagesFor(tokens, engine.page_size); }
 };
 
 Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeeds& needs);

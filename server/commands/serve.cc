@@ -143,6 +143,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.frontend.served_model_name = name;
   server.frontend.text_threads = std::max(1, AvailableCpus() / 4);
   server.routes.model_root = options.model_dir;
+  server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   server.routes.strict = serve.strict;
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.http.host = server.grpc.host = serve.host;

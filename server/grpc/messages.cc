@@ -4,6 +4,7 @@
 
 #include "diffserve/v1/inference.pb.h"
 #include "server/openai/json.h"
+#include "server/request_checks.h"
 
 namespace diffserve {
 namespace {
@@ -46,11 +47,6 @@ void Fill(const TokenText& in, v1::TokenLogprob& out) {
 void Fill(const TokenOutput& in, v1::TokenOutput& out) {
   Fill(in.token, *out.mutable_chosen());
   for (const TokenText& other : in.top) Fill(other, *out.add_top());
-}
-
-Status NegativeCount(const std::string& field, int found) {
-  return InvalidArgument(field + " is " + std::to_string(found) + ", allowed: 0..20, or absent",
-                         field);
 }
 
 v1::FinishReason ToProto(FinishReason reason) {
@@ -118,7 +114,7 @@ Status NoMessages() { return InvalidArgument("messages is empty", "messages"); }
 
 }  // namespace
 
-Result<GenerateRequest> FromProto(const v1::GenerateRequest& message,
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                   const SamplingParams& defaults) {
   GenerateRequest request;
   request.request_id = message.request_id();
@@ -138,10 +134,10 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message,
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
   }
-  if (message.has_logprobs() && message.logprobs() < 0)
-    return NegativeCount("logprobs", message.logprobs());
-  if (message.has_prompt_logprobs() && message.prompt_logprobs() < 0)
-    return NegativeCount("prompt_logprobs", message.prompt_logprobs());
+  if (message.has_logprobs())
+    DS_RETURN_IF_ERROR(CheckLogprobs(message.logprobs(), limits, "logprobs"));
+  if (message.has_prompt_logprobs())
+    DS_RETURN_IF_ERROR(CheckLogprobs(message.prompt_logprobs(), limits, "prompt_logprobs"));
   request.sampling = FromProto(message.sampling(), defaults);
   request.sampling.num_logprobs = message.has_logprobs() ? message.logprobs() : -1;
   request.n = message.sampling().n() == 0 ? 1 : message.sampling().n();

@@ -19,7 +19,7 @@ class TokenizeRequest;
 // Values out of range pass: the Frontend checks them. Error: no prompt, or a number that the
 // Frontend's types cannot hold. `defaults` stand for sampling parameters that the request does not
 // have.
-Result<GenerateRequest> FromProto(const v1::GenerateRequest& message,
+Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
                                   const SamplingParams& defaults);
 Result<Prompt> FromProto(const v1::TokenizeRequest& message);
 

@@ -192,7 +192,8 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   }
 
   Status SubmitToFrontend(const v1::GenerateRequest& message) {
-    Result<GenerateRequest> request = FromProto(message, shared_.frontend.DefaultSampling());
+    Result<GenerateRequest> request = FromProto(message, shared_.frontend.options(),
+                                                shared_.frontend.DefaultSampling());
     if (!request.ok()) return request.status();
     if (request->request_id.empty())
       request->request_id = "grpc-" + std::to_string(shared_.next_id.fetch_add(1));
@@ -207,7 +208,9 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     stream_ = std::make_shared<ResponseStream>(
         shared_.frontend.options().max_stream_bytes,
         [call = std::weak_ptr<GenerateCall>(self_)] { Notify(call); });
-    return shared_.frontend.Generate(std::move(request).value(), stream_);
+    const Result<ResponseId> id = shared_.frontend.Generate(std::move(request).value(), stream_);
+    if (id.ok()) response_ = *id;
+    return id.ok() ? Status() : id.status();
   }
 
   // Runs on the thread that pushed an event.
@@ -244,7 +247,9 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
       if (cancelled_ || finished_) return;
       cancelled_ = true;
     }
-    if (stream_ != nullptr) shared_.frontend.CancelStream(stream_);
+    if (stream_ == nullptr) return;
+    stream_->Close();
+    shared_.frontend.Abandon(response_);
   }
 
   void OnWriteDone(bool ok) override {
@@ -272,6 +277,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   std::shared_ptr<GenerateCall> self_;
   AnswerShape shape_;
   std::shared_ptr<ResponseStream> stream_;
+  ResponseId response_ = 0;          // set before any reaction can run
   std::atomic<bool> queued_{false};  // in the WriteStarter's queue
 
   std::mutex mutex_;

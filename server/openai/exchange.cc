@@ -11,22 +11,22 @@ constexpr size_t kFrameBatchBytes = 64 << 10;  // one write of a stream at most,
 
 }  // namespace
 
-GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
+GenerateExchange::GenerateExchange(Frontend& frontend, Source source,
                                    std::shared_ptr<std::atomic<bool>> wake_due,
                                    OpenAiResponse response, bool streams, Hooks hooks)
     : frontend_(frontend),
-      stream_(std::move(stream)),
+      source_(std::move(source)),
       wake_due_(std::move(wake_due)),
       response_(std::move(response)),
       streams_(streams),
       hooks_(std::move(hooks)) {}
 
 GenerateExchange::~GenerateExchange() {
+  source_.stream->Close();
   if (response_.done()) {
-    stream_->Close();
     outcome_.status = response_.status();
   } else {
-    frontend_.CancelStream(stream_);
+    frontend_.Abandon(source_.id);
     outcome_.status = Status(StatusCode::kCancelled, "the client went away");
   }
   outcome_.completion_tokens = response_.completion_tokens();
@@ -43,7 +43,7 @@ std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<boo
 void GenerateExchange::TakeEvents(size_t enough) {
   wake_due_->store(false);  // before the queue is looked at: an event that comes later wakes again
   while (!response_.done() && pending_.size() < enough) {
-    std::optional<ResponseEvent> event = stream_->TryPop();
+    std::optional<ResponseEvent> event = source_.stream->TryPop();
     if (!event) return;
     response_.Take(std::move(*event), &pending_);
   }

@@ -30,9 +30,12 @@ class GenerateExchange : public HttpExchange {
     std::function<void(const ExchangeOutcome& outcome)> on_end;
   };
   // The stream's notify must call `wake` of the connection through `wake_due` (see NotifyOf).
-  GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
-                   std::shared_ptr<std::atomic<bool>> wake_due, OpenAiResponse response,
-                   bool streams, Hooks hooks);
+  struct Source {
+    ResponseId id = 0;
+    std::shared_ptr<ResponseStream> stream;
+  };
+  GenerateExchange(Frontend& frontend, Source source, std::shared_ptr<std::atomic<bool>> wake_due,
+                   OpenAiResponse response, bool streams, Hooks hooks);
   ~GenerateExchange() override;
 
   std::optional<HttpReply> Reply() override;
@@ -48,7 +51,7 @@ class GenerateExchange : public HttpExchange {
   void TakeEvents(size_t enough);
 
   Frontend& frontend_;
-  const std::shared_ptr<ResponseStream> stream_;
+  const Source source_;
   const std::shared_ptr<std::atomic<bool>> wake_due_;
   OpenAiResponse response_;
   const bool streams_;

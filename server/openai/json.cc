@@ -112,6 +112,16 @@ std::optional<int64_t> IntegerIn(const Json& value, int64_t low, int64_t high) {
   return number;
 }
 
+// nullopt if `value` is no number; beyond what a float holds it is infinite.
+std::optional<float> FloatIn(const Json& value) {
+  if (!value.is_number()) return std::nullopt;
+  using Limits = std::numeric_limits<float>;
+  const double number = value.get<double>();
+  if (number > Limits::max()) return Limits::infinity();
+  if (number < Limits::lowest()) return -Limits::infinity();
+  return static_cast<float>(number);
+}
+
 std::string FoundText(const Json& value) {
   if (value.is_number() || value.is_boolean()) return value.dump();
   return std::string("a JSON ") + value.type_name();
@@ -164,11 +174,6 @@ std::vector<std::string> JsonFields::Names() const {
   return names;
 }
 
-bool JsonFields::IsBool(std::string_view name) const {
-  const Json* const value = Find(node_, name);
-  return value != nullptr && value->is_boolean();
-}
-
 bool JsonFields::IsString(std::string_view name) const {
   const Json* const value = Find(node_, name);
   return value != nullptr && value->is_string();
@@ -183,24 +188,23 @@ void JsonFields::Bool(std::string_view name, bool* out) {
     Expected(name, "true or false");
 }
 
-void JsonFields::Int(std::string_view name, int64_t low, int64_t high, int64_t* out) {
+void JsonFields::Int(std::string_view name, int* out) {
+  using Limits = std::numeric_limits<int>;
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
-  if (const auto number = IntegerIn(*value, low, high))
-    *out = *number;
+  if (const auto number = IntegerIn(*value, Limits::min(), Limits::max()))
+    *out = static_cast<int>(*number);
   else
-    Expected(name,
-             ("an integer from " + std::to_string(low) + " to " + std::to_string(high)).c_str());
+    Expected(name, "an integer of 32 bits");
 }
 
-void JsonFields::Number(std::string_view name, double low, double high, double* out) {
+void JsonFields::Float(std::string_view name, float* out) {
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
-  const double number = value->is_number() ? value->get<double>() : std::nan("");
-  if (number >= low && number <= high)
-    *out = number;
+  if (const auto number = FloatIn(*value))
+    *out = *number;
   else
-    Expected(name, ("a number from " + Json(low).dump() + " to " + Json(high).dump()).c_str());
+    Expected(name, "a number");
 }
 
 void JsonFields::Seed(std::string_view name, uint64_t* out) {
@@ -276,7 +280,7 @@ void JsonFields::LogitBias(std::string_view name, size_t max_entries,
                            std::vector<std::pair<int32_t, float>>* out) {
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;
-  constexpr const char* kExpected = "an object of token ids to numbers from -100 to 100";
+  constexpr const char* kExpected = "an object of token ids to numbers";
   if (!value->is_object()) return Expected(name, kExpected);
   if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
   for (const auto& [key, bias] : value->items()) {
@@ -286,9 +290,9 @@ void JsonFields::LogitBias(std::string_view name, size_t max_entries,
       return Fail(
           InvalidArgument(PathOf(name) + ": '" + Shown(key) + "' is no token id", PathOf(name)));
     }
-    const double number = bias.is_number() ? bias.get<double>() : std::nan("");
-    if (!(number >= -100 && number <= 100)) return Expected(name, kExpected);
-    out->emplace_back(std::stoi(key), static_cast<float>(number));
+    const std::optional<float> number = FloatIn(bias);
+    if (!number) return Expected(name, kExpected);
+    out->emplace_back(std::stoi(key), *number);
   }
 }
 

@@ -38,11 +38,11 @@ class JsonFields {
   const Status& status() const { return status_; }
   void Fail(Status status);  // remembered if it is the first
 
-  bool IsBool(std::string_view name) const;
   bool IsString(std::string_view name) const;
   void Bool(std::string_view name, bool* out);
-  void Int(std::string_view name, int64_t low, int64_t high, int64_t* out);
-  void Number(std::string_view name, double low, double high, double* out);
+  // Any value of the type: what range a field has is said in server/request_checks.h.
+  void Int(std::string_view name, int* out);
+  void Float(std::string_view name, float* out);
   void Seed(std::string_view name, uint64_t* out);  // any integer of 64 bits, signed or not
   void String(std::string_view name, size_t max_bytes, std::string* out);
   void StringOrStrings(std::string_view name, size_t max_entries, std::vector<std::string>* out);

@@ -1,11 +1,11 @@
 #include "server/openai/request.h"
 
 #include <algorithm>
-#include <limits>
 #include <span>
 #include <utility>
 
 #include "server/openai/json.h"
+#include "server/request_checks.h"
 
 namespace diffserve {
 namespace {
@@ -16,7 +16,6 @@ constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxContentParts = 1024;
 constexpr size_t kMaxTemplateKwargs = 64;
 constexpr size_t kMaxDetokenizeIds = 1 << 18;
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 using Names = std::span<const std::string_view>;
 
@@ -173,44 +172,36 @@ void RefuseUnknown(JsonFields& fields, Names known) {
   }
 }
 
-void ReadFloat(JsonFields& fields, const char* name, double low, double high, float* out) {
-  double value = *out;
-  fields.Number(name, low, high, &value);
-  *out = static_cast<float>(value);
-}
-
-void ReadInt(JsonFields& fields, const char* name, int64_t low, int64_t high, int* out) {
-  int64_t value = *out;
-  fields.Int(name, low, high, &value);
-  *out = static_cast<int>(value);
+// -1, which stands for none inside, is refused.
+void ReadLogprobs(JsonFields& fields, const char* name, const FrontendOptions& limits, int* out) {
+  if (!fields.Has(name)) return;
+  fields.Int(name, out);
+  fields.Fail(CheckLogprobs(*out, limits, name));
 }
 
 void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
-  ReadFloat(fields, "temperature", 0, 100, &sampling->temperature);
-  ReadFloat(fields, "top_p", 0, 1, &sampling->top_p);
-  ReadInt(fields, "top_k", -1, kMaxInt, &sampling->top_k);
-  sampling->top_k = std::max(sampling->top_k, 0);
-  ReadFloat(fields, "min_p", 0, 1, &sampling->min_p);
-  ReadFloat(fields, "presence_penalty", -2, 2, &sampling->presence_penalty);
-  ReadFloat(fields, "frequency_penalty", -2, 2, &sampling->frequency_penalty);
-  ReadFloat(fields, "repetition_penalty", 0, 100, &sampling->repetition_penalty);
+  fields.Float("temperature", &sampling->temperature);
+  fields.Float("top_p", &sampling->top_p);
+  fields.Int("top_k", &sampling->top_k);
+  if (sampling->top_k == -1) sampling->top_k = 0;  // both mean off
+  fields.Float("min_p", &sampling->min_p);
+  fields.Float("presence_penalty", &sampling->presence_penalty);
+  fields.Float("frequency_penalty", &sampling->frequency_penalty);
+  fields.Float("repetition_penalty", &sampling->repetition_penalty);
   fields.LogitBias("logit_bias", static_cast<size_t>(limits.max_logit_bias), &sampling->logit_bias);
   fields.Seed("seed", &sampling->seed);
 }
 
-void ReadLengths(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  // max_tokens may be 0 (only the prompt is scored), which OpenAI's newer name does not know.
-  constexpr std::pair<const char*, int> kNames[] = {{"max_tokens", 0},
-                                                    {"max_completion_tokens", 1}};
-  for (const auto& [name, least] : kNames) {
-    int64_t value = -1;
-    fields.Int(name, least, kMaxInt, &value);
-    if (value >= 0) request->max_tokens = static_cast<int>(value);
+void ReadLengths(JsonFields& fields, GenerateRequest* request) {
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (!fields.Has(name)) continue;
+    fields.Int(name, &request->max_tokens.emplace());
+    request->max_tokens_name = name;
   }
-  ReadInt(fields, "min_tokens", 0, kMaxInt, &request->min_tokens);
-  ReadInt(fields, "n", 1, limits.max_n, &request->n);
+  fields.Int("min_tokens", &request->min_tokens);
+  fields.Int("n", &request->n);
   int best_of = request->n;
-  ReadInt(fields, "best_of", 1, limits.max_n, &best_of);
+  fields.Int("best_of", &best_of);
   if (best_of != 1 && best_of != request->n)
     fields.Fail(Unsupported("best_of", " other than 1 or n"));
 }
@@ -234,7 +225,7 @@ void ReadCommon(JsonFields& fields, const OpenAiContext& context, OpenAiRequest*
   generate.sampling = context.default_sampling;
   fields.String("model", kMaxTextBytes, &generate.model);
   ReadSampling(fields, limits, &generate.sampling);
-  ReadLengths(fields, limits, &generate);
+  ReadLengths(fields, &generate);
   fields.StringOrStrings("stop", static_cast<size_t>(limits.max_stop_strings), &generate.stop);
   fields.Ints("stop_token_ids", static_cast<size_t>(limits.max_stop_token_ids),
               &generate.stop_token_ids);
@@ -250,7 +241,7 @@ void ReadCommon(JsonFields& fields, const OpenAiContext& context, OpenAiRequest*
   fields.Bool("return_token_ids", &request->return_token_ids);
   fields.Bool("echo", &request->echo);
   ReadStream(fields, request);
-  ReadInt(fields, "prompt_logprobs", 0, limits.max_logprobs, &request->prompt_logprobs);
+  ReadLogprobs(fields, "prompt_logprobs", limits, &request->prompt_logprobs);
   generate.prompt_logprobs = request->prompt_logprobs;
   if (request->prompt_logprobs >= 0 && request->stream) {
     fields.Fail(InvalidArgument(
@@ -356,7 +347,7 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAi
   ReadCommon(fields, context, &request);
   if (context.strict) RefuseUnknown(fields, kCompletionFields);
   ReadTextPrompts(fields, *context.limits, &generate.prompts);
-  ReadInt(fields, "logprobs", 0, context.limits->max_logprobs, &generate.sampling.num_logprobs);
+  ReadLogprobs(fields, "logprobs", *context.limits, &generate.sampling.num_logprobs);
   request.logprobs = generate.sampling.num_logprobs >= 0;
   generate.max_tokens_default = 16;  // the API's own default for this route
   if (request.echo) {
@@ -381,7 +372,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   request.generate.prompts.emplace_back(ReadChatPrompt(fields));
   fields.Bool("logprobs", &request.logprobs);
   int top_logprobs = 0;
-  ReadInt(fields, "top_logprobs", 0, context.limits->max_logprobs, &top_logprobs);
+  ReadLogprobs(fields, "top_logprobs", *context.limits, &top_logprobs);
   if (top_logprobs > 0 && !request.logprobs) {
     fields.Fail(InvalidArgument("top_logprobs is allowed only with logprobs", "top_logprobs"));
   }

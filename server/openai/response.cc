@@ -17,25 +17,8 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-const char* FinishText(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      break;
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "abort";
-    case FinishReason::kError:
-      return "error";
-  }
-  return nullptr;
-}
-
 Json FinishJson(FinishReason reason) {
-  const char* const text = FinishText(reason);
-  return text == nullptr ? Json(nullptr) : Json(text);
+  return reason == FinishReason::kNone ? Json(nullptr) : Json(OpenAiNameOf(reason));
 }
 
 Json StopReasonJson(const std::variant<std::monostate, std::string, int32_t>& reason) {
@@ -361,7 +344,7 @@ void OpenAiResponse::AppendChunk(int index, const Chunk& chunk, std::string* fra
   if (return_token_ids_ && chunk.tokens != nullptr)
     out += ",\"token_ids\":" + Dump(IdList(*chunk.tokens));
   if (return_token_ids_ && chunk.opens)
-    out += ",\"prompt_token_ids\":" + Dump(Json(PromptOf(index).token_ids));
+    out += ",\"prompt_token_ids\":" + Dump(Json(PromptOf(index).token_ids.ids()));
   out += "}]";
   if (continuous_usage_)
     out += ",\"usage\":" + RunningUsage();
@@ -401,7 +384,7 @@ std::string OpenAiResponse::Body() const {
     if (!chat_ && prompt_logprobs_ >= 0)
       json["prompt_logprobs"] = PromptLogprobsJson(choice.prompt_logprobs, prompt_logprobs_);
     if (return_token_ids_) json["token_ids"] = IdList(choice.tokens);
-    if (return_token_ids_ && !chat_) json["prompt_token_ids"] = prompt.token_ids;
+    if (return_token_ids_ && !chat_) json["prompt_token_ids"] = prompt.token_ids.ids();
     choices.push_back(std::move(json));
   }
   std::string list = Dump(choices);
@@ -411,7 +394,7 @@ std::string OpenAiResponse::Body() const {
             Dump(PromptLogprobsJson(choices_.front().prompt_logprobs, prompt_logprobs_));
   }
   if (chat_ && return_token_ids_)
-    body += ",\"prompt_token_ids\":" + Dump(Json(prompts_.front().token_ids));
+    body += ",\"prompt_token_ids\":" + Dump(Json(prompts_.front().token_ids.ids()));
   return body + "}";
 }
 

@@ -71,7 +71,6 @@ class OpenAiResponse {
   void OnDone(ResponseDone event, std::string* frames);
   void OpenChoice(int index, std::string* frames);
   void AppendChunk(int index, const Chunk& chunk, std::string* frames);
-  void AppendChunkHead(std::string* frames) const;
   std::string RunningUsage() const;
   const PromptInfo& PromptOf(int choice) const;
 

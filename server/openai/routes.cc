@@ -98,11 +98,7 @@ struct Call {
 struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   Impl(OpenAiRoutesOptions options_in, Frontend& frontend_in, const Health& health_in,
        const ApiKeys& keys_in)
-      : options(std::move(options_in)), frontend(frontend_in), health(health_in), keys(keys_in) {
-    if (options.fingerprint.empty())
-      options.fingerprint = "diffserve-" + std::string(BuildVersion()) + "-" +
-                            std::string(BuildCommit());
-  }
+      : options(std::move(options_in)), frontend(frontend_in), health(health_in), keys(keys_in) {}
 
   using Answer = HttpAnswer (Impl::*)(Call& call);
   struct Route {
@@ -133,9 +129,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Metrics(Call& call);
 
   HttpAnswer Dispatch(Call& call);
-  void Count(std::string_view route, int status) const {
-    if (options.on_reply) options.on_reply(route, status);
-  }
+  void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const Account& account, HttpReply& reply) const;
   void End(const Account& account, int status) const;
   // Small bodies are parsed at once, large ones on a text thread.
@@ -283,11 +277,8 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
   auto stream = std::make_shared<ResponseStream>(
       frontend.options().max_stream_bytes,
       GenerateExchange::NotifyOf(wake_due, std::move(call.wake)));
-  const Status status = frontend.Generate(std::move(parsed->generate), stream);
-  if (!status.ok()) {
-    stream->Close();
-    return Error(status);
-  }
+  const Result<ResponseId> id = frontend.Generate(std::move(parsed->generate), stream);
+  if (!id.ok()) return Error(id.status());
   ++*in_flight;
   GenerateExchange::Hooks hooks;
   hooks.error_reply = [self = shared_from_this()](const Status& error) {
@@ -305,8 +296,9 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
          {"ms", std::to_string(ms)},
          {"request_id", account.request_id}});
   };
-  return std::make_unique<GenerateExchange>(frontend, std::move(stream), std::move(wake_due),
-                                            std::move(response), streams, std::move(hooks));
+  return std::make_unique<GenerateExchange>(
+      frontend, GenerateExchange::Source{*id, std::move(stream)}, std::move(wake_due),
+      std::move(response), streams, std::move(hooks));
 }
 
 HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(Call& call, Result<TokenizeRequest> parsed) {
@@ -359,8 +351,6 @@ HttpAnswer OpenAiRoutes::Impl::Ready(Call&) {
 }
 
 HttpAnswer OpenAiRoutes::Impl::Metrics(Call&) {
-  if (!options.metrics_text)
-    return Error(Status(StatusCode::kNotFound, "this server has no metrics"));
   HttpReply reply = Json(options.metrics_text());
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return reply;

@@ -19,13 +19,13 @@ namespace diffserve {
 
 struct OpenAiRoutesOptions {
   std::string model_root;   // shown as `root` in /v1/models
-  std::string fingerprint;  // system_fingerprint; empty: made from version and commit
+  std::string fingerprint;  // system_fingerprint
   bool strict = false;      // refuse unknown members
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
   int retry_after_s = 1;                      // of 429 and 503
-  std::function<std::string()> metrics_text;  // Prometheus text; absent: /metrics is not found
+  std::function<std::string()> metrics_text;  // Prometheus text
   // Told once of every request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
   // client that left before there was a status. From any I/O thread.

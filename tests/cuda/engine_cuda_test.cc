@@ -87,11 +87,12 @@ class CudaEngineTest : public ::testing::Test {
 
   // Every way to ask: greedy, seeded, filtered, penalised, biased, scored.
   Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens) const {
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < prompt_tokens; ++i)
+      prompt.push_back(static_cast<int32_t>((id * 7 + static_cast<RequestId>(i) * 13) % 60));
     Request request;
     request.id = id;
-    for (int i = 0; i < prompt_tokens; ++i)
-      request.prompt.push_back(
-          static_cast<int32_t>((id * 7 + static_cast<RequestId>(i) * 13) % 60));
+    request.prompt = std::move(prompt);
     request.max_tokens = max_tokens;
     request.sampling.seed = id;
     request.sampling.temperature = id % 4 == 0 ? 0.0f : 0.9f;
@@ -127,19 +128,18 @@ TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPree
 TEST_F(CudaEngineTest, AnExecutorMayEndWithStepsInFlight) {
   const std::unique_ptr<Executor> executor = MakeExecutor();
   const Request request = MakeRequest(1, 20, 5);
-  executor->Begin(request);
+  const std::vector<int32_t> pages = {3}, outputs = {kDrawnByStepBefore};
   StepPlan plan;
   plan.sequences.resize(1);
   PlannedSequence& planned = plan.sequences[0];
-  planned.request = 1;
+  planned.request = &request;
   planned.num_planned = 20;
   planned.samples = true;
-  planned.tokens = request.prompt;
-  planned.pages = {3};
+  planned.pages = pages;
   executor->Launch(plan);
   planned.num_computed = 20;
   planned.num_planned = 1;
-  planned.tokens = {kDrawnByStepBefore};
+  planned.outputs = outputs;
   executor->Launch(plan);
 }
 

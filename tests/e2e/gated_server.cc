@@ -20,8 +20,6 @@ class GatedExecutor : public Executor {
       : inner_(std::move(inner)), gate_(std::move(gate)) {}
 
   int depth() const override { return inner_->depth(); }
-  void Begin(const Request& request) override { inner_->Begin(request); }
-  void End(RequestId request) override { inner_->End(request); }
   void Launch(const StepPlan& plan) override {
     while (!MayLaunch()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     inner_->Launch(plan);

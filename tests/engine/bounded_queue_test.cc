@@ -32,6 +32,29 @@ TEST(BoundedQueueTest, AClosedQueueIsEmptiedAndThenEnds) {
   EXPECT_EQ(queue.Pop(), std::nullopt);
 }
 
+TEST(BoundedQueueTest, WhatIsPushedBeyondTheCapacityIsTakenAndCounts) {
+  BoundedQueue<int> queue(1);
+  EXPECT_TRUE(queue.TryPush(1));
+  EXPECT_TRUE(queue.PushBeyond(2));
+  EXPECT_EQ(queue.Pop(), 1);
+  EXPECT_FALSE(queue.TryPush(3));
+  EXPECT_FALSE(queue.finished());
+  queue.Close();
+  EXPECT_FALSE(queue.PushBeyond(4));
+  EXPECT_FALSE(queue.finished());
+  EXPECT_EQ(queue.Pop(), 2);
+  EXPECT_TRUE(queue.finished());
+}
+
+TEST(BoundedQueueTest, PopReturnsWithoutAnItemAtItsLimit) {
+  BoundedQueue<int> queue(1);
+  const auto now = std::chrono::steady_clock::now();
+  EXPECT_EQ(queue.PopUntil(now + std::chrono::milliseconds(5)), std::nullopt);
+  EXPECT_GE(std::chrono::steady_clock::now(), now + std::chrono::milliseconds(5));
+  queue.TryPush(1);
+  EXPECT_EQ(queue.PopUntil(now), 1) << "what is there is given at any time";
+}
+
 TEST(BoundedQueueTest, EveryItemArrivesOnceAndInItsProducersOrder) {
   BoundedQueue<std::pair<int, int>> queue(3);
   constexpr int kProducers = 3, kEach = 500;

@@ -2,26 +2,25 @@
 // known yet.
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <optional>
 #include <vector>
 
 #include "engine/scheduler.h"
+#include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 
 namespace diffserve {
 namespace {
 
 using testing::FakeExecutor;
+using testing::MakeRequest;
+using testing::PlannedCopy;
 
 class PlanningAheadTest : public ::testing::Test {
  protected:
   PlanningAheadTest() {
-    options_.page_size = 4;
     options_.num_pages = 16;
     options_.max_model_len = 64;
-    options_.max_num_seqs = 8;
-    options_.max_num_batched_tokens = 16;
   }
 
   void Start() {
@@ -30,28 +29,16 @@ class PlanningAheadTest : public ::testing::Test {
     fake.depth = 2;
     executor_.emplace(options_, fake);
   }
-  // Prompt tokens first, first + 1, ...
-  static Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens, int first = 0) {
-    Request request;
-    request.id = id;
-    request.prompt.resize(prompt_tokens);
-    std::iota(request.prompt.begin(), request.prompt.end(), first);
-    request.max_tokens = max_tokens;
-    return request;
-  }
   void Add(const Request& request) {
     if (!scheduler_) Start();
     scheduler_->Add(request);
   }
   // What the next step computes; launched unless it is nothing.
-  std::vector<PlannedSequence> Plan() {
+  std::vector<PlannedCopy> Plan() {
     const StepPlan plan = scheduler_->Plan();
     scheduler_->CheckInvariants();
-    for (const PlannedSequence& planned : plan.sequences) {
-      if (planned.first_step) executor_->Begin(scheduler_->request(planned.request));
-    }
     if (!plan.sequences.empty()) executor_->Launch(plan);
-    return plan.sequences;
+    return testing::CopyOf(plan);
   }
   std::vector<TokenEvent> Commit() {
     std::vector<TokenEvent> events = scheduler_->Commit(executor_->Collect());
@@ -60,7 +47,7 @@ class PlanningAheadTest : public ::testing::Test {
   }
   const PagePool& pool() const { return scheduler_->pool(); }
 
-  EngineOptions options_;
+  EngineOptions options_ = testing::SmallEngine();
   std::optional<Scheduler> scheduler_;
   std::optional<FakeExecutor> executor_;
 };
@@ -72,7 +59,7 @@ TEST_F(PlanningAheadTest, TheTokenUnderWayIsLeftToTheExecutor) {
   const Tokens expected = FakeExecutor::Continue(request);
   Add(request);
   Plan();
-  const std::vector<PlannedSequence> ahead = Plan();
+  const std::vector<PlannedCopy> ahead = Plan();
   ASSERT_EQ(ahead.size(), 1u);
   EXPECT_EQ(ahead[0].tokens, (Tokens{kDrawnByStepBefore}));
   EXPECT_EQ(ahead[0].num_computed, 5);
@@ -101,7 +88,7 @@ TEST_F(PlanningAheadTest, WhatIsCertainToEndIsNotPlannedAgain) {
   Commit();
   EXPECT_TRUE(Plan().empty()) << "the second token is under way";
   Add(MakeRequest(2, 5, 2, 50));
-  EXPECT_EQ(Plan().at(0).request, 2u) << "others are planned meanwhile";
+  EXPECT_EQ(Plan().at(0).id, 2u) << "others are planned meanwhile";
   EXPECT_EQ(Commit().at(0).finish, FinishReason::kLength);
   EXPECT_EQ(scheduler_->running().size(), 1u);
 }
@@ -119,7 +106,7 @@ TEST_F(PlanningAheadTest, APromptThatIsOnlyScoredIsNotPlannedAgain) {
   EXPECT_EQ(events.at(0).prompt_logprobs.size(), 19u);
 }
 
-TEST_F(PlanningAheadTest, TheRowOfASequenceThatHasEndedIsDroppedAndItsPageIsFree) {
+TEST_F(PlanningAheadTest, TheResultOfASequenceThatHasEndedIsDroppedAndItsPageIsFree) {
   Request request = MakeRequest(1, 6, 20);
   request.eos_token_ids = {FakeExecutor::Continue(request)[1]};  // the token at position 7, the
                                                                  // last slot of the second page
@@ -137,7 +124,7 @@ TEST_F(PlanningAheadTest, TheRowOfASequenceThatHasEndedIsDroppedAndItsPageIsFree
   const Request next = MakeRequest(2, 30, 3, 100);
   Add(next);
   Plan();  // takes the page while the step that writes it late is under way
-  EXPECT_TRUE(Commit().empty()) << "the dropped row";
+  EXPECT_TRUE(Commit().empty()) << "the dropped result";
   Tokens tokens;
   while (scheduler_->HasWork()) {
     Plan();
@@ -155,11 +142,11 @@ TEST_F(PlanningAheadTest, PenaltiesWaitForTheTokenTheyCount) {
   Plan();
   EXPECT_TRUE(Plan().empty());
   Commit();
-  EXPECT_EQ(Plan().at(0).output_tokens, (Tokens{expected[0]}));
+  EXPECT_EQ(Plan().at(0).outputs, (Tokens{expected[0]}));
   Commit();
-  EXPECT_EQ(Plan().at(0).output_tokens, (Tokens{expected[0], expected[1]}));
+  EXPECT_EQ(Plan().at(0).outputs, (Tokens{expected[0], expected[1]}));
   Add(MakeRequest(2, 5, 3, 50));
-  EXPECT_EQ(Plan().at(0).request, 2u) << "its last token is under way: nobody waits for that";
+  EXPECT_EQ(Plan().at(0).id, 2u) << "its last token is under way: nobody waits for that";
 }
 
 TEST_F(PlanningAheadTest, MinTokensCountTheDrawUnderWay) {
@@ -183,7 +170,7 @@ TEST_F(PlanningAheadTest, PagesOfAStepUnderWayAreNotCachedYet) {
   EXPECT_EQ(scheduler_->index().size(), 0);
   Commit();
   EXPECT_EQ(scheduler_->index().size(), 2);
-  const std::vector<PlannedSequence> both = Plan();
+  const std::vector<PlannedCopy> both = Plan();
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[1].num_computed, 8);
 }

@@ -4,36 +4,18 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <vector>
 
+#include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
 
 namespace diffserve {
 namespace {
 
 using testing::FakeExecutor;
-
-EngineOptions SmallOptions() {
-  EngineOptions options;
-  options.page_size = 4;
-  options.num_pages = 32;
-  options.max_model_len = 128;
-  options.max_num_seqs = 8;
-  options.max_num_batched_tokens = 16;
-  return options;
-}
-
-// Prompt tokens first, first + 1, ...
-Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens, int first = 0) {
-  Request request;
-  request.id = id;
-  request.prompt.resize(prompt_tokens);
-  std::iota(request.prompt.begin(), request.prompt.end(), first);
-  request.max_tokens = max_tokens;
-  return request;
-}
+using testing::MakeRequest;
+using testing::SmallEngine;
 
 // A Scheduler with a FakeExecutor; Step returns what each sequence computed.
 class Bench {
@@ -43,11 +25,9 @@ class Bench {
 
   void Add(Request request) { scheduler.Add(std::move(request)); }
   std::map<RequestId, int> Step() {
-    plan = scheduler.Plan();
-    for (const PlannedSequence& planned : plan.sequences) {
-      if (planned.first_step) executor_.Begin(scheduler.request(planned.request));
-    }
-    executor_.Launch(plan);
+    const StepPlan step = scheduler.Plan();
+    plan = testing::CopyOf(step);
+    executor_.Launch(step);
     for (TokenEvent& event : scheduler.Commit(executor_.Collect())) {
       auto& tokens = outputs[event.request];
       tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
@@ -55,17 +35,16 @@ class Bench {
       events.push_back(std::move(event));
     }
     scheduler.CheckInvariants();
-    std::map<RequestId, int> rows;
-    for (const PlannedSequence& planned : plan.sequences)
-      rows[planned.request] = planned.num_planned;
-    return rows;
+    std::map<RequestId, int> computed;
+    for (const testing::PlannedCopy& planned : plan) computed[planned.id] = planned.num_planned;
+    return computed;
   }
   void RunToEnd() {
     while (scheduler.HasWork()) Step();
   }
 
   Scheduler scheduler;
-  StepPlan plan;
+  std::vector<testing::PlannedCopy> plan;  // of the last step
   std::vector<TokenEvent> events;
   std::map<RequestId, TokenEvent> ends;
   std::map<RequestId, std::vector<int32_t>> outputs;
@@ -74,125 +53,127 @@ class Bench {
   FakeExecutor executor_;
 };
 
-using Rows = std::map<RequestId, int>;
+using Tokens = std::map<RequestId, int>;
 
 TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 40, 3));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 16}}));
-  EXPECT_FALSE(bench.plan.sequences[0].samples);
-  EXPECT_EQ(bench.Step(), (Rows{{1, 16}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
+  EXPECT_FALSE(bench.plan[0].samples);
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
   EXPECT_TRUE(bench.events.empty());
-  EXPECT_EQ(bench.Step(), (Rows{{1, 8}}));
-  EXPECT_TRUE(bench.plan.sequences[0].samples);
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 8}}));
+  EXPECT_TRUE(bench.plan[0].samples);
   EXPECT_EQ(bench.events.size(), 1u);
-  EXPECT_EQ(bench.Step(), (Rows{{1, 1}}));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 1}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}}));
   EXPECT_EQ(bench.ends.at(1).finish, FinishReason::kLength);
   EXPECT_EQ(bench.outputs[1], FakeExecutor::Continue(MakeRequest(1, 40, 3)));
   EXPECT_FALSE(bench.scheduler.HasWork());
 }
 
 TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 3, 9));
   bench.Step();
   bench.Add(MakeRequest(2, 6, 9, 50));
   bench.Add(MakeRequest(3, 7, 9, 100));
   bench.Add(MakeRequest(4, 7, 9, 150));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 6}, {3, 7}, {4, 2}}));
-  EXPECT_EQ(bench.plan.sequences[0].request, 1u);
-  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 1}, {3, 1}, {4, 5}}));
-  EXPECT_EQ(bench.plan.sequences[3].request, 4u);
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 6}, {3, 7}, {4, 2}}));
+  EXPECT_EQ(bench.plan[0].id, 1u);
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 1}, {3, 1}, {4, 5}}));
+  EXPECT_EQ(bench.plan[3].id, 4u);
 }
 
 TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 60, 2));
   bench.Add(MakeRequest(2, 5, 2, 100));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 11}, {2, 5}}))
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 11}, {2, 5}}))
       << "half for the long one, all for the short one, the rest for the oldest";
   EXPECT_EQ(bench.outputs[2].size(), 1u);
-  EXPECT_EQ(bench.Step(), (Rows{{1, 15}, {2, 1}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 15}, {2, 1}}));
 }
 
 TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   options.num_pages = 100;
   Bench bench(options);
   for (RequestId id = 1; id <= 3; ++id)
     bench.Add(MakeRequest(id, 40, 2, 100 * static_cast<int>(id)));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 8}, {2, 4}, {3, 4}}))
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 8}, {2, 4}, {3, 4}}))
       << "half, and a page for each of the others";
 }
 
 TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 8, 1));
   bench.RunToEnd();
   bench.Add(MakeRequest(2, 8, 1));
-  EXPECT_EQ(bench.Step(), (Rows{{2, 4}}))
+  EXPECT_EQ(bench.Step(), (Tokens{{2, 4}}))
       << "both pages are cached, but the last token's logits are needed";
   EXPECT_EQ(bench.ends.at(2).cached_tokens, 4);
   bench.Add(MakeRequest(3, 9, 1));
-  EXPECT_EQ(bench.Step(), (Rows{{3, 1}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{3, 1}}));
   EXPECT_EQ(bench.ends.at(3).cached_tokens, 8);
   EXPECT_EQ(bench.scheduler.counters().prefix_hits, 12u);
   EXPECT_EQ(bench.scheduler.counters().prefix_queries, 25u);
 }
 
 TEST(SchedulerTest, PagesWithGeneratedTokensAreCachedToo) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 3, 6));
   bench.RunToEnd();
   Request next = MakeRequest(2, 3, 2);
-  next.prompt.insert(next.prompt.end(), bench.outputs[1].begin(), bench.outputs[1].end());
-  next.prompt.push_back(77);
+  std::vector<int32_t> prompt = next.prompt.ids();
+  prompt.insert(prompt.end(), bench.outputs[1].begin(), bench.outputs[1].end());
+  prompt.push_back(77);
+  next.prompt = std::move(prompt);
   bench.Add(next);
   bench.Step();
-  EXPECT_EQ(bench.plan.sequences[0].num_computed, 8)
+  EXPECT_EQ(bench.plan[0].num_computed, 8)
       << "3 prompt tokens and the first 5 generated ones fill two pages";
 }
 
 TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 12, 20));
   bench.Step();
   bench.Add(MakeRequest(2, 13, 20));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 1}}));
-  EXPECT_EQ(bench.plan.sequences[0].pages[0], bench.plan.sequences[1].pages[0]);
-  EXPECT_EQ(bench.scheduler.pool().holders(bench.plan.sequences[0].pages[2]), 2);
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 1}}));
+  EXPECT_EQ(bench.plan[0].pages[0], bench.plan[1].pages[0]);
+  EXPECT_EQ(bench.scheduler.pool().holders(bench.plan[0].pages[2]), 2);
   bench.RunToEnd();
   EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
 }
 
 TEST(SchedulerTest, ContinuationsOfOnePromptComputeItOnce) {
-  Bench bench(SmallOptions());
+  Bench bench(SmallEngine());
   for (RequestId id = 1; id <= 4; ++id) {
     Request request = MakeRequest(id, 14, 3);
     request.sequence = id;
     bench.Add(request);
   }
-  EXPECT_EQ(bench.Step(), (Rows{{1, 14}})) << "the others wait a step for its pages";
-  EXPECT_EQ(bench.Step(), (Rows{{1, 1}, {2, 2}, {3, 2}, {4, 2}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 14}})) << "the others wait a step for its pages";
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 2}, {3, 2}, {4, 2}}));
   EXPECT_EQ(bench.scheduler.counters().deferrals, 1u);
   EXPECT_EQ(bench.scheduler.pool().num_in_use(), 3 + 4);
 }
 
 TEST(SchedulerTest, NobodyWaitsForAPrefixThatIsComputedSlowly) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   options.num_pages = 100;
   options.max_num_batched_tokens = 32;
   Bench bench(options);
   bench.Add(MakeRequest(1, 60, 2, 100));
   bench.Add(MakeRequest(2, 60, 2));  // long and not the oldest: a page a step
   bench.Add(MakeRequest(3, 8, 2));
-  EXPECT_EQ(bench.Step(), (Rows{{1, 20}, {2, 4}, {3, 8}}));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 20}, {2, 4}, {3, 8}}));
   EXPECT_EQ(bench.scheduler.counters().deferrals, 0u);
 }
 
 TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   Bench bench(options);
   Request scored = MakeRequest(1, 8, 5);
   bench.Add(scored);
@@ -202,13 +183,13 @@ TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
   bench.Add(scored);
   bench.Step();
   bench.Step();
-  EXPECT_EQ(bench.plan.sequences[0].pages[0], bench.plan.sequences[1].pages[0]);
-  EXPECT_EQ(bench.plan.sequences[0].pages[1], bench.plan.sequences[1].pages[1]);
-  EXPECT_NE(bench.plan.sequences[0].pages[2], bench.plan.sequences[1].pages[2]);
+  EXPECT_EQ(bench.plan[0].pages[0], bench.plan[1].pages[0]);
+  EXPECT_EQ(bench.plan[0].pages[1], bench.plan[1].pages[1]);
+  EXPECT_NE(bench.plan[0].pages[2], bench.plan[1].pages[2]);
 }
 
 TEST(SchedulerTest, CountsWhyNothingWasCached) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   Bench bench(options);
   const auto misses = [&](MissReason reason) {
     return bench.scheduler.counters().prefix_misses[static_cast<size_t>(reason)];
@@ -235,7 +216,7 @@ TEST(SchedulerTest, CountsWhyNothingWasCached) {
 }
 
 TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   options.num_pages = 8;
   options.max_model_len = 32;
   Bench bench(options);
@@ -258,7 +239,7 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
 
 TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
   for (int limit : {0, 1, 2}) {
-    EngineOptions options = SmallOptions();
+    EngineOptions options = SmallEngine();
     options.num_pages = 12;
     options.page_size = 1;
     options.max_model_len = 12;
@@ -278,7 +259,7 @@ TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
 }
 
 TEST(SchedulerTest, ACancelledSequenceFreesItsPagesAtOnce) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   options.enable_prefix_caching = false;
   Bench bench(options);
   bench.Add(MakeRequest(1, 12, 9));
@@ -298,7 +279,7 @@ TEST(SchedulerTest, EosAndStopIdsEndASequence) {
   const Request plain = MakeRequest(1, 5, 12);
   const std::vector<int32_t> outputs = FakeExecutor::Continue(plain);
   const auto run = [&](Request request) {
-    Bench bench(SmallOptions());
+    Bench bench(SmallEngine());
     bench.Add(request);
     bench.RunToEnd();
     return std::pair(bench.ends.at(request.id), bench.outputs[request.id]);
@@ -326,7 +307,7 @@ TEST(SchedulerTest, EosAndStopIdsEndASequence) {
 }
 
 TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
-  EngineOptions options = SmallOptions();
+  EngineOptions options = SmallEngine();
   options.num_pages = 12;
   options.max_model_len = 48;
   options.max_num_batched_tokens = 2;
@@ -355,7 +336,7 @@ TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
 TEST(SchedulerTest, ARowThatIsNotFiniteEndsItsRequestAlone) {
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId id, int position) { return id == 2 && position == 14; };
-  Bench bench(SmallOptions(), fake);
+  Bench bench(SmallEngine(), fake);
   for (RequestId id = 1; id <= 3; ++id)
     bench.Add(MakeRequest(id, 10, 10, 30 * static_cast<int>(id)));
   bench.RunToEnd();
@@ -369,14 +350,14 @@ TEST(SchedulerTest, ARowThatIsNotFiniteEndsItsRequestAlone) {
   EXPECT_EQ(bench.scheduler.counters().corrupted, 1u);
   bench.Add(MakeRequest(4, 10, 1, 60));
   bench.Step();
-  EXPECT_EQ(bench.plan.sequences[0].num_computed, 0) << "nothing of the broken sequence is cached";
+  EXPECT_EQ(bench.plan[0].num_computed, 0) << "nothing of the broken sequence is cached";
   bench.Add(MakeRequest(5, 10, 1, 30));
   bench.Step();
-  EXPECT_EQ(bench.plan.sequences[0].num_computed, 8) << "the others' pages are";
+  EXPECT_EQ(bench.plan[0].num_computed, 8) << "the others' pages are";
 }
 
 TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
-  EngineOptions options = SmallOptions();  // 128 slots
+  EngineOptions options = SmallEngine();  // 128 slots
   options.max_model_len = 100;
   EXPECT_TRUE(CheckFits(options, MakeRequest(1, 60, 40)).ok());
   const Status too_long = CheckFits(options, MakeRequest(1, 60, 41));
@@ -403,9 +384,9 @@ TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
 }
 
 TEST(SchedulerTest, TheSameCallsGiveTheSamePlans) {
-  std::vector<StepPlan> plans[2];
+  std::vector<std::vector<testing::PlannedCopy>> plans[2];
   for (auto& steps : plans) {
-    EngineOptions options = SmallOptions();
+    EngineOptions options = SmallEngine();
     options.num_pages = 14;
     options.max_model_len = 56;
     Bench bench(options);
@@ -416,15 +397,7 @@ TEST(SchedulerTest, TheSameCallsGiveTheSamePlans) {
       steps.push_back(bench.plan);
     }
   }
-  ASSERT_EQ(plans[0].size(), plans[1].size());
-  for (size_t i = 0; i < plans[0].size(); ++i) {
-    ASSERT_EQ(plans[0][i].sequences.size(), plans[1][i].sequences.size());
-    for (size_t j = 0; j < plans[0][i].sequences.size(); ++j) {
-      EXPECT_EQ(plans[0][i].sequences[j].request, plans[1][i].sequences[j].request);
-      EXPECT_EQ(plans[0][i].sequences[j].tokens, plans[1][i].sequences[j].tokens);
-      EXPECT_EQ(plans[0][i].sequences[j].pages, plans[1][i].sequences[j].pages);
-    }
-  }
+  EXPECT_EQ(plans[0], plans[1]);
 }
 
 }  // namespace

@@ -21,21 +21,21 @@ TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameForEveryDepth) {
     if (depth == 1) outcomes = simulation.outcomes();
     for (const auto& [id, outcome] : simulation.outcomes()) {
       const auto it = outcomes.find(id);
-      if (it == outcomes.end()) continue;  // cancelled there, or not arrived
+      if (it == outcomes.end()) continue;  // cancelled or refused there, or not arrived
       ASSERT_EQ(outcome, it->second) << "seed=" << seed << " depth=" << depth << " request=" << id;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, 200));
+INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, 220));
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
-  uint64_t preemptions = 0, hits = 0, deferrals = 0, corrupted = 0, cancelled = 0, finished = 0,
-           ahead = 0, dropped = 0, kv_events = 0;
+  uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0;
+  testing::Simulation::Counts counts;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
     const int depth = seed % 2 == 0 ? 1 : 2;
     testing::Simulation simulation(seed, depth);
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
@@ -44,24 +44,31 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     hits += simulation.counters().prefix_hits;
     deferrals += simulation.counters().deferrals;
     for (size_t i = 0; i < misses.size(); ++i) misses[i] += simulation.counters().prefix_misses[i];
-    corrupted += simulation.corrupted();
-    cancelled += simulation.cancelled();
-    finished += simulation.finished();
-    ahead += simulation.steps_launched_ahead();
-    dropped += simulation.results_dropped();
+    const testing::Simulation::Counts& of = simulation.counts();
+    counts.finished += of.finished;
+    counts.cancelled += of.cancelled;
+    counts.corrupted += of.corrupted;
+    counts.refused += of.refused;
+    counts.launched_ahead += of.launched_ahead;
+    counts.results_dropped += of.results_dropped;
     kv_events += simulation.kv_events();
+    counts.drained += of.drained;
+    counts.lost += of.lost;
   }
   EXPECT_GT(preemptions, 50u);
   EXPECT_GT(hits, 500u);
   EXPECT_GT(deferrals, 20u);
-  EXPECT_GT(corrupted, 10u);
-  EXPECT_GT(cancelled, 50u);
-  EXPECT_GT(finished, 1000u);
+  EXPECT_GT(counts.corrupted, 10u);
+  EXPECT_GT(counts.cancelled, 50u);
+  EXPECT_GT(counts.finished, 1000u);
   EXPECT_GT(outcomes[0], 1000u);
   EXPECT_GT(outcomes[1], 1000u);
-  EXPECT_GT(ahead, 2000u);
-  EXPECT_GT(dropped, 100u);
+  EXPECT_GT(counts.launched_ahead, 2000u);
+  EXPECT_GT(counts.results_dropped, 100u);
   EXPECT_GT(kv_events, 2000u);
+  EXPECT_GT(counts.refused, 100u);
+  EXPECT_GT(counts.drained, 20u);
+  EXPECT_GT(counts.lost, 0u);
   for (size_t i = 0; i < misses.size(); ++i) EXPECT_GT(misses[i], 0u) << "miss reason " << i;
 }
 

@@ -12,7 +12,6 @@
 #include <limits>
 #include <numeric>
 
-#include "models/convert/json_members.h"
 #include "models/model.h"
 #include "models/safetensors.h"
 #include "tests/testing/checkpoint_writer.h"
@@ -70,8 +69,7 @@ class ConvertTest : public testing::Test {
     options.output_dir = result();
     options.dtype = dtype;
     options.max_shard_bytes = max_shard_bytes;
-    Result<ConvertReport> report = ConvertCheckpoint(options, pool_);
-    return report;
+    return ConvertCheckpoint(options, pool_);
   }
   ConvertReport Converted(const fs::path& from, std::optional<DType> dtype = std::nullopt,
                           uint64_t max_shard_bytes = 5'000'000'000) {
@@ -126,13 +124,11 @@ UnilmModel Unilm(bool second_version) {
   constexpr int64_t kHidden = 32, kInner = 40, kVocab = 96, kLayers = 2;
   constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 4;  // 2 * 4 query heads of 4
   UnilmModel model;
-  model.config = std::string("{\"model_type\": \"diff_transformer") +
-                 (second_version ? "_v2" : "") + "\"" +
-                 ", \"hidden_size\": 32, \"intermediate_size\": 40, \"vocab_size\": 96, "
-                 "\"num_hidden_layers\": 2"
-                 ", \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 4, "
-                 "\"max_position_embeddings\": 64"
-                 ", \"torch_dtype\": \"float32\"}";
+  model.config =
+      std::string(R"({"model_type": "diff_transformer)") + (second_version ? "_v2" : "") +
+      R"(", "hidden_size": 32, "intermediate_size": 40, "vocab_size": 96, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+         "max_position_embeddings": 64, "torch_dtype": "float32"})";
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;
     for (int64_t extent : shape) count *= extent;
@@ -271,17 +267,13 @@ TEST_F(ConvertTest, StateDictsOfUnilmGiveTheSameBitsHoweverTheyAreNamed) {
     for (const Replacements& names : {bare, like_llama, like_yoco}) {
       for (bool fused : {false, true}) {
         std::vector<FileTensor> tensors = Renamed(model.tensors, names);
-        if (fused)
-          tensors = Fused(
-              tensors,
-              {names == like_llama ? "wq" : "q_proj", names == like_llama ? "wk" : "k_proj",
-               names == like_llama ? "wv" : "v_proj"},
-              "qkv_proj");
-        if (fused && names != like_yoco)
-          tensors = Fused(
-              tensors,
-              {names == like_llama ? "w1" : "gate_proj", names == like_llama ? "w3" : "up_proj"},
-              "gate_up_proj");
+        using Parts = std::vector<std::string>;
+        const bool short_names = names == like_llama;
+        const Parts qkv = short_names ? Parts{"wq", "wk", "wv"}
+                                      : Parts{"q_proj", "k_proj", "v_proj"};
+        const Parts gate_up = short_names ? Parts{"w1", "w3"} : Parts{"gate_proj", "up_proj"};
+        if (fused) tensors = Fused(tensors, qkv, "qkv_proj");
+        if (fused && names != like_yoco) tensors = Fused(tensors, gate_up, "gate_up_proj");
         Write("model.safetensors", SafetensorsBytes(tensors));
         const ConvertReport report = Converted(source());
         EXPECT_EQ(report.num_tensors, model.tensors.size());
@@ -519,25 +511,6 @@ TEST_F(ConvertTest, AnInterruptedConversionLeavesNothing) {
               result().string() + ": interrupted, and nothing was written");
     EXPECT_THAT(FileNames(root()), ElementsAre("source"));
   }
-}
-
-TEST(JsonMembersTest, EditsLeaveEveryOtherByte) {
-  const auto edited = [](std::string_view text) {
-    const Result<std::string> result = EditMembers(
-        text, "FILE", {{"gone", std::nullopt}, {"dtype", "\"x\"", true}, {"set", "1"}});
-    return result.ok() ? *result : result.status().message();
-  };
-  EXPECT_EQ(edited("{}"), "{\"dtype\": \"x\"}");
-  EXPECT_EQ(edited(" {\"gone\":{\"a\":[1,{\"gone\":2}]}} \n"), " {\"dtype\": \"x\"} \n");
-  EXPECT_EQ(edited("{\n  \"gone\": 1,\n  \"a\" : 1.50e-05\n}\n"),
-            "{\n  \"a\" : 1.50e-05, \"dtype\": \"x\"\n}\n");
-  EXPECT_EQ(edited("{\n  \"a\": \"}\\\",{\",\n  \"b\": [\"]\"],\n  \"gone\": null\n}"),
-            "{\n  \"a\": \"}\\\",{\",\n  \"b\": [\"]\"],\n  \"dtype\": \"x\"\n}");
-  EXPECT_EQ(edited("{\"dtype\": \"float32\" , \"set\":{\"x\":{}}}"),
-            "{\"dtype\": \"x\" , \"set\":1}");
-  EXPECT_EQ(edited("{\"a\": 1,}"), "FILE: not valid JSON at byte 9");
-  EXPECT_EQ(edited("{\"\\u0067one\": 1}"), "FILE: has a key with escapes, expected plain keys");
-  EXPECT_EQ(edited("[1]"), "FILE: is [1], expected one JSON object");
 }
 
 }  // namespace

@@ -145,16 +145,16 @@ TEST(FrontendTest, ADeadlineEndsARunningRequest) {
   ServingFixture server(options);
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 500);
-  Status accepted;
+  StatusCode accepted = StatusCode::kOk;
   do {  // again if the deadline passed on the way to the frontend
     request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-    accepted = server.frontend->Generate(request, client.stream);
-  } while (accepted.code() == StatusCode::kDeadlineExceeded);
-  ASSERT_TRUE(accepted.ok()) << accepted.message();
+    accepted = server.frontend->Generate(request, client.stream).status().code();
+  } while (accepted == StatusCode::kDeadlineExceeded);
+  ASSERT_EQ(accepted, StatusCode::kOk);
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kDeadlineExceeded);
   server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_length, 0u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kLength), 0u);
 }
 
 TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
@@ -162,7 +162,7 @@ TEST(FrontendTest, ADeadlineThatHasPassedIsRefusedAtOnce) {
   Collector client;
   GenerateRequest request = Ask(*server.frontend, "a", 5);
   request.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
-  EXPECT_EQ(server.frontend->Generate(std::move(request), client.stream).code(),
+  EXPECT_EQ(server.frontend->Generate(std::move(request), client.stream).status().code(),
             StatusCode::kDeadlineExceeded);
 }
 
@@ -180,10 +180,14 @@ TEST(FrontendTest, ACancelBeforeTheTextWorkNeverReachesTheEngine) {
   HeldTextThread held(*server.frontend);
   Collector by_id, by_stream;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 50), by_id.stream).ok());
-  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "b", 50), by_stream.stream).ok());
+  const Result<ResponseId> gone = server.frontend->Generate(Ask(*server.frontend, "b", 50),
+                                                            by_stream.stream);
+  ASSERT_TRUE(gone.ok());
   EXPECT_TRUE(server.frontend->Cancel("a"));
-  server.frontend->CancelStream(by_stream.stream);
+  server.frontend->Abandon(*gone);
   EXPECT_EQ(by_id.WaitForEnd().code(), StatusCode::kCancelled);
+  EXPECT_EQ(by_stream.WaitForEnd().code(), StatusCode::kCancelled);
+  EXPECT_FALSE(server.frontend->Cancel("b")) << "nobody of that name lives";
   held.Release();
   Collector last;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), last.stream).ok());
@@ -210,20 +214,22 @@ TEST(FrontendTest, CancellingByIdEndsEveryRequestOfThatName) {
   EXPECT_TRUE(other.WaitForEnd().ok());
 }
 
-TEST(FrontendTest, CancellingAStreamSparesOthersOfTheSameName) {
+TEST(FrontendTest, AbandoningAResponseSparesOthersOfTheSameName) {
   ServingOptions options;
   options.hold_steps = true;
   ServingFixture server(options);
   Collector gone, stays;
-  ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 400), gone.stream).ok());
+  const Result<ResponseId> id = server.frontend->Generate(Ask(*server.frontend, "same", 400),
+                                                          gone.stream);
+  ASSERT_TRUE(id.ok());
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 30), stays.stream).ok());
   ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 2; }));
-  server.frontend->CancelStream(gone.stream);
+  server.frontend->Abandon(*id);
   server.steps.Open();
   EXPECT_TRUE(stays.WaitForEnd().ok());
   EXPECT_EQ(stays.tokens, 30);
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(FrontendTest, AFullTextQueueRefuses) {
@@ -234,8 +240,9 @@ TEST(FrontendTest, AFullTextQueueRefuses) {
   Collector clients[3];
   EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 1), clients[0].stream).ok());
   EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "b", 1), clients[1].stream).ok());
-  EXPECT_EQ(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).code(),
-            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).ok());
+  EXPECT_EQ(clients[2].WaitForEnd().code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(clients[2].started);
   const Status refused = server.frontend->Tokenize(std::string("x"), true,
                                                    [](Result<std::vector<int32_t>>) {});
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
@@ -255,8 +262,8 @@ TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
   GenerateRequest bigger = big;
   bigger.prompts = {std::string(700, 'x')};
   EXPECT_TRUE(server.frontend->Generate(big, first.stream).ok());
-  EXPECT_EQ(server.frontend->Generate(bigger, second.stream).code(),
-            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(server.frontend->Generate(bigger, second.stream).ok());
+  EXPECT_EQ(second.WaitForEnd().code(), StatusCode::kResourceExhausted);
   held.Release();
   EXPECT_TRUE(first.WaitForEnd().ok());
 }
@@ -268,7 +275,8 @@ TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
   Collector client(2000);
   // The 2000 bytes and the output loop's queue hold a small part of the tokens.
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 8000), client.stream).ok());
-  EXPECT_TRUE(Eventually([&] { return server.Stats().finished_cancelled == 1; }));
+  EXPECT_TRUE(
+      Eventually([&] { return server.Stats().num_finished(FinishReason::kCancelled) == 1; }));
   EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(server.EngineIsEmpty());
 }
@@ -294,17 +302,23 @@ TEST(FrontendTest, CancelsAtRandomMomentsLeaveNothingBehind) {
   options.hold_steps = true;
   ServingFixture server(options);
   std::vector<std::unique_ptr<Collector>> clients;
+  std::vector<ResponseId> responses;
   for (int i = 0; i < 200; ++i) {
     clients.push_back(std::make_unique<Collector>());
     const std::string id = std::to_string(i);
-    ASSERT_TRUE(
-        server.frontend->Generate(Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream)
-            .ok());
+    const Result<ResponseId> response = server.frontend->Generate(
+        Ask(*server.frontend, id, 1 + i % 50), clients.back()->stream);
+    ASSERT_TRUE(response.ok());
+    responses.push_back(*response);
     if (i % 3 == 0) server.frontend->Cancel(std::to_string(i - i % 7));
-    if (i % 5 == 0) server.frontend->CancelStream(clients[static_cast<size_t>(i - i % 4)]->stream);
+    if (i % 5 == 0) server.frontend->Abandon(responses[static_cast<size_t>(i - i % 4)]);
     server.steps.Allow(1);
   }
   server.steps.Open();
+  for (const auto& client : clients) {
+    const StatusCode code = client->WaitForEnd().code();
+    EXPECT_TRUE(code == StatusCode::kOk || code == StatusCode::kCancelled);
+  }
   EXPECT_TRUE(server.EngineIsEmpty());
 }
 

@@ -144,7 +144,7 @@ TEST(GrpcServerTest, EndingTheCallFreesEverything) {
   EXPECT_EQ(Finish(context, *reader).status.error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(ServerEndsACancelledCall(stack));
   EXPECT_TRUE(stack.BecomesIdle());
-  EXPECT_EQ(stack.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(GrpcServerTest, ADroppedConnectionFreesEverything) {
@@ -159,7 +159,7 @@ TEST(GrpcServerTest, ADroppedConnectionFreesEverything) {
   }
   EXPECT_TRUE(ServerEndsACancelledCall(stack));
   EXPECT_TRUE(stack.BecomesIdle());
-  EXPECT_EQ(stack.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
@@ -181,7 +181,7 @@ TEST(GrpcServerTest, CancelEndsARunningRequestByItsId) {
   EXPECT_TRUE(stub->Cancel(&first, cancel, &cancelled).ok());
   EXPECT_EQ(Finish(context, *reader).status.error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(stack.BecomesIdle());
-  EXPECT_EQ(stack.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 1u);
   EXPECT_EQ(stub->Cancel(&second, cancel, &cancelled).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
@@ -193,7 +193,7 @@ TEST(GrpcServerTest, ADeadlineEndsTheRequest) {
   const auto reader = stub->Generate(&context, RequestOf({1, 2, 3}, 4000));
   EXPECT_EQ(Finish(context, *reader).status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(stack.BecomesIdle());
-  EXPECT_EQ(stack.Stats().finished_length, 0u);
+  EXPECT_EQ(stack.Stats().num_finished(FinishReason::kLength), 0u);
 }
 
 TEST(GrpcServerTest, UnaryCallsAnswer) {
@@ -404,7 +404,7 @@ TEST(GrpcServerTest, ATakenPortIsAClearError) {
   options.grpc.port = stack.grpc_server->port();
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("byte_bpe");
   const ModelConfig config;
-  OutputLoop output(*tokenizer, 16, [](RequestId, FinishReason) {});
+  OutputLoop output(*tokenizer, 16, WaysTo(*stack.engine));
   Frontend frontend({}, config, *tokenizer, nullptr, *stack.engine, output);
   const auto second = GrpcServer::Start(options.grpc, frontend, ApiKeys(), nullptr);
   ASSERT_FALSE(second.ok());
@@ -458,7 +458,7 @@ TEST(GrpcServerTest, ShutdownUnderLoadEndsEveryCall) {
                 AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));
   }
   EXPECT_TRUE(stack.BecomesIdle());
-  EXPECT_EQ(stack.Stats().finished_cancelled, 32u);
+  EXPECT_EQ(stack.Stats().num_finished(FinishReason::kCancelled), 32u);
 }
 
 }  // namespace

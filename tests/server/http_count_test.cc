@@ -189,7 +189,7 @@ TEST_F(HttpCountTest, AClientThatLeavesIsCountedOnceWithWhatItHadSeen) {
   EXPECT_TRUE(Eventually(has_left));
   server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_cancelled, 2u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 2u);
   EXPECT_EQ(Seen(), (Counts{{{"/v1/completions", 499}, 1}, {{"/v1/completions", 200}, 1}}));
 }
 

@@ -216,7 +216,7 @@ TEST(HttpServerTest, AClientThatLeavesFreesItsPages) {
       EXPECT_TRUE(server.EngineIsEmpty());
     }
   }
-  EXPECT_EQ(server.Stats().finished_cancelled, 4u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 4u);
 }
 
 TEST(HttpServerTest, AReaderThatStopsIsCutAndFreesItsPages) {
@@ -232,7 +232,8 @@ TEST(HttpServerTest, AReaderThatStopsIsCutAndFreesItsPages) {
       "/v1/completions",
       R"({"prompt":"hello","max_tokens":8000,"ignore_eos":true,"stream":true,"logprobs":20})");
   // The 64 KiB and the queue before them hold a small part of the 8000 tokens.
-  EXPECT_TRUE(Eventually([&] { return server.Stats().finished_cancelled == 1; }));
+  EXPECT_TRUE(
+      Eventually([&] { return server.Stats().num_finished(FinishReason::kCancelled) == 1; }));
   EXPECT_TRUE(server.EngineIsEmpty());
   EXPECT_TRUE(Eventually([&] { return server.http->num_connections() == 0; }));
 }
@@ -344,7 +345,7 @@ TEST(HttpServerTest, StopCutsWhatDoesNotEnd) {
   EXPECT_TRUE(client.AtEnd());
   server.steps.Open();
   EXPECT_TRUE(server.EngineIsEmpty());
-  EXPECT_EQ(server.Stats().finished_cancelled, 1u);
+  EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 1u);
 }
 
 TEST(HttpServerTest, AHostThatIsNoAddressIsRefusedWithItsName) {

@@ -29,13 +29,13 @@ EngineStats SomeStats() {
   stats.generation_tokens = 77;
   stats.prefix_misses[static_cast<size_t>(MissReason::kEvicted)] = 4;
   stats.refused[static_cast<size_t>(RefusalReason::kQueueFull)] = 5;
-  stats.finished_cancelled = 6;
-  stats.finished_stop = 9;
+  stats.finished[static_cast<size_t>(FinishReason::kCancelled)] = 6;
+  stats.finished[static_cast<size_t>(FinishReason::kStop)] = 9;
   stats.inter_token_seconds.Observe(0.0002);
   stats.inter_token_seconds.Observe(0.0002);
   stats.inter_token_seconds.Observe(0.02);
   stats.inter_token_seconds.Observe(100);
-  stats.step_rows.Observe(16);
+  stats.step_tokens.Observe(16);
   return stats;
 }
 

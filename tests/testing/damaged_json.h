@@ -11,9 +11,20 @@
 
 namespace diffserve {
 
+using WeightMap = std::vector<std::pair<std::string, std::string>>;
+
+// A checkpoint's index with this weight map.
+inline std::string IndexJson(const WeightMap& map) {
+  std::string json = "{\"weight_map\": {";
+  for (const auto& [name, shard] : map) {
+    json.append(json.ends_with('{') ? "\"" : ",\"");
+    json.append(name).append("\":\"").append(shard).append("\"");
+  }
+  return json + "}}";
+}
+
 // REQUIRES: the copy has an index of at least two shards.
 inline std::vector<Damage> LyingIndexes(const DamagedCopy& copy) {
-  using WeightMap = std::vector<std::pair<std::string, std::string>>;
   WeightMap good;
   {
     const ConfigReader index = ConfigReader::Parse(copy.good().at(kIndexName), "index").value();
@@ -27,16 +38,7 @@ inline std::vector<Damage> LyingIndexes(const DamagedCopy& copy) {
                        Expected expected = Expected::kRefused) {
     WeightMap map = good;
     change(map);
-    std::string json = "{\"weight_map\": {";
-    for (size_t i = 0; i < map.size(); ++i) {
-      json.append(i > 0 ? ",\"" : "\"")
-          .append(map[i].first)
-          .append("\":\"")
-          .append(map[i].second)
-          .append("\"");
-    }
-    json += "}}";
-    damages.push_back({"index: " + name, expected, [json, files](DamagedCopy& c) {
+    damages.push_back({"index: " + name, expected, [json = IndexJson(map), files](DamagedCopy& c) {
                          if (files) files(c);
                          c.Write(kIndexName, json);
                        }});

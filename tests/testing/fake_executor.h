@@ -21,6 +21,7 @@
 
 #include "engine/executor.h"
 #include "engine/options.h"
+#include "kernels/base/random_bits.h"
 
 namespace diffserve::testing {
 
@@ -31,14 +32,14 @@ class FakeExecutor : public Executor {
     int depth = 1;
     // Whether this draw (or score) is to find NaN logits; `position` is that of the token to be
     // drawn or scored.
-    std::function<bool(RequestId, int position)> is_corrupt;
+    std::function<bool(RequestId, int position)> is_corrupt = nullptr;
     // Called in Collect, before it returns; may block or throw.
-    std::function<void(const StepPlan&)> on_collect;
+    std::function<void(uint64_t step)> on_collect = nullptr;
   };
 
   FakeExecutor(const EngineOptions& engine_options, Options options)
       : page_size_(engine_options.page_size),
-        max_rows_(engine_options.max_num_batched_tokens),
+        max_tokens_(engine_options.max_num_batched_tokens),
         max_sequences_(engine_options.max_num_seqs),
         options_(std::move(options)),
         slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0) {}
@@ -46,47 +47,30 @@ class FakeExecutor : public Executor {
       : FakeExecutor(engine_options, Options()) {}
 
   int depth() const override { return options_.depth; }
-  void Begin(const Request& request) override {
-    Require(sequences_.emplace(request.id, State{request, request.prompt}).second,
-            "Begin comes once for a request");
-  }
-  void End(RequestId request) override {
-    for (const LaunchedStep& step : launched_) {
-      Require(std::ranges::find(step.plan.sequences, request, &PlannedSequence::request) ==
-                  step.plan.sequences.end(),
-              "End comes when no step that runs contains the sequence");
-    }
-    Require(sequences_.erase(request) == 1, "End comes once, after Begin");
-  }
-
   // The step runs here; that steps run in the order of their launch is all that can be seen of when
   // they run.
   void Launch(const StepPlan& plan) override {
     Require(static_cast<int>(launched_.size()) < options_.depth,
             "no more steps are launched than the executor takes");
-    Require(!plan.sequences.empty() && plan.num_rows() <= max_rows_,
-            "a plan has between one row and the limit of a step");
+    Require(!plan.sequences.empty() && plan.num_tokens() <= max_tokens_,
+            "a plan has between one token and the limit of a step");
     Require(static_cast<int>(plan.sequences.size()) <= max_sequences_,
             "a plan has no more sequences than may run");
     ++step_;
     CheckWriters(plan);
     for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
-    LaunchedStep step{plan, {}};
-    for (const PlannedSequence& planned : plan.sequences)
-      step.result.sequences.push_back(ResultOf(planned));
+    LaunchedStep step{plan.step, {}};
+    for (const PlannedSequence& planned : plan.sequences) step.result.push_back(ResultOf(planned));
     launched_.push_back(std::move(step));
   }
 
   StepResult Collect() override {
     Require(!launched_.empty(), "what is collected was launched");
-    const LaunchedStep step = std::move(launched_.front());
+    LaunchedStep step = std::move(launched_.front());
     launched_.pop_front();
-    if (options_.on_collect) options_.on_collect(step.plan);
-    return step.result;
+    if (options_.on_collect) options_.on_collect(step.step);
+    return std::move(step.result);
   }
-
-  size_t num_sequences() const { return sequences_.size(); }
-  size_t num_launched() const { return launched_.size(); }
 
   // All tokens that `request` is to get when nothing cuts it short.
   static std::vector<int32_t> Continue(const Request& request, int vocab_size = 256) {
@@ -122,20 +106,14 @@ class FakeExecutor : public Executor {
 
  private:
   struct State {
-    Request request;
     std::vector<int32_t> tokens;  // prompt and all that was drawn
     uint64_t drawn_in = 0;        // the step that drew the last one; 0: none
   };
   struct LaunchedStep {
-    StepPlan plan;
+    uint64_t step = 0;
     StepResult result;
   };
 
-  static uint64_t Mix(uint64_t x) {
-    x = (x ^ (x >> 31)) * 0x7FB5D329728EA185u;
-    x = (x ^ (x >> 27)) * 0x81DADEF4BC2DD44Du;
-    return x ^ (x >> 33);
-  }
   // The cache salt is part of every chain, so that a page taken over from another salt is noticed.
   static uint64_t Root(const Request& request) {
     uint64_t chain = 0x1234567;
@@ -143,7 +121,7 @@ class FakeExecutor : public Executor {
     return chain;
   }
   static uint64_t Chain(uint64_t before, int32_t token) {
-    return Mix(before * 0x9E3779B97F4A7C15u + static_cast<uint32_t>(token) + 1);
+    return SplitMix64(SplitMix64(before) + static_cast<uint32_t>(token));
   }
   static float Score(uint64_t chain, int32_t token) {
     return -static_cast<float>(Chain(chain, token) % 1000) / 64.0f;
@@ -154,7 +132,7 @@ class FakeExecutor : public Executor {
     const SamplingParams& sampling = request.sampling;
     uint64_t key = chain;
     if (sampling.temperature > 0)
-      key = Mix(Mix(Mix(chain + sampling.seed) + request.sequence) + position);
+      key = SplitMix64(SplitMix64(chain + sampling.seed) + request.sequence * 4099 + position);
     SampleResult sample;
     sample.token = static_cast<int32_t>(key % vocab_size);
     for (int tried = 0;
@@ -191,25 +169,24 @@ class FakeExecutor : public Executor {
   }
 
   void CheckAndWrite(const PlannedSequence& planned) {
-    const auto it = sequences_.find(planned.request);
-    Require(it != sequences_.end(), "Begin comes before a sequence's first step");
-    const std::vector<int32_t>& tokens = it->second.tokens;
-    const int end = planned.num_computed + planned.num_planned;
+    const Request& request = *planned.request;
+    const std::vector<int32_t>& tokens =
+        sequences_.try_emplace(request.id, State{request.prompt.ids()}).first->second.tokens;
+    const int end = planned.end();
     Require(planned.num_computed >= 0 && planned.num_planned > 0 &&
                 end <= static_cast<int>(tokens.size()),
             "a sequence computes at least one token, and only known ones");
-    CheckTokens(planned, it->second);
-    Require(static_cast<int>(planned.pages.size()) == (end + page_size_ - 1) / page_size_,
+    CheckTokens(planned);
+    Require(static_cast<int64_t>(planned.pages.size()) == PagesFor(end, page_size_),
             "the page table is as long as needed");
     for (int32_t page : planned.pages) {
       Require(page >= 0 && static_cast<size_t>(page) * page_size_ < slots_.size(),
               "a page lies in the pool");
     }
-    const bool wants_token = it->second.request.max_tokens > 0 &&
-                             end == static_cast<int>(tokens.size());
+    const bool wants_token = request.max_tokens > 0 && end == static_cast<int>(tokens.size());
     Require(planned.samples == wants_token, "a token is drawn after the last known one");
-    if (planned.samples) CheckDraw(planned, it->second);
-    uint64_t chain = Root(it->second.request);
+    if (planned.samples) CheckDraw(planned);
+    uint64_t chain = Root(request);
     for (int position = 0; position < end; ++position) {
       chain = Chain(chain, tokens[position]);
       uint64_t& slot = SlotOf(planned, position);
@@ -221,65 +198,61 @@ class FakeExecutor : public Executor {
     }
   }
 
-  void CheckTokens(const PlannedSequence& planned, const State& state) const {
-    if (std::ranges::find(planned.tokens, kDrawnByStepBefore) == planned.tokens.end()) {
-      const auto first = state.tokens.begin() + planned.num_computed;
-      Require(std::ranges::equal(planned.tokens, std::span(first, planned.num_planned)),
-              "planned tokens are the sequence's own");
-      return;
+  void CheckTokens(const PlannedSequence& planned) const {
+    const State& state = sequences_.at(planned.id());
+    for (int position = planned.num_computed; position < planned.end(); ++position) {
+      const int32_t token = planned.TokenAt(position);
+      if (token != kDrawnByStepBefore) {
+        Require(token == state.tokens[position], "planned tokens are the sequence's own");
+        continue;
+      }
+      Require(planned.num_planned == 1 && position + 1 == static_cast<int>(state.tokens.size()),
+              "only the last token can be unknown");
+      Require(state.drawn_in > 0 && state.drawn_in + 1 == step_,
+              "an unknown token was drawn by the step before");
+      Require(!launched_.empty(), "a token that was collected is known");
     }
-    Require(planned.tokens.size() == 1 &&
-                planned.num_computed + 1 == static_cast<int>(state.tokens.size()),
-            "only the last token can be unknown");
-    Require(state.drawn_in > 0 && state.drawn_in + 1 == step_,
-            "an unknown token was drawn by the step before");
-    Require(!launched_.empty(), "a token that was collected is known");
   }
 
-  static void CheckDraw(const PlannedSequence& planned, const State& state) {
-    const SamplingParams& sampling = state.request.sampling;
+  void CheckDraw(const PlannedSequence& planned) const {
+    const Request& request = *planned.request;
     const std::span<const int32_t> outputs =
-        std::span(state.tokens).subspan(state.request.prompt.size());
-    const bool needs_outputs = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0 ||
-                               sampling.repetition_penalty != 1;
-    Require(!needs_outputs || std::ranges::equal(planned.output_tokens, outputs),
+        std::span(sequences_.at(request.id).tokens).subspan(request.prompt.size());
+    Require(!request.sampling.uses_penalties() || std::ranges::equal(planned.outputs, outputs),
             "penalties know what was generated");
-    Require(planned.banned_tokens.empty() ||
-                static_cast<int>(outputs.size()) < state.request.min_tokens,
+    Require(planned.banned_tokens.empty() || static_cast<int>(outputs.size()) < request.min_tokens,
             "nothing is banned from min_tokens on");
   }
 
   SequenceResult ResultOf(const PlannedSequence& planned) {
-    State& state = sequences_.at(planned.request);
+    const Request& request = *planned.request;
+    State& state = sequences_.at(request.id);
     SequenceResult result;
-    result.request = planned.request;
-    const int end = planned.num_computed + planned.num_planned;
     const auto is_corrupt = [&](int position) {
-      return options_.is_corrupt && options_.is_corrupt(planned.request, position);
+      return options_.is_corrupt && options_.is_corrupt(request.id, position);
     };
     if (planned.scores_prompt) {
-      for (int row = planned.num_computed;
-           row < end && row + 1 < static_cast<int>(state.request.prompt.size()); ++row) {
-        SampleResult score;
-        score.token = state.request.prompt[row + 1];
-        score.logprob = Score(SlotOf(planned, row), score.token);
-        score.finite = !is_corrupt(row + 1);
-        result.prompt_scores.push_back(score);
+      const int end = std::min(planned.end(), static_cast<int>(request.prompt.size()) - 1);
+      for (int position = planned.num_computed; position < end; ++position) {
+        SampleResult& score = result.prompt_scores.emplace_back();
+        score.token = request.prompt[position + 1];
+        score.logprob = Score(SlotOf(planned, position), score.token);
+        score.finite = !is_corrupt(position + 1);
       }
     }
     if (planned.samples) {
-      result.sampled = true;
-      result.sample = Draw(SlotOf(planned, end - 1), state.request, end, planned.banned_tokens,
+      const int position = planned.end();
+      result.sample = Draw(SlotOf(planned, position - 1), request, position, planned.banned_tokens,
                            options_.vocab_size);
-      result.sample.finite = !is_corrupt(end);
-      state.tokens.push_back(result.sample.token);
+      result.sample->finite = !is_corrupt(position);
+      state.tokens.push_back(result.sample->token);
       state.drawn_in = step_;
     }
     return result;
   }
 
   const int page_size_;
-  const int max_rows_;
+  const int max_tokens_;
   const int max_sequences_;
   const Options options_;
   std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there

@@ -201,4 +201,13 @@ inline std::vector<std::string> SseData(const std::string& body) {
   return data;
 }
 
+// One request with the body {} on a connection of its own.
+inline ClientReply Once(int port, const std::string& method, const std::string& target,
+                        const std::string& fields = {}, const std::string& host = "localhost") {
+  HttpClient client(port);
+  client.Send(method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 2\r\n" +
+              fields + "\r\n{}");
+  return client.ReadReply(/*head_only=*/method == "HEAD");
+}
+
 }  // namespace diffserve::testing

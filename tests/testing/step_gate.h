@@ -58,9 +58,9 @@ class StepGate {
 
 // `options` with the gate before the caller's own on_collect. `gate` outlives the executor.
 inline FakeExecutor::Options WithGate(FakeExecutor::Options options, StepGate& gate) {
-  options.on_collect = [&gate, then = std::move(options.on_collect)](const StepPlan& plan) {
+  options.on_collect = [&gate, then = std::move(options.on_collect)](uint64_t step) {
     gate.Pass();
-    if (then) then(plan);
+    if (then) then(step);
   };
   return options;
 }

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include "kernels/base/status.h"
 
@@ -37,14 +36,11 @@ struct DeviceMemory {
 // Whether this build holds the CUDA backend.
 bool IsCompiledIn();
 
-// Every device that our kernels have code for, at least one. Errors: kUnimplemented if the backend
-// is not compiled in, kNotFound with what is missing in one line (no driver; a driver too old, with
-// both versions; no device; none new enough).
-Result<std::vector<DeviceInfo>> ListDevices();
-
-// Makes device `ordinal` the calling thread's and creates its context. Buffers, streams and
-// launches of this thread are then its. Errors: as ListDevices, or kInvalidArgument if there is no
-// such device.
+// Makes device `ordinal` the calling thread's and creates its context: from now on what this thread
+// allocates, copies and launches is on that device. Errors: kUnimplemented if the backend is not
+// compiled in; kNotFound with what is missing in one line (no driver; a driver too old, with both
+// versions; no device; none that our kernels have code for); kInvalidArgument if there is no such
+// device.
 Result<DeviceInfo> OpenDevice(int ordinal);
 
 // Of the calling thread's device. REQUIRES: OpenDevice.

@@ -11,7 +11,6 @@ Status NotCompiledIn() {
 }  // namespace
 
 bool IsCompiledIn() { return false; }
-Result<std::vector<DeviceInfo>> ListDevices() { return NotCompiledIn(); }
 Result<DeviceInfo> OpenDevice(int) { return NotCompiledIn(); }
 Result<DeviceMemory> MemoryOfDevice() { return NotCompiledIn(); }
 std::string Describe(const DeviceInfo& device) { return device.name; }

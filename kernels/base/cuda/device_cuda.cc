@@ -70,24 +70,6 @@ Status TooOld(const DeviceInfo& device) {
 
 bool IsCompiledIn() { return true; }
 
-Result<std::vector<DeviceInfo>> ListDevices() {
-  const Result<int> count = CountDevices();
-  if (!count.ok()) return count.status();
-  std::vector<DeviceInfo> devices;
-  Status too_old;
-  for (int ordinal = 0; ordinal < *count; ++ordinal) {
-    Result<DeviceInfo> info = InfoOf(ordinal);
-    if (!info.ok()) return info.status();
-    if (info->compute_capability >= kComputeCapabilityMin) {
-      devices.push_back(std::move(*info));
-    } else {
-      too_old = TooOld(*info);
-    }
-  }
-  if (devices.empty()) return too_old;
-  return devices;
-}
-
 Result<DeviceInfo> OpenDevice(int ordinal) {
   const Result<int> count = CountDevices();
   if (!count.ok()) return count.status();

@@ -1,5 +1,5 @@
 // Stream: an order of work on the calling thread's device, owned by one thread. Event: a point in a
-// stream that a host thread or another stream can wait for. No CUDA header is needed to use them.
+// stream that a host thread can wait for. No CUDA header is needed to use them.
 // Thread safety: none; an Event may be waited for by another thread than the one that recorded it.
 #pragma once
 
@@ -21,8 +21,6 @@ class Event {
   // Blocks the calling thread (asleep, not spinning) until the work before the event is done. What
   // that work did wrong shows here.
   Status Wait() const;
-  // Whether the work before the event is done.
-  Result<bool> IsDone() const;
 
  private:
   struct Destroy {
@@ -39,8 +37,6 @@ class Stream {
 
   CUstream_st* handle() const { return handle_.get(); }
   Status Record(const Event& event) const;
-  // Work queued from now on starts after `event`. The calling thread does not wait.
-  Status WaitFor(const Event& event) const;
   // Blocks the calling thread until all queued work is done. What that work did wrong shows here.
   Status Synchronize() const;
 

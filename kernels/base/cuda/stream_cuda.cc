@@ -25,16 +25,6 @@ Status Event::Wait() const {
   return ToStatus(cudaEventSynchronize(handle()), "cudaEventSynchronize");
 }
 
-Result<bool> Event::IsDone() const {
-  const cudaError_t error = cudaEventQuery(handle());
-  if (error == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  DS_RETURN_IF_ERROR(ToStatus(error, "cudaEventQuery"));
-  return true;
-}
-
 Result<Stream> Stream::Create() {
   cudaStream_t stream = nullptr;
   DS_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -44,10 +34,6 @@ Result<Stream> Stream::Create() {
 
 Status Stream::Record(const Event& event) const {
   return ToStatus(cudaEventRecord(event.handle(), handle()), "cudaEventRecord");
-}
-
-Status Stream::WaitFor(const Event& event) const {
-  return ToStatus(cudaStreamWaitEvent(handle(), event.handle()), "cudaStreamWaitEvent");
 }
 
 Status Stream::Synchronize() const {

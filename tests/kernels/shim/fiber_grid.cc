@@ -15,29 +15,6 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-asm(R"(
-.text
-.globl DiffserveShimSwitch
-.type DiffserveShimSwitch, @function
-DiffserveShimSwitch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq (%rsi), %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size DiffserveShimSwitch, . - DiffserveShimSwitch
-)");
-
 namespace diffserve::shim {
 namespace {
 

@@ -254,11 +254,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return stream == nullptr ? poison : RunAll(*stream);
 }
 
-// The other stream runs first, which is one of the orders that CUDA allows.
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event) {
-  return shim::Enqueue(stream, [event] { return cudaEventSynchronize(event); });
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = events.emplace_back(new CUevent_st);
   return cudaSuccess;
@@ -280,11 +275,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   while (event->stream != nullptr && event->operations_before > 0) RunNext(*event->stream);
   return poison;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (poison != cudaSuccess) return poison;
-  return event->operations_before == 0 ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {

@@ -1,0 +1,204 @@
+#include "engine/text/responses.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+struct Responses::Choice {
+  Choice(const Tokenizer& tokenizer, const TokenizedRequest& tokenized)
+      : detokenizer(tokenizer, tokenized.skip_special_tokens),
+        stop(tokenized.stop, tokenized.include_stop_in_output) {}
+
+  RequestId request = 0;
+  Detokenizer detokenizer;
+  StopMatcher stop;
+  int64_t num_tokens = 0;     // generated, up to and including the one that ended it
+  int64_t cached_tokens = 0;  // of its prompt
+};
+
+struct Responses::Response {
+  OpenedResponse opened;
+  // From Submit on; of `tokenized` the prompts and continuations have gone their way.
+  TokenizedRequest tokenized;
+  bool logprobs = false;
+  int min_tokens = 0;  // stop strings end nothing before this many tokens
+  size_t choices_per_prompt = 1;
+  std::vector<Choice> choices;  // that the engine took
+  size_t num_running = 0;
+  bool cancelled = false;  // a choice ended as cancelled
+  Usage usage;
+};
+
+Responses::Responses(const Tokenizer& tokenizer, Ways ways)
+    : tokenizer_(tokenizer), ways_(std::move(ways)) {}
+
+Responses::~Responses() = default;
+
+void Responses::Open(OpenedResponse opened) {
+  const ResponseId id = opened.id;
+  if (opened.deadline != TimePoint::max()) deadlines_.emplace(opened.deadline, id);
+  auto response = std::make_unique<Response>();
+  response->opened = std::move(opened);
+  const bool is_new = responses_.emplace(id, std::move(response)).second;
+  DS_CHECK(is_new, "a response id is used once");
+}
+
+void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
+  const auto found = responses_.find(id);
+  if (found == responses_.end()) return;
+  Response& response = *found->second;
+  std::vector<Request> continuations = std::move(tokenized.continuations);
+  ResponseStarted started{std::move(tokenized.prompts)};
+  DS_CHECK(!started.prompts.empty() && continuations.size() % started.prompts.size() == 0,
+           "each prompt has as many continuations");
+  for (const PromptInfo& prompt : started.prompts)
+    response.usage.prompt_tokens += static_cast<int64_t>(prompt.token_ids.size());
+  response.choices_per_prompt = continuations.size() / started.prompts.size();
+  response.tokenized = std::move(tokenized);
+  response.logprobs = continuations.front().sampling.num_logprobs >= 0;
+  response.min_tokens = continuations.front().min_tokens;
+  response.opened.stream->Push(std::move(started));
+  for (Request& request : continuations) {
+    const RequestId request_id = request.id = ++last_request_;
+    Status status = ways_.submit(std::move(request));
+    if (!status.ok()) return End(response, std::move(status));
+    choices_[request_id] = {&response, response.choices.size()};
+    response.choices.emplace_back(tokenizer_, response.tokenized).request = request_id;
+    ++response.num_running;
+  }
+}
+
+void Responses::Take(const TokenEvent& event) {
+  const auto found = choices_.find(event.request);
+  if (found == choices_.end()) return;
+  Response& response = *found->second.first;
+  Choice& choice = response.choices[found->second.second];
+  choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
+  if (event.finish != FinishReason::kNone) {
+    // The engine has ended it: it is not to be cancelled.
+    choices_.erase(found);
+    --response.num_running;
+  }
+  if (event.finish == FinishReason::kError) {
+    return End(response,
+               event.error.ok() ? Status(StatusCode::kInternal, "the engine failed") : event.error);
+  }
+  TakeText(response, choice, event);
+}
+
+void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& event) {
+  const int index = static_cast<int>(&choice - response.choices.data());
+  bool taken = true;
+  if (!event.prompt_logprobs.empty())
+    taken = response.opened.stream->Push(PromptLogprobs(event, index));
+  ResponseDelta delta = Delta(event, response, choice);
+  delta.choice = index;
+  response.cancelled |= delta.finish == FinishReason::kCancelled;
+  if (delta.finish != FinishReason::kNone && choices_.erase(choice.request) > 0) {
+    --response.num_running;
+    ways_.cancel(choice.request, FinishReason::kStop);
+  }
+  const bool empty = delta.text.empty() && delta.tokens.empty() &&
+                     delta.finish == FinishReason::kNone;
+  if (taken && !empty) taken = response.opened.stream->Push(std::move(delta));
+  if (!taken) {
+    End(response, Status(StatusCode::kResourceExhausted,
+                         "the reader is too slow: the response's queue is full"));
+  } else if (response.num_running == 0) {
+    End(response, response.cancelled ? Status(StatusCode::kCancelled, "the request was cancelled")
+                                     : Status());
+  }
+}
+
+void Responses::End(ResponseId id, Status status) {
+  const auto found = responses_.find(id);
+  if (found != responses_.end()) End(*found->second, std::move(status));
+}
+
+// The one end of a response: what runs of it is cancelled, its stream gets the last event, and
+// nothing knows it any more.
+void Responses::End(Response& response, Status status) {
+  Usage& usage = response.usage;
+  for (size_t i = 0; i < response.choices.size(); ++i) {
+    const Choice& choice = response.choices[i];
+    usage.completion_tokens += choice.num_tokens;
+    if (i % response.choices_per_prompt == 0) usage.cached_tokens += choice.cached_tokens;
+    if (choices_.erase(choice.request) > 0) ways_.cancel(choice.request, FinishReason::kCancelled);
+  }
+  const OpenedResponse& opened = response.opened;
+  opened.stream->Push(ResponseDone{std::move(status), usage});
+  deadlines_.erase({opened.deadline, opened.id});
+  ways_.ended(opened);
+  responses_.erase(opened.id);
+}
+
+void Responses::EndOverdue(TimePoint now) {
+  while (next_deadline() <= now) {
+    End(deadlines_.begin()->second,
+        Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"));
+  }
+}
+
+void Responses::EndAll(const Status& status) {
+  while (!responses_.empty()) End(*responses_.begin()->second, status);
+}
+
+TimePoint Responses::next_deadline() const {
+  return deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first;
+}
+
+TokenOutput Responses::Output(const SampleResult& sample) const {
+  TokenOutput output{Text(sample.token, sample.logprob), {}};
+  output.top.reserve(sample.top_logprobs.size());
+  for (const TokenLogprob& top : sample.top_logprobs)
+    output.top.push_back(Text(top.token, top.logprob));
+  return output;
+}
+
+ResponsePromptLogprobs Responses::PromptLogprobs(const TokenEvent& event, int choice) const {
+  ResponsePromptLogprobs logprobs{choice, {}};
+  logprobs.tokens.reserve(event.prompt_logprobs.size() + 1);
+  logprobs.tokens.emplace_back(std::nullopt);  // nothing comes before the first token
+  for (const SampleResult& sample : event.prompt_logprobs)
+    logprobs.tokens.emplace_back(Output(sample));
+  return logprobs;
+}
+
+ResponseDelta Responses::Delta(const TokenEvent& event, const Response& response,
+                               Choice& choice) const {
+  const TokenizedRequest& asked = response.tokenized;
+  ResponseDelta delta;
+  const auto show = [&](const std::string& text) {
+    StopMatcher::Piece piece = choice.stop.Push(text, choice.num_tokens > response.min_tokens);
+    delta.text += piece.text;
+    if (!piece.matched) return true;
+    delta.finish = FinishReason::kStop;
+    delta.stop_reason = asked.stop[*piece.matched];
+    return false;
+  };
+  // The token that ended the text is not part of it, unless asked for.
+  const bool show_last = event.finish != FinishReason::kStop || asked.include_stop_in_output ||
+                         (event.stop_token < 0 && !asked.skip_special_tokens);
+  for (size_t i = 0; i < event.tokens.size(); ++i) {
+    const int32_t id = event.tokens[i];
+    ++choice.num_tokens;
+    const bool scored = response.logprobs && i < event.logprobs.size();
+    delta.tokens.push_back(scored ? Output(event.logprobs[i]) : TokenOutput{Text(id, 0), {}});
+    if (i + 1 == event.tokens.size() && !show_last) break;
+    if (!show(choice.detokenizer.Push(id))) return delta;
+  }
+  if (event.finish == FinishReason::kNone) return delta;
+  if (!show(choice.detokenizer.Finish())) return delta;
+  delta.text += choice.stop.Finish();
+  delta.finish = event.finish;
+  if (event.finish == FinishReason::kStop && event.stop_token >= 0)
+    delta.stop_reason = event.stop_token;
+  return delta;
+}
+
+}  // namespace diffserve

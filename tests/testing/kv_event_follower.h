@@ -1,0 +1,61 @@
+// KvEventFollower: knows the pages of a prefix index from its KV events alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/kv_event.h"
+
+namespace diffserve::testing {
+
+class KvEventFollower {
+ public:
+  struct Page {
+    std::optional<uint64_t> parent;
+    std::vector<int32_t> tokens;
+    std::string salt;
+  };
+  explicit KvEventFollower(int page_size) : page_size_(static_cast<size_t>(page_size)) {}
+
+  const std::map<uint64_t, Page>& pages() const { return pages_; }  // by chain hash
+  uint64_t num_events() const { return num_events_; }
+
+  // What is wrong with the event, or nothing.
+  std::string Take(const KvEvent& event) {
+    ++num_events_;
+    const bool stored = event.kind == KvEvent::Kind::kStored;
+    if (event.hashes.empty()) return "an event tells of a page";
+    if (event.tokens.size() != (stored ? event.hashes.size() * page_size_ : 0))
+      return "a stored page has its tokens";
+    std::optional<uint64_t> parent = event.parent;
+    for (size_t i = 0; i < event.hashes.size(); ++i) {
+      const uint64_t hash = event.hashes[i];
+      if (!stored) {
+        const auto hangs_on_it = [&](const auto& entry) { return entry.second.parent == hash; };
+        if (pages_.erase(hash) == 0) return "what is removed was there";
+        if (std::ranges::any_of(pages_, hangs_on_it)) return "the end of a chain leaves first";
+        continue;
+      }
+      if (parent && !pages_.contains(*parent)) return "what is stored hangs on what is there";
+      const auto begin = event.tokens.begin() + static_cast<ptrdiff_t>(i * page_size_);
+      Page page{parent,
+                {begin, begin + static_cast<ptrdiff_t>(page_size_)},
+                parent ? pages_[*parent].salt : event.salt};
+      if (!pages_.emplace(hash, std::move(page)).second) return "a page is stored once";
+      parent = hash;
+    }
+    return {};
+  }
+
+ private:
+  const size_t page_size_;
+  std::map<uint64_t, Page> pages_;
+  uint64_t num_events_ = 0;
+};
+
+}  // namespace diffserve::testing

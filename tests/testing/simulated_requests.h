@@ -1,0 +1,85 @@
+// What a seed makes for the simulation: sizes of an engine, and requests that fit or almost fit it.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "engine/options.h"
+#include "engine/request.h"
+
+namespace diffserve::testing {
+
+inline constexpr int kSimulatedVocab = 40;
+
+struct Dice {
+  std::mt19937_64 random;
+  int Pick(int low, int high) {
+    return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool Chance(int percent) { return Pick(1, 100) <= percent; }
+  std::vector<int32_t> Tokens(int count) {
+    std::vector<int32_t> tokens(count);
+    for (int32_t& token : tokens) token = Pick(0, kSimulatedVocab - 1);
+    return tokens;
+  }
+};
+
+inline EngineOptions RandomOptions(Dice& dice) {
+  EngineOptions options;
+  options.page_size = 1 << dice.Pick(0, 4);
+  options.num_pages = dice.Pick(3, 40);
+  const int slots = options.page_size * options.num_pages;
+  options.max_model_len = std::max(4, dice.Chance(50) ? slots : dice.Pick(4, 2 * slots));
+  options.max_num_seqs = dice.Pick(1, 12);
+  options.max_num_batched_tokens = dice.Chance(30) ? dice.Pick(1, 8) : dice.Pick(8, 100);
+  options.enable_prefix_caching = dice.Chance(85);
+  options.max_preemptions_per_sequence = dice.Pick(0, 4);
+  if (dice.Chance(20)) options.max_waiting_requests = dice.Pick(1, 12);
+  options.drain_grace_ms = 0;
+  return options;
+}
+
+// Requests of one engine: their prompts begin with one of a few runs of tokens.
+class RandomRequests {
+ public:
+  RandomRequests(Dice& dice, const EngineOptions& options) : options_(options) {
+    for (int i = 0; i < 4; ++i) families_.push_back(dice.Tokens(options.max_model_len));
+    if (dice.Chance(30)) penalty_percent_ = 15;
+  }
+
+  Request Next(Dice& dice) const {
+    Request request;
+    const int longest = std::max(
+        1, std::min(options_.max_model_len, options_.page_size * options_.num_pages) /
+               dice.Pick(1, 6));
+    std::vector<int32_t> prompt = families_[dice.Pick(0, 3)];
+    prompt.resize(dice.Pick(1, longest));
+    if (dice.Chance(60)) {
+      const int own = dice.Pick(0, static_cast<int>(prompt.size()) / 2);
+      const std::vector<int32_t> suffix = dice.Tokens(own);
+      std::copy(suffix.begin(), suffix.end(), prompt.end() - own);
+    }
+    request.prompt = std::move(prompt);
+    request.max_tokens = dice.Pick(1, std::max(1, longest));
+    request.sampling.temperature = dice.Chance(30) ? 0.0f : 1.0f;
+    request.sampling.seed = dice.Pick(0, 3);
+    if (dice.Chance(penalty_percent_)) request.sampling.presence_penalty = 1.0f;
+    if (dice.Chance(20)) request.sampling.num_logprobs = dice.Pick(0, 3);
+    if (dice.Chance(10)) request.prompt_logprobs = dice.Pick(0, 2);
+    if (request.prompt_logprobs >= 0 && dice.Chance(50)) request.max_tokens = 0;
+    if (dice.Chance(60)) request.eos_token_ids = {3, 5};
+    if (dice.Chance(30)) request.stop_token_ids = {7};
+    if (dice.Chance(20)) request.ignore_eos = true;
+    if (dice.Chance(20)) request.min_tokens = dice.Pick(0, request.max_tokens);
+    if (dice.Chance(25)) request.cache_salt = "tenant";
+    return request;
+  }
+
+ private:
+  const EngineOptions& options_;
+  std::vector<std::vector<int32_t>> families_;
+  int penalty_percent_ = 0;
+};
+
+}  // namespace diffserve::testing

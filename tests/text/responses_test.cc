@@ -1,0 +1,571 @@
+// Responses driven by hand: what their streams bring, and all the ways in which they end, against
+// one another from a seed.
+#include "engine/text/responses.h"
+
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/testing/text_fixture.h"
+
+namespace diffserve {
+namespace {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+// A client: collects what its stream brings.
+struct Client {
+  explicit Client(size_t max_bytes = 1 << 20)
+      : stream(std::make_shared<ResponseStream>(max_bytes, nullptr)) {}
+
+  void Read() {
+    while (auto event = stream->TryPop()) Take(std::move(*event));
+  }
+
+  std::shared_ptr<ResponseStream> stream;
+  int started = 0;
+  std::map<int, std::string> text;
+  std::map<int, std::vector<TokenOutput>> tokens;
+  std::map<int, ResponseDelta> last;
+  std::vector<ResponsePromptLogprobs> prompt_logprobs;
+  std::vector<ResponseDone> done;
+
+ private:
+  void Take(ResponseEvent event) {
+    EXPECT_TRUE(done.empty()) << "nothing follows ResponseDone";
+    if (auto* delta = std::get_if<ResponseDelta>(&event)) {
+      EXPECT_EQ(started, 1) << "the start comes first";
+      EXPECT_FALSE(last.contains(delta->choice)) << "nothing follows a finish";
+      EXPECT_TRUE(IsValidUtf8(delta->text));
+      text[delta->choice] += delta->text;
+      for (TokenOutput& token : delta->tokens) tokens[delta->choice].push_back(token);
+      if (delta->finish != FinishReason::kNone) last[delta->choice] = *delta;
+    } else if (auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {
+      prompt_logprobs.push_back(*logprobs);
+    } else if (std::holds_alternative<ResponseStarted>(event)) {
+      ++started;
+    } else {
+      done.push_back(std::get<ResponseDone>(event));
+    }
+  }
+};
+
+TokenEvent Event(RequestId id, std::vector<int32_t> tokens,
+                 FinishReason finish = FinishReason::kNone) {
+  TokenEvent event;
+  event.request = id;
+  event.tokens = std::move(tokens);
+  event.finish = finish;
+  return event;
+}
+
+// `n` continuations of each prompt; the prompts have so many tokens.
+TokenizedRequest Ask(const std::vector<int>& prompt_tokens, int n) {
+  TokenizedRequest tokenized;
+  for (const int count : prompt_tokens) {
+    Request request;
+    request.prompt = std::vector<int32_t>(static_cast<size_t>(count), 3);
+    tokenized.prompts.push_back({request.prompt, ""});
+    tokenized.continuations.insert(tokenized.continuations.end(), static_cast<size_t>(n), request);
+  }
+  return tokenized;
+}
+
+class ResponsesTest : public testing::Test {
+ protected:
+  std::vector<int32_t> Encode(const std::string& text) const {
+    return tokenizer_->Encode(text, false).value();
+  }
+  // The id of its first continuation; the others follow.
+  RequestId Start(Client& client, TokenizedRequest tokenized) {
+    responses_.Open({.id = ++last_response_, .request_id = "", .stream = client.stream});
+    const RequestId first = last_request_ + 1;
+    responses_.Submit(last_response_, std::move(tokenized));
+    return first;
+  }
+  // One event a token; `finish` with the last.
+  void PostText(RequestId id, const std::string& text, FinishReason finish = FinishReason::kNone) {
+    const std::vector<int32_t> ids = Encode(text);
+    for (size_t i = 0; i < ids.size(); ++i)
+      responses_.Take(Event(id, {ids[i]}, i + 1 == ids.size() ? finish : FinishReason::kNone));
+  }
+
+  static constexpr int32_t kEos = 1;
+  std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizerFixture("byte_bpe");
+  ResponseId last_response_ = 0;
+  RequestId last_request_ = 0;
+  size_t refused_from_ = ~size_t{0};
+  std::vector<RequestId> cancelled_;
+  std::vector<FinishReason> cancelled_as_;  // parallel to cancelled_
+  std::vector<ResponseId> ended_;
+  Responses responses_{
+      *tokenizer_,
+      {.submit =
+           [this](const Request& request) {
+             last_request_ = request.id;
+             if (request.id < refused_from_) return Status();
+             return Status(StatusCode::kResourceExhausted, "the engine is full");
+           },
+       .cancel =
+           [this](RequestId id, FinishReason as) {
+             cancelled_.push_back(id);
+             cancelled_as_.push_back(as);
+           },
+       .ended = [this](const OpenedResponse& opened) { ended_.push_back(opened.id); }}};
+};
+
+TEST_F(ResponsesTest, StreamsTheTextOfEachChoiceAndEndsOnce) {
+  Client client;
+  Start(client, Ask({5, 7}, 2));
+  const std::vector<std::string> texts = {"Zürich 😀", "日本語", "one", "two words"};
+  std::vector<std::vector<int32_t>> ids;
+  size_t count = 0;
+  for (const std::string& text : texts) ids.push_back(Encode(text)), count += ids.back().size();
+  for (size_t i = 0; i < 30; ++i) {
+    for (size_t c = 0; c < 4; ++c) {
+      if (i >= ids[c].size()) continue;
+      TokenEvent event = Event(
+          1 + c, {ids[c][i]}, i + 1 == ids[c].size() ? FinishReason::kLength : FinishReason::kNone);
+      event.cached_tokens = i == 0 ? static_cast<int>(c) + 1 : 0;
+      responses_.Take(event);
+    }
+  }
+  client.Read();
+  for (int c = 0; c < 4; ++c) {
+    EXPECT_EQ(client.text[c], texts[static_cast<size_t>(c)]);
+    EXPECT_EQ(client.last[c].finish, FinishReason::kLength);
+    EXPECT_EQ(client.tokens[c].size(), ids[static_cast<size_t>(c)].size());
+  }
+  EXPECT_TRUE(client.done[0].status.ok());
+  EXPECT_EQ(client.done[0].usage.prompt_tokens, 12);
+  EXPECT_EQ(client.done[0].usage.cached_tokens, 1 + 3);
+  EXPECT_EQ(client.done[0].usage.completion_tokens, static_cast<int64_t>(count));
+  EXPECT_TRUE(cancelled_.empty());
+}
+
+TEST_F(ResponsesTest, AStopStringTruncatesCancelsAndSwallowsWhatFollows) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 2);
+  spec.stop = {"never", "dog. The"};
+  Start(client, spec);
+  const std::string text = "The lazy dog. The dog sleeps";
+  PostText(1, text, FinishReason::kLength);
+  PostText(2, "fine", FinishReason::kLength);
+  client.Read();
+  EXPECT_EQ(client.text[0], "The lazy ");
+  EXPECT_EQ(client.last[0].finish, FinishReason::kStop);
+  EXPECT_EQ(std::get<std::string>(client.last[0].stop_reason), "dog. The");
+  EXPECT_EQ(client.text[1], "fine");
+  EXPECT_EQ(cancelled_, std::vector<RequestId>{1});
+  EXPECT_EQ(cancelled_as_, std::vector<FinishReason>{FinishReason::kStop});
+  // Usage: up to and including the token that completed the match.
+  std::string seen;
+  int64_t needed = 0;
+  for (const int32_t id : Encode(text)) {
+    if (seen.find("dog. The") != std::string::npos) break;
+    seen += tokenizer_->TokenBytes(id);
+    ++needed;
+  }
+  EXPECT_EQ(client.done[0].usage.completion_tokens,
+            needed + static_cast<int64_t>(Encode("fine").size()));
+  EXPECT_EQ(client.tokens[0].size(), static_cast<size_t>(needed));
+}
+
+TEST_F(ResponsesTest, AStopStringIsShownIfAskedFor) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 1);
+  spec.stop = {"lazy"};
+  spec.include_stop_in_output = true;
+  Start(client, spec);
+  PostText(1, "The lazy dog.");
+  client.Read();
+  EXPECT_EQ(client.text[0], "The lazy");
+}
+
+TEST_F(ResponsesTest, AStopStringInTheLastTokenIsNotCancelledAgain) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 1);
+  spec.stop = {"dog"};
+  Start(client, spec);
+  responses_.Take(Event(1, Encode("the dog"), FinishReason::kLength));
+  client.Read();
+  EXPECT_EQ(client.text[0], "the ");
+  EXPECT_EQ(client.last[0].finish, FinishReason::kStop);
+  EXPECT_TRUE(cancelled_.empty());
+}
+
+TEST_F(ResponsesTest, StopStringsCountOnlyBeyondMinTokens) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 1);
+  spec.stop = {"3"};
+  for (Request& request : spec.continuations) request.min_tokens = 4;
+  Start(client, spec);
+  for (const char* digit : {"1", "3", "1", "3", "1", "3", "1"})
+    responses_.Take(Event(1, Encode(digit)));
+  client.Read();
+  EXPECT_EQ(client.text[0], "13131");
+  EXPECT_EQ(client.done[0].usage.completion_tokens, 6);
+}
+
+TEST_F(ResponsesTest, WhatIsHeldForAStopStringComesWithTheFinish) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 1);
+  spec.stop = {"lazy cat"};
+  Start(client, spec);
+  PostText(1, "The lazy", FinishReason::kLength);
+  client.Read();
+  EXPECT_EQ(client.text[0], "The lazy");
+}
+
+TEST_F(ResponsesTest, TheTokenThatEndsTheTextIsCountedAndNotShown) {
+  for (const bool skip_special : {true, false}) {
+    for (const bool include_stop : {true, false}) {
+      Client client;
+      TokenizedRequest spec = Ask({10}, 2);
+      spec.skip_special_tokens = skip_special;
+      spec.include_stop_in_output = include_stop;
+      const RequestId first = Start(client, spec);
+      const int32_t stop_id = Encode("x")[0];
+      TokenEvent event = Event(first, {Encode("a")[0], stop_id}, FinishReason::kStop);
+      event.stop_token = stop_id;
+      responses_.Take(event);
+      responses_.Take(Event(first + 1, {Encode("b")[0], kEos}, FinishReason::kStop));
+      client.Read();
+      EXPECT_EQ(client.text[0], include_stop ? "ax" : "a");
+      EXPECT_EQ(client.text[1], skip_special ? "b" : "b</s>");
+      EXPECT_EQ(std::get<int32_t>(client.last[0].stop_reason), stop_id);
+      EXPECT_EQ(client.last[1].stop_reason.index(), 0u);
+      EXPECT_EQ(client.done[0].usage.completion_tokens, 4);
+    }
+  }
+}
+
+TEST_F(ResponsesTest, AnIncompleteCharacterAtTheEndIsReplaced) {
+  Client client;
+  Start(client, Ask({10}, 1));
+  const auto ids = Encode("aन");
+  responses_.Take(Event(1, {ids[0], ids[1]}, FinishReason::kLength));
+  client.Read();
+  EXPECT_EQ(client.text[0], "a�");
+}
+
+TEST_F(ResponsesTest, LogprobsCarryBytesAndAlternatives) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 1);
+  for (Request& request : spec.continuations) request.sampling.num_logprobs = 2;
+  Start(client, spec);
+  const auto ids = Encode("न");
+  TokenEvent event = Event(1, {ids[0]}, FinishReason::kLength);
+  event.logprobs = {SampleResult{ids[0], true, -0.5f, {{ids[0], -0.5f}, {kEos, -1.5f}}}};
+  event.prompt_logprobs = {SampleResult{ids[0], true, -2.0f, {{kEos, -0.25f}}}};
+  responses_.Take(event);
+  client.Read();
+  ASSERT_EQ(client.tokens[0].size(), 1u);
+  const TokenOutput& token = client.tokens[0][0];
+  EXPECT_EQ(token.token.bytes[0], '\xE0');
+  EXPECT_EQ(token.token.logprob, -0.5f);
+  ASSERT_EQ(token.top.size(), 2u);
+  EXPECT_EQ(token.top[1].bytes, "</s>");
+  ASSERT_EQ(client.prompt_logprobs.size(), 1u);
+  ASSERT_EQ(client.prompt_logprobs[0].tokens.size(), 2u);
+  EXPECT_FALSE(client.prompt_logprobs[0].tokens[0]);
+  EXPECT_EQ(client.prompt_logprobs[0].tokens[1]->token.logprob, -2.0f);
+  EXPECT_EQ(client.prompt_logprobs[0].tokens[1]->top[0].logprob, -0.25f);
+}
+
+TEST_F(ResponsesTest, AScoredPromptWithoutOutputEndsWithLength) {
+  Client client;
+  Start(client, Ask({10}, 1));
+  TokenEvent event = Event(1, {}, FinishReason::kLength);
+  event.prompt_logprobs = {SampleResult{3, true, -1, {}}};
+  responses_.Take(event);
+  client.Read();
+  EXPECT_EQ(client.last[0].finish, FinishReason::kLength);
+  EXPECT_EQ(client.done[0].usage.completion_tokens, 0);
+}
+
+TEST_F(ResponsesTest, AnErrorOfOneChoiceEndsTheResponseAndCancelsTheOthers) {
+  Client client;
+  Start(client, Ask({10}, 3));
+  PostText(1, "a", FinishReason::kLength);
+  TokenEvent event = Event(2, {}, FinishReason::kError);
+  event.error = Status(StatusCode::kInternal, "a row held NaN");
+  responses_.Take(event);
+  PostText(3, "dropped", FinishReason::kLength);
+  client.Read();
+  EXPECT_EQ(client.done[0].status.message(), "a row held NaN");
+  EXPECT_EQ(cancelled_, std::vector<RequestId>{3});
+  EXPECT_EQ(client.text[2], "");
+}
+
+TEST_F(ResponsesTest, ACancelledChoiceEndsTheResponseAsCancelled) {
+  Client client;
+  Start(client, Ask({10}, 2));
+  PostText(1, "done", FinishReason::kLength);
+  PostText(2, "half");
+  responses_.Take(Event(2, {}, FinishReason::kCancelled));
+  client.Read();
+  EXPECT_EQ(client.text[1], "half");
+  EXPECT_EQ(client.last[1].finish, FinishReason::kCancelled);
+  EXPECT_EQ(client.done[0].status.code(), StatusCode::kCancelled);
+}
+
+TEST_F(ResponsesTest, EndIsOnceForTheWholeResponse) {
+  Client client;
+  Start(client, Ask({10}, 3));
+  PostText(1, "done", FinishReason::kLength);
+  responses_.End(1, Status(StatusCode::kDeadlineExceeded, "late"));
+  responses_.End(1, Status(StatusCode::kInternal, "ignored: it has ended"));
+  responses_.End(99, Status(StatusCode::kInternal, "unknown"));
+  PostText(2, "dropped", FinishReason::kLength);
+  client.Read();
+  ASSERT_EQ(client.done.size(), 1u);
+  EXPECT_EQ(client.done[0].status.message(), "late");
+  EXPECT_EQ(cancelled_, (std::vector<RequestId>{2, 3}));
+  EXPECT_EQ(ended_, std::vector<ResponseId>{1});
+}
+
+TEST_F(ResponsesTest, ARefusalByTheEngineEndsTheResponseAndWhatItTookBefore) {
+  Client client;
+  refused_from_ = 3;
+  Start(client, Ask({10}, 4));
+  client.Read();
+  EXPECT_EQ(client.done[0].status.message(), "the engine is full");
+  EXPECT_EQ(last_request_, 3u) << "nothing is submitted after a refusal";
+  EXPECT_EQ(cancelled_, (std::vector<RequestId>{1, 2}));
+}
+
+TEST_F(ResponsesTest, WhatEndedBeforeItsTextWorkIsNeverSubmitted) {
+  Client client;
+  responses_.Open({.id = 7, .request_id = "", .stream = client.stream});
+  responses_.End(7, Status(StatusCode::kCancelled, "early"));
+  responses_.Submit(7, Ask({10}, 2));
+  client.Read();
+  EXPECT_EQ(client.started, 0);
+  EXPECT_EQ(client.done[0].status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(last_request_, 0u);
+}
+
+TEST_F(ResponsesTest, DeadlinesEndInTheirOrder) {
+  Client clients[3];
+  const auto at = [](int second) { return TimePoint(std::chrono::seconds(second)); };
+  EXPECT_EQ(responses_.next_deadline(), TimePoint::max());
+  responses_.Open({.id = 1, .request_id = "", .stream = clients[0].stream, .deadline = at(20)});
+  responses_.Open({.id = 2, .request_id = "", .stream = clients[1].stream, .deadline = at(10)});
+  responses_.Open({.id = 3, .request_id = "", .stream = clients[2].stream});
+  EXPECT_EQ(responses_.next_deadline(), at(10));
+  responses_.EndOverdue(at(9));
+  EXPECT_TRUE(ended_.empty());
+  responses_.EndOverdue(at(10));
+  EXPECT_EQ(ended_, std::vector<ResponseId>{2});
+  EXPECT_EQ(responses_.next_deadline(), at(20));
+  responses_.End(1, Status());
+  EXPECT_EQ(responses_.next_deadline(), TimePoint::max()) << "an ended response has none";
+  clients[1].Read();
+  EXPECT_EQ(clients[1].done[0].status.code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ResponsesTest, AReaderThatIsTooSlowIsCancelled) {
+  Client client(4096);
+  Start(client, Ask({10}, 2));
+  for (int i = 0; i < 200; ++i) responses_.Take(Event(1, Encode("dog")));
+  EXPECT_EQ(cancelled_, (std::vector<RequestId>{1, 2}));
+  client.Read();
+  EXPECT_EQ(client.done[0].status.code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(ResponsesTest, AClosedStreamIsCancelledAtItsNextToken) {
+  Client client;
+  Start(client, Ask({10}, 1));
+  client.stream->Close();
+  PostText(1, "dog");
+  EXPECT_EQ(cancelled_, std::vector<RequestId>{1});
+}
+
+// All the endings against one another. What the engine has said but Responses have not seen yet
+// waits in `events`, as it does in the outbox.
+class EndingsTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  struct Known {
+    Client client;
+    size_t continuations = 0;
+    TimePoint deadline = TimePoint::max();
+    bool submitted = false, closed = false, ended = false;
+  };
+  int Pick(int low, int high) {
+    return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool Chance(int percent) { return Pick(1, 100) <= percent; }
+
+  // A response that has not ended, or (sometimes) any id.
+  ResponseId Any() {
+    std::vector<ResponseId> live;
+    for (const auto& [id, known] : known_) {
+      if (!known.ended) live.push_back(id);
+    }
+    if (live.empty() || Chance(10)) return static_cast<ResponseId>(Pick(1, 400));
+    return live[static_cast<size_t>(Pick(0, static_cast<int>(live.size()) - 1))];
+  }
+
+  void Open() {
+    const ResponseId id = known_.size() + 1;
+    Known& known = known_.try_emplace(id, Known{Client(Chance(20) ? 2000 : 1 << 20)}).first->second;
+    if (Chance(40)) known.deadline = now_ + std::chrono::seconds(Pick(1, 100));
+    responses_.Open(
+        {.id = id, .request_id = "", .stream = known.client.stream, .deadline = known.deadline});
+  }
+
+  void Submit() {
+    const ResponseId id = Any();
+    const auto found = known_.find(id);
+    if (found == known_.end() || found->second.submitted) return;
+    found->second.submitted = true;
+    submitting_ = id;
+    TokenizedRequest tokenized = Ask({3}, Pick(1, 3));
+    if (Chance(30)) tokenized.stop = {"dog"};
+    responses_.Submit(id, std::move(tokenized));
+    ExpectEnded({id}, {StatusCode::kUnavailable});
+  }
+
+  // The engine computes a step.
+  void Step() {
+    std::vector<RequestId> done;
+    for (const RequestId id : running_) {
+      TokenEvent event = Event(id, {dog_[static_cast<size_t>(Pick(0, 2)) % dog_.size()]});
+      if (Chance(6)) event.finish = FinishReason::kLength;
+      if (Chance(1)) event.finish = FinishReason::kError;
+      if (Chance(1)) event.finish = FinishReason::kCancelled;
+      if (event.finish != FinishReason::kNone) done.push_back(id);
+      events_.push_back(std::move(event));
+    }
+    for (const RequestId id : done) running_.erase(id);
+  }
+
+  void Deliver() {
+    if (events_.empty()) return;
+    const TokenEvent event = std::move(events_.front());
+    events_.pop_front();
+    const auto owner = owners_.find(event.request);
+    responses_.Take(event);
+    if (event.finish == FinishReason::kError) {
+      ExpectEnded({owner->second}, {StatusCode::kInternal});
+    } else {
+      ExpectEnded({owner->second},
+                  {StatusCode::kOk, StatusCode::kResourceExhausted, StatusCode::kCancelled});
+    }
+  }
+
+  void End() {
+    const ResponseId id = Any();
+    const auto found = known_.find(id);
+    const bool lives = found != known_.end() && !found->second.ended;
+    constexpr StatusCode kCodes[] = {StatusCode::kCancelled, StatusCode::kInvalidArgument,
+                                     StatusCode::kUnavailable};
+    const StatusCode code = kCodes[Pick(0, 2)];
+    if (found != known_.end() && Chance(30)) {
+      found->second.client.stream->Close();
+      found->second.closed = true;
+    }
+    responses_.End(id, Status(code, "ended"));
+    EXPECT_EQ(now_ended_.size(), lives ? 1u : 0u);
+    ExpectEnded({id}, {code});
+  }
+
+  void Wait() {
+    now_ += std::chrono::seconds(Pick(1, 10));
+    std::set<ResponseId> overdue;
+    for (const auto& [id, known] : known_) {
+      if (!known.ended && known.deadline <= now_) overdue.insert(id);
+    }
+    responses_.EndOverdue(now_);
+    EXPECT_EQ(std::set<ResponseId>(now_ended_.begin(), now_ended_.end()), overdue);
+    ExpectEnded(overdue, {StatusCode::kDeadlineExceeded});
+  }
+
+  // What has ended since the last call ended as one of these, with these codes.
+  void ExpectEnded(const std::set<ResponseId>& ids, const std::set<StatusCode>& codes) {
+    for (const ResponseId id : now_ended_) {
+      Known& known = known_.at(id);
+      EXPECT_TRUE(ids.contains(id)) << "another response ended";
+      EXPECT_FALSE(known.ended) << "a response ends once";
+      known.ended = true;
+      for (const auto& [request, owner] : owners_) {
+        EXPECT_FALSE(owner == id && running_.contains(request)) << "nothing runs on";
+      }
+      known.client.Read();
+      EXPECT_EQ(known.client.done.size(), known.closed ? 0u : 1u);
+      if (known.closed) continue;
+      const StatusCode code = known.client.done[0].status.code();
+      EXPECT_TRUE(codes.contains(code));
+      ++ended_as_[code];
+    }
+    now_ended_.clear();
+    size_t live = 0;
+    TimePoint next = TimePoint::max();
+    for (const auto& [id, known] : known_) {
+      if (known.ended) continue;
+      ++live;
+      next = std::min(next, known.deadline);
+    }
+    EXPECT_EQ(responses_.size(), live);
+    EXPECT_EQ(responses_.next_deadline(), next);
+  }
+
+  std::mt19937_64 random_{GetParam()};
+  TimePoint now_;
+  std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizerFixture("byte_bpe");
+  const std::vector<int32_t> dog_ = tokenizer_->Encode("a dog", false).value();
+  std::map<ResponseId, Known> known_;
+  std::map<RequestId, ResponseId> owners_;
+  std::set<RequestId> running_, cancelled_;  // in the engine
+  std::deque<TokenEvent> events_;
+  std::vector<ResponseId> now_ended_;
+  std::map<StatusCode, int> ended_as_;
+  ResponseId submitting_ = 0;
+  Responses responses_{
+      *tokenizer_,
+      {.submit =
+           [this](const Request& request) {
+             if (Chance(4)) return Status(StatusCode::kUnavailable, "refused");
+             EXPECT_TRUE(running_.insert(request.id).second);
+             owners_[request.id] = submitting_;
+             return Status();
+           },
+       .cancel =
+           [this](RequestId id, FinishReason) {
+             EXPECT_TRUE(cancelled_.insert(id).second) << "a continuation is cancelled once";
+             if (running_.erase(id) > 0) events_.push_back(Event(id, {}, FinishReason::kCancelled));
+           },
+       .ended = [this](const OpenedResponse& opened) { now_ended_.push_back(opened.id); }}};
+};
+
+TEST_P(EndingsTest, EachResponseEndsOnceAndNothingOfItRunsOn) {
+  for (int step = 0; step < 3000 && !HasFailure(); ++step) {
+    const int dice = Pick(1, 100);
+    if (dice <= 12 && responses_.size() < 8) Open();
+    if (dice > 12 && dice <= 30) Submit();
+    if (dice > 30 && dice <= 50) Step();
+    for (int i = Pick(1, 12); dice > 50 && dice <= 92 && i > 0; --i) Deliver();
+    if (dice > 92 && dice <= 97) End();
+    if (dice > 97) Wait();
+  }
+  std::set<ResponseId> all;
+  for (const auto& [id, known] : known_) all.insert(id);
+  responses_.EndAll(Status(StatusCode::kUnavailable, "the server has stopped"));
+  ExpectEnded(all, {StatusCode::kUnavailable});
+  while (!events_.empty()) Deliver();
+  EXPECT_EQ(responses_.size(), 0u);
+  EXPECT_TRUE(running_.empty());
+  for (const StatusCode code :
+       {StatusCode::kOk, StatusCode::kCancelled, StatusCode::kInvalidArgument,
+        StatusCode::kUnavailable, StatusCode::kInternal, StatusCode::kDeadlineExceeded,
+        StatusCode::kResourceExhausted}) {
+    EXPECT_GT(ended_as_[code], 0) << "each way to end is met";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EndingsTest, testing::Range<uint64_t>(0, 60));
+
+}  // namespace
+}  // namespace diffserve
