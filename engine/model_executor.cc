@@ -6,6 +6,15 @@
 #include "kernels/base/check.h"
 
 namespace diffserve {
+namespace {
+
+std::string OverflowHint(const KvCodec& codec) {
+  if (codec.largest == 0) return {};
+  return ", as a K or V beyond " + std::to_string(static_cast<int>(codec.largest)) + " makes in " +
+         std::string(NameOf(codec.dtype)) + " KV pages";
+}
+
+}  // namespace
 
 ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv)
     : kv_(std::move(kv)), model_(std::move(model)) {}
@@ -72,6 +81,7 @@ StepResult ModelExecutor::Collect() {
     DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab),
              "a drawn token is in the vocabulary");
     SequenceResult& owner = result[step.owners[i]];
+    if (!answer.finite) owner.non_finite_hint = OverflowHint(kv_.format().codec);
     if (step.rows[i].kind == SampleKind::kScore) {
       owner.prompt_scores.push_back(std::move(answer));
     } else {

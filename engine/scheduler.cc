@@ -310,7 +310,8 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
     ForgetContent(sequence);
     ++counters_.corrupted;
     event.finish = FinishReason::kError;
-    event.error = Status(StatusCode::kInternal, "the model produced non-finite logits");
+    event.error = Status(StatusCode::kInternal,
+                         "the model produced non-finite logits" + result.non_finite_hint);
     return event;
   }
   TakePromptScores(sequence, due.end, result, event);

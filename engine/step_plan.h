@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/sequence.h"
@@ -54,6 +55,7 @@ struct SequenceResult {
   // If scores_prompt: entry i scores prompt token num_computed + i + 1 by the planned token before
   // it, for all planned tokens that a prompt token follows.
   std::vector<SampleResult> prompt_scores;
+  std::string non_finite_hint;  // what else may be the reason of one that is not finite, or empty
 };
 using StepResult = std::vector<SequenceResult>;  // in the plan's order
 

@@ -25,8 +25,9 @@ FlagSpec::Target InSampling() {
 }
 
 std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == NameOf(DType::kFloat32)) return DType::kFloat32;
-  if (name == NameOf(DType::kBFloat16)) return DType::kBFloat16;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    if (name == NameOf(dtype)) return dtype;
+  }
   return std::nullopt;
 }
 
@@ -61,8 +62,8 @@ std::vector<FlagSpec> ModelFlags() {
           .OneOf({"auto", "float32", "bfloat16"})
           .Default("auto"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-               "KV pages; auto: as --dtype")
-          .OneOf({"auto", "float32", "bfloat16"})
+               "KV pages; auto: as --dtype; float16: on the CPU alone")
+          .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Refusing({"int8", "int4"}, "this build has no integer KV cache")
           .Default("auto"),
       FlagSpec("--load-format FORMAT", kAllCommands, &SetLoadFormat,

@@ -18,6 +18,7 @@ struct KvCodec {
   int k_pack = 1;       // neighbouring dims of K that lie side by side (KvArrangement::kSlotLanes)
   int scale_group = 0;  // neighbouring dims of a slot that share a scale; 0: there are no scales
   int scale_bits = 0;   // of a scale: 8, 16 or 32
+  float largest = 0;    // a larger finite number is stored as a NaN; 0: there is none
 };
 
 struct Float32Codec {
@@ -40,7 +41,9 @@ struct BFloat16Codec {
 // weighs 0.
 struct Float16Codec {
   using Element = uint16_t;
-  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kFloat16, 16, 1}; }
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
+    return {.dtype = DType::kFloat16, .bits = 16, .k_pack = 1, .largest = kFloat16Max};
+  }
   DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return Float16ToFloat(stored); }
   DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) {
     const uint16_t stored = FloatToFloat16(value);

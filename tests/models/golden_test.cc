@@ -63,6 +63,19 @@ TEST_P(GoldenTest, BFloat16ErrorIsWithinTwiceTheReferences) {
   }
 }
 
+// What float16 pages round is an eighth of what bfloat16 pages do, with weights that round nothing.
+TEST_P(GoldenTest, Float16PagesAreWithinAQuarterOfTheBFloat16Error) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    const auto model = Load(DType::kFloat32, isa);
+    ASSERT_NE(model, nullptr);
+    GoldenRunner runner(*model, tokens_.size(), kGoldenPageSize, DType::kFloat16);
+    const double error = GoldenError(golden_, runner.Run(GoldenSchedule::kOneChunk, tokens_));
+    EXPECT_LE(error, golden_.bfloat16_error / 4) << NameOf(isa);
+    RecordProperty(std::string("float16_pages_error_over_bfloat16_") + std::string(NameOf(isa)),
+                   std::to_string(error / golden_.bfloat16_error));
+  }
+}
+
 // The reference's continuation is what Model::Forward would have chosen, token after token. That it
 // does not matter whether a row is computed alone or in a chunk is the next test's business.
 TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {

@@ -166,6 +166,14 @@ TEST_F(CommandsTest, InspectTellsShapesAndMemory) {
   EXPECT_THAT(Output({"inspect"}), HasSubstr("KV bytes a token     512"));
 }
 
+TEST_F(CommandsTest, Float16PagesHaveTwoBytesANumber) {
+  const auto object = nlohmann::json::parse(
+      Output({"inspect", "--json", "--kv-cache-dtype", "float16"}), nullptr, false);
+  ASSERT_TRUE(object.is_object());
+  EXPECT_EQ(object["kv_cache_dtype"], "float16");
+  EXPECT_EQ(object["memory"]["kv_bytes_per_token"], 64 * 2 * 2);
+}
+
 TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
   const std::vector<std::vector<std::string>> cases = {{"--max-model-len", "257"},
                                                        {"--kv-cache-memory", "900T"},
@@ -201,6 +209,8 @@ TEST_F(CommandsTest, PagesFollowTheFlags) {
   EXPECT_EQ(pages({"--max-num-seqs", "1", "--max-model-len", "17"}), 2);
   EXPECT_EQ(pages({"--kv-cache-memory", "1MiB"}), (1 << 20) / kPageBytes);
   EXPECT_EQ(pages({"--kv-cache-memory", "1MiB", "--kv-cache-dtype", "bfloat16"}),
+            2 * (1 << 20) / kPageBytes);
+  EXPECT_EQ(pages({"--kv-cache-memory", "1MiB", "--kv-cache-dtype", "float16"}),
             2 * (1 << 20) / kPageBytes);
   EXPECT_GT(pages({"--kv-cache-memory", "0.01"}), pages({"--kv-cache-memory", "0.001"}));
 }

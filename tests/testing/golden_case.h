@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -148,12 +149,14 @@ struct GoldenRun {
 // and hold NaNs until a token is written to them.
 class GoldenRunner {
  public:
-  GoldenRunner(Model& model, size_t max_tokens, int page_size = kGoldenPageSize)
+  GoldenRunner(Model& model, size_t max_tokens, int page_size = kGoldenPageSize,
+               std::optional<DType> kv_dtype = std::nullopt)
       : model_(model),
         page_size_(static_cast<size_t>(page_size)),
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
         kv_(model
-                .MakeKvCache(KvFormat::Of(model.config().attention, page_size, model.dtype()),
+                .MakeKvCache(KvFormat::Of(model.config().attention, page_size,
+                                          kv_dtype.value_or(model.dtype())),
                              2 * static_cast<int>(pages_per_sequence_))
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
@@ -215,7 +218,7 @@ class GoldenRunner {
     if (page_size_ != kGoldenPageSize) return;
     const size_t bytes = KvCache::BytesPerPage(kv_.format(), model_.config().num_layers) *
                          static_cast<size_t>(kv_.num_pages());
-    std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // NaN in both dtypes
+    std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // a NaN in every format
   }
 
   // Computes tokens[begin, end) in steps of `chunk` and appends their logits.

@@ -1,0 +1,122 @@
+// The engine over the real executor on the CPU.
+#include "engine/model_executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "tests/testing/checkpoint_writer.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kLoudToken = 7;
+
+// Column 0 of the embedding is the loud token's alone, and V of the first layer grows with it: some
+// 500,000 for that token, the weights' own size for every other.
+std::string CheckpointWithALoudToken() {
+  const TinyCheckpointOptions options;
+  std::vector<FileTensor> tensors = TinyTensors(options);
+  for (FileTensor& tensor : tensors) {
+    const bool is_embedding = tensor.name == "model.embed_tokens.weight";
+    if (!is_embedding && tensor.name != "model.layers.0.self_attn.v_proj.weight") continue;
+    for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+      const float value = !is_embedding ? 1e5f : row == kLoudToken ? 100.0f : 0.0f;
+      std::memcpy(&tensor.bytes[static_cast<size_t>(row * tensor.shape[1]) * sizeof(float)], &value,
+                  sizeof(value));
+    }
+  }
+  return SafetensorsBytes(tensors);
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  Status error;
+  friend bool operator==(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.logprobs == b.logprobs && a.error.ok() == b.error.ok();
+  }
+};
+
+class ModelExecutorTest : public ::testing::Test {
+ protected:
+  // All requests at once, in one batch; their answers by id.
+  std::map<RequestId, Answer> Serve(DType kv_dtype, const std::vector<Request>& requests) {
+    ModelOptions model_options;
+    model_options.model_dir = checkpoint_.dir();
+    std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
+    const EngineOptions options = {
+        .page_size = 16, .num_pages = 64, .max_model_len = 128, .max_num_batched_tokens = 24};
+    KvCache kv =
+        model->MakeKvCache(KvFormat::Of(model->config().attention, 16, kv_dtype), options.num_pages)
+            .value();
+    std::map<RequestId, Answer> answers;
+    std::mutex mutex;
+    std::condition_variable all_ended;
+    size_t ended = 0;
+    Engine engine(options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
+                  [&](TokenEvent event) {
+                    std::lock_guard lock(mutex);
+                    Answer& answer = answers[event.request];
+                    answer.tokens.insert(answer.tokens.end(), event.tokens.begin(),
+                                         event.tokens.end());
+                    for (const SampleResult& result : event.logprobs)
+                      answer.logprobs.push_back(result.logprob);
+                    if (event.finish == FinishReason::kNone) return;
+                    answer.error = event.error;
+                    ++ended;
+                    all_ended.notify_one();
+                  });
+    for (const Request& request : requests) EXPECT_TRUE(engine.Submit(request).ok());
+    std::unique_lock lock(mutex);
+    all_ended.wait(lock, [&] { return ended == requests.size(); });
+    return answers;
+  }
+
+  static Request MakeRequest(RequestId id, int32_t token_in_the_middle) {
+    Request request;
+    request.id = id;
+    for (int i = 0; i < 40; ++i)
+      request.prompt.push_back(static_cast<int32_t>(id * 11 + static_cast<RequestId>(i) * 3) % 80 +
+                               20);
+    request.prompt[5] = token_in_the_middle;  // its chunk draws nothing: a later one must see it
+    request.max_tokens = 12;
+    request.sampling.seed = id;
+    request.sampling.num_logprobs = 1;
+    request.sampling.logit_bias = {{kLoudToken, -1000.0f}};
+    return request;
+  }
+
+  TinyCheckpoint checkpoint_;
+  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
+};
+
+TEST_F(ModelExecutorTest, AValueThatFloat16PagesCannotHoldEndsItsRequestAlone) {
+  checkpoint_.Write("model.safetensors", CheckpointWithALoudToken());
+  std::vector<Request> quiet;
+  for (RequestId id = 1; id <= 3; ++id) quiet.push_back(MakeRequest(id, 20));
+  const std::map<RequestId, Answer> expected = Serve(DType::kFloat16, quiet);
+  for (const auto& [id, answer] : expected) EXPECT_TRUE(answer.error.ok()) << id;
+
+  std::vector<Request> all = quiet;
+  all.insert(all.begin() + 1, MakeRequest(9, kLoudToken));
+  std::map<RequestId, Answer> answers = Serve(DType::kFloat16, all);
+  EXPECT_EQ(answers[9].error.code(), StatusCode::kInternal);
+  EXPECT_THAT(answers[9].error.message(), HasSubstr("beyond 65504 makes in float16 KV pages"));
+  EXPECT_TRUE(answers[9].tokens.empty());
+  answers.erase(9);
+  EXPECT_EQ(answers, expected);
+
+  // Wider pages hold it.
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16})
+    EXPECT_TRUE(Serve(dtype, all)[9].error.ok()) << NameOf(dtype);
+}
+
+}  // namespace
+}  // namespace diffserve
