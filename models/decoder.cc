@@ -102,11 +102,11 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
   const int rows = static_cast<int>(batch.tokens.size());
   Norm(layer.input_norm, rows);
   cpu::Linear(layer.qkv, {.x = work_.normed.data(), .rows = rows, .y = work_.qkv.data()}, pool_);
-  RopeAppendArgs append;
+  RopeAppendArgs<float> append;
   append.spec = spec;
-  append.sequences = batch.sequences;
+  append.batch = batch.sequences;
   append.kv = kv;
-  append.rope = &rope_;
+  append.rope = rope_.angles();
   append.style = parts_.config.rope.style;
   append.qkv = work_.qkv.data();
   append.q = work_.q.data();
@@ -120,9 +120,9 @@ void Decoder::Attention(const LayerWeights& layer, const Batch& batch, const Pag
         parts_.isa);
   }
 
-  DiffAttentionArgs attention;
+  DiffAttentionArgs<float> attention;
   attention.spec = spec;
-  attention.sequences = batch.sequences;
+  attention.batch = batch.sequences;
   attention.kv = kv;
   attention.q = work_.q.data();
   attention.out = work_.attention.data();

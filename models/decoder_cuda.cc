@@ -7,13 +7,14 @@
 #include <map>
 #include <utility>
 
-#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/attention_plan_cuda.h"
+#include "kernels/attention/diff_attention.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/graph.h"
 #include "kernels/base/log.h"
 #include "kernels/ops/linear_cuda.h"
-#include "kernels/ops/rope_append_cuda.h"
+#include "kernels/ops/rope_append.h"
 #include "kernels/ops/rowwise_cuda.h"
 #include "kernels/ops/sample_cuda.h"
 #include "models/step_batch_cuda.h"
@@ -94,6 +95,7 @@ class Decoder : public Model {
   std::unique_ptr<MatrixLibrary> matrices_;
   DeviceWeights weights_;
   DeviceBuffer cos_, sin_;  // [positions, head_dim / 2]
+  RopeAngles rope_;         // of them
   Workspace work_;
   DeviceBuffer step_memory_;
   std::array<Pinned, kStepsInFlightMax> uploads_, results_;
@@ -134,15 +136,17 @@ Status Decoder::TakeBuffers() {
   const ModelConfig& config = options_.config;
   const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim),
                        options_.max_positions, config.rope.attention_factor);
-  const size_t angles = static_cast<size_t>(rope.max_positions()) *
-                        static_cast<size_t>(rope.half_dim());
+  rope_ = rope.angles();
+  const size_t angles = static_cast<size_t>(rope_.num_positions) *
+                        static_cast<size_t>(rope_.half_dim);
   for (const auto& [buffer, values] :
-       {std::pair(&cos_, rope.Cos(0)), std::pair(&sin_, rope.Sin(0))}) {
+       {std::pair(&cos_, &rope_.cos), std::pair(&sin_, &rope_.sin)}) {
     Result<DeviceBuffer> taken = DeviceBuffer::Allocate(angles * sizeof(float));
     if (!taken.ok()) return taken.status();
     *buffer = std::move(*taken);
     DS_RETURN_IF_ERROR(
-        CopyToDevice(std::as_bytes(std::span(values, angles)), *buffer, 0, *stream_));
+        CopyToDevice(std::as_bytes(std::span(*values, angles)), *buffer, 0, *stream_));
+    *values = buffer->as<float>();
   }
   Result<Workspace> work = Workspace::Allocate(config, options_.limits);
   if (!work.ok()) return work.status();
@@ -288,15 +292,13 @@ Status Decoder::RunPass(const StepShape& shape, KvCache& kv, const AttentionTili
   const ModelConfig& config = options_.config;
   const DeviceStep step(shape, step_memory_.as<std::byte>());
   if (step.generated.num_rows > 0) {
-    DS_RETURN_IF_ERROR(StatusOfCudaError(
-        PlanDiffAttention(tiling, step.generated, work_.generated_plan.Plan(), stream_->handle()),
-        "planning decode attention"));
+    DS_RETURN_IF_ERROR(
+        PlanDiffAttention(tiling, step.generated, work_.generated_plan.Plan(), *stream_));
   }
   if (step.prompts.num_rows > 0) {
     const AttentionTiling prefill = DiffPrefillTiling(config.attention);
-    DS_RETURN_IF_ERROR(StatusOfCudaError(
-        PlanDiffAttention(prefill, step.prompts, work_.prompt_plan.Plan(), stream_->handle()),
-        "planning prefill attention"));
+    DS_RETURN_IF_ERROR(
+        PlanDiffAttention(prefill, step.prompts, work_.prompt_plan.Plan(), *stream_));
   }
   EmbeddingLookupArgs embedding;
   embedding.table = weights_.embedding.data();
@@ -330,17 +332,15 @@ Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const
   const int rows = step.all.num_rows;
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, rows));
   DS_RETURN_IF_ERROR(Linear(layer.qkv, work_.normed, rows, work_.qkv, DType::kBFloat16, false));
-  RopeAppendArgs append;
+  RopeAppendArgs<BFloat16> append;
   append.spec = spec;
   append.batch = step.all;
   append.kv = kv;
-  append.cos = cos_.as<float>();
-  append.sin = sin_.as<float>();
+  append.rope = rope_;
   append.style = options_.config.rope.style;
   append.qkv = work_.qkv.as<uint16_t>();
   append.q = work_.q.as<uint16_t>();
-  DS_RETURN_IF_ERROR(
-      StatusOfCudaError(RopeAppend(append, stream_->handle()), "appending to pages"));
+  DS_RETURN_IF_ERROR(RopeAppend(append, *stream_));
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
     DS_RETURN_IF_ERROR(
         Linear(layer.lambda_proj, work_.normed, rows, work_.lambda, DType::kFloat32, false));
@@ -355,7 +355,7 @@ Status Decoder::RunLayer(const DeviceLayer& layer, const DeviceStep& step, const
 
 Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const PagedKv& kv,
                        const AttentionTiling& tiling) {
-  DiffAttentionArgs args;
+  DiffAttentionArgs<BFloat16> args;
   args.spec = options_.config.attention;
   args.kv = kv;
   args.q = work_.q.as<uint16_t>();
@@ -366,14 +366,15 @@ Status Decoder::Attend(const DeviceLayer& layer, const DeviceStep& step, const P
   args.sub_norm_weight = layer.sub_norm.as<float>();
   args.out_scale = layer.out_scale;
   args.batch = step.generated;
-  args.tiling = tiling;
-  args.plan = work_.generated_plan.Plan();
-  args.partials = work_.partials.as<float>();
-  DS_RETURN_IF_ERROR(StatusOfCudaError(DiffDecode(args, stream_->handle()), "decode attention"));
+  AttentionSchedule schedule;
+  schedule.tiling = tiling;
+  schedule.plan = work_.generated_plan.Plan();
+  schedule.partials = work_.partials.as<float>();
+  DS_RETURN_IF_ERROR(DiffAttention(args, schedule, *stream_));
   args.batch = step.prompts;
-  args.tiling = DiffPrefillTiling(args.spec);
-  args.plan = work_.prompt_plan.Plan();
-  return StatusOfCudaError(DiffPrefill(args, stream_->handle()), "prefill attention");
+  schedule.tiling = DiffPrefillTiling(args.spec);
+  schedule.plan = work_.prompt_plan.Plan();
+  return DiffAttention(args, schedule, *stream_);
 }
 
 Status Decoder::RunMlp(const DeviceLayer& layer, int rows) {
