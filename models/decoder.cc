@@ -55,11 +55,11 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   Linear(layer.qkv, {.x = work_.normed.data(), .num_tokens = tokens, .y = work_.qkv.data()}, pool_);
 
   // Stage 2: q and k are rotated, k and v go to their pages.
-  RopeAppendArgs append;
+  RopeAppendArgs<float> append;
   append.spec = spec;
-  append.sequences = batch.sequences;
+  append.batch = batch.sequences;
   append.kv = kv;
-  append.rope = &rope_;
+  append.rope = rope_.angles();
   append.style = parts_.config.rope.style;
   append.qkv = work_.qkv.data();
   append.q = work_.q.data();
@@ -74,9 +74,9 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   }
 
   // Stage 4: attention over the pages.
-  DiffAttentionArgs attention;
+  DiffAttentionArgs<float> attention;
   attention.spec = spec;
-  attention.sequences = batch.sequences;
+  attention.batch = batch.sequences;
   attention.kv = kv;
   attention.q = work_.q.data();
   attention.out = work_.attention.data();

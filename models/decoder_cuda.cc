@@ -4,9 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/attention_plan_cuda.h"
+#include "kernels/attention/diff_attention.h"
 #include "kernels/ops/embedding.h"
-#include "kernels/ops/rope_append_cuda.h"
+#include "kernels/ops/rope_append.h"
 #include "kernels/ops/rowwise.h"
 
 namespace diffserve::cuda {
@@ -51,16 +52,15 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
              *parts_.matrices, stream_));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
-  RopeAppendArgs append;
+  RopeAppendArgs<BFloat16> append;
   append.spec = spec;
   append.batch = step.all;
   append.kv = kv;
-  append.cos = parts_.cos.as<float>();
-  append.sin = parts_.sin.as<float>();
+  append.rope = parts_.rope;
   append.style = parts_.config.rope.style;
   append.qkv = work.qkv.as<BFloat16>();
   append.q = work.q.as<BFloat16>();
-  DS_RETURN_IF_ERROR(StatusOfCudaError(RopeAppend(append, stream_.handle()), "appending to pages"));
+  DS_RETURN_IF_ERROR(RopeAppend(append, stream_));
 
   // Stage 3: lambda of each token and head, where the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
@@ -73,8 +73,9 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   }
 
   // Stage 4: attention over the pages.
-  DiffAttentionArgs attention;
+  DiffAttentionArgs<BFloat16> attention;
   attention.spec = spec;
+  attention.batch = step.generated;
   attention.kv = kv;
   attention.q = work.q.as<BFloat16>();
   attention.out = work.attention.as<BFloat16>();
@@ -83,17 +84,15 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   attention.lambda_rows = work.lambda.as<float>();
   attention.sub_norm_weight = layer.sub_norm.as<float>();
   attention.out_scale = layer.out_scale;
-  attention.batch = step.generated;
-  attention.tiling = step.generated_tiling;
-  attention.plan = work.generated_plan.Plan();
-  attention.partials = work.partials.as<float>();
-  DS_RETURN_IF_ERROR(
-      StatusOfCudaError(DiffDecode(attention, stream_.handle()), "decode attention"));
+  AttentionSchedule schedule;
+  schedule.tiling = step.generated_tiling;
+  schedule.plan = work.generated_plan.Plan();
+  schedule.partials = work.partials.as<float>();
+  DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
   attention.batch = step.prompts;
-  attention.tiling = DiffPrefillTiling(spec);
-  attention.plan = work.prompt_plan.Plan();
-  DS_RETURN_IF_ERROR(
-      StatusOfCudaError(DiffPrefill(attention, stream_.handle()), "prefill attention"));
+  schedule.tiling = DiffPrefillTiling(spec);
+  schedule.plan = work.prompt_plan.Plan();
+  DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
 
   // Stage 5: its output joins the residual stream.
   return Linear(layer.attention_out,
@@ -181,17 +180,14 @@ Status Decoder::LogitsOf(int first, int count) {
 
 // Which blocks of the device compute what, once a step for all layers.
 Status Decoder::PlanAttention(const DeviceStep& step) {
+  const Workspace& work = parts_.work;
   if (step.generated.num_rows > 0) {
-    DS_RETURN_IF_ERROR(
-        StatusOfCudaError(PlanDiffAttention(step.generated_tiling, step.generated,
-                                            parts_.work.generated_plan.Plan(), stream_.handle()),
-                          "planning decode attention"));
+    DS_RETURN_IF_ERROR(PlanDiffAttention(step.generated_tiling, step.generated,
+                                         work.generated_plan.Plan(), stream_));
   }
   if (step.prompts.num_rows == 0) return Status();
-  return StatusOfCudaError(
-      PlanDiffAttention(DiffPrefillTiling(parts_.config.attention), step.prompts,
-                        parts_.work.prompt_plan.Plan(), stream_.handle()),
-      "planning prefill attention");
+  return PlanDiffAttention(DiffPrefillTiling(parts_.config.attention), step.prompts,
+                           work.prompt_plan.Plan(), stream_);
 }
 
 }  // namespace diffserve::cuda

@@ -24,7 +24,8 @@ class Decoder {
   struct Parts {
     ModelConfig config;
     Weights weights;
-    DeviceBuffer cos, sin;  // RopeTable's, [positions, head_dim / 2]
+    DeviceBuffer cos, sin;
+    RopeAngles rope;  // of cos and sin
     Workspace work;
     std::unique_ptr<MatrixLibrary> matrices;
   };

@@ -22,12 +22,14 @@ Status UploadRope(const ModelConfig& config, int max_positions, const Stream& st
                   Decoder::Parts* parts) {
   const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim), max_positions,
                        config.rope.attention_factor);
-  const size_t angles = static_cast<size_t>(rope.max_positions()) *
-                        static_cast<size_t>(rope.half_dim());
+  parts->rope = rope.angles();
+  const size_t angles = static_cast<size_t>(parts->rope.num_positions) *
+                        static_cast<size_t>(parts->rope.half_dim);
   for (const auto& [buffer, values] :
-       {std::pair(&parts->cos, rope.Cos(0)), std::pair(&parts->sin, rope.Sin(0))}) {
+       {std::pair(&parts->cos, &parts->rope.cos), std::pair(&parts->sin, &parts->rope.sin)}) {
     DS_RETURN_IF_ERROR(Assign(buffer, DeviceBuffer::Allocate(angles * sizeof(float))));
-    DS_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(std::span(values, angles)), *buffer, 0, stream));
+    DS_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(std::span(*values, angles)), *buffer, 0, stream));
+    *values = buffer->as<float>();
   }
   return Status();
 }

@@ -2,7 +2,7 @@
 // limits allow.
 #pragma once
 
-#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/base/cuda/memory.h"
 #include "models/activations.h"
 #include "models/model.h"

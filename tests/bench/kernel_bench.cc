@@ -151,7 +151,7 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
                                                   static_cast<size_t>(copies),
                          format};
       cpu::DiffAttention({.spec = spec,
-                          .sequences = {&rows, 1},
+                          .batch = {&rows, 1},
                           .kv = part,
                           .q = q.data(),
                           .out = out.data(),

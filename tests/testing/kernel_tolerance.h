@@ -25,13 +25,19 @@ struct ToleranceRow {
 };
 
 // Linear sums up to 700 products of size 1; the sub-norm after a subtraction magnifies attention's
-// rounding errors; rope's result is rounded once more when it is stored as bfloat16.
+// rounding errors; rope's result is rounded once more when it is stored as 16 bits.
 inline constexpr ToleranceRow kTolerances[] = {
     {KernelOp::kAttention, DType::kFloat32, {4e-5, 2e-5}, {4e-5, 2e-5}},
     {KernelOp::kAttention, DType::kBFloat16, {4e-5, 2e-5}, {4e-5, 2e-5}},
+    {KernelOp::kAttention, DType::kFloat16, {4e-5, 2e-5}, {4e-5, 2e-5}},
     {KernelOp::kRope, DType::kFloat32, {5e-7, 1e-6}, {5e-7, 1e-6}},
     {KernelOp::kRope, DType::kBFloat16, {5e-7, 8e-3}, {5e-7, 8e-3}},
+    {KernelOp::kRope, DType::kFloat16, {6e-7, 1e-3}, {6e-7, 1e-3}},
 };
+
+// With bfloat16 activations: an attention kernel's largest error, of that of the reference when it
+// rounds to bfloat16 what such a kernel has to round (attention_rounding.h).
+inline constexpr double kAttentionRoundingTimes = 2;
 
 inline Tolerance ToleranceOf(KernelOp op, DType dtype, CpuIsa isa) {
   for (const ToleranceRow& row : kTolerances) {
