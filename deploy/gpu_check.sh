@@ -177,12 +177,12 @@ if has_part correctness; then
 fi
 
 # ---- sanitizer: racecheck gives false alarms about bulk copies, so it gets the cases without them.
-small='PtxTest.*:WgmmaTest.Products*:RowwiseCudaTest.*:RopeAppendCudaTest.Both*'
+small='PtxTest.*:WgmmaTest.Products*:RowwiseCudaTest.*:*RopeAppendTest.Both*'
 small+=':AttentionPlanOnDeviceTest.*:SampleCudaTest.Random*'
-decode='DiffDecodeTest.EveryFamily*:DiffDecodeTest.SequencesWithoutRows*'
-prefill='*DiffPrefillTest.EveryFamily*'
-without_bulk='RowwiseCudaTest.RmsNorm*:RopeAppendCudaTest.Both*:AttentionPlanOnDeviceTest.*'
-without_bulk+=':DiffDecodeTest.WithoutBulk*:*DiffPrefillTest.EveryFamily*Portable'
+decode='*DiffAttentionTest.EveryFamily*/decode*:*DiffAttentionTest.AnEmptyBatch*/decode*'
+prefill='*DiffAttentionTest.EveryFamily*/prefill*'
+without_bulk='RowwiseCudaTest.RmsNorm*:*RopeAppendTest.Both*:AttentionPlanOnDeviceTest.*'
+without_bulk+=':DiffDecodeTest.WithoutBulk*:*DiffAttentionTest.EveryFamily*/prefill'
 if has_part sanitizer; then
   tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null |
     tail -n 1)

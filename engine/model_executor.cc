@@ -32,7 +32,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const int first_token = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back(
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
-    batch.num_prompt_rows.push_back(
+    batch.num_prompt_tokens.push_back(
         std::clamp(num_prompt_tokens - planned.num_computed, 0, planned.num_planned));
     for (int position = planned.num_computed; position < planned.end(); ++position) {
       const int32_t token = planned.TokenAt(position);
@@ -43,7 +43,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
       if (!scores) drawn[request.id] = static_cast<int32_t>(step.rows.size());
       batch.logit_rows.push_back(first_token + position - planned.num_computed);
       step.rows.push_back(
-          scores ? PackScoreRow(request.prompt[static_cast<size_t>(next)], request.prompt_logprobs)
+          scores ? PackScore(request.prompt[static_cast<size_t>(next)], request.prompt_logprobs)
                  : PackDraw(planned, batch));
       step.owners.push_back(i);
     }
@@ -54,25 +54,23 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   launched_.push_back(std::move(step));
 }
 
-SampleRow ModelExecutor::PackDraw(const PlannedSequence& planned, Batch& batch) const {
+SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, Batch& batch) const {
   const Request& request = *planned.request;
-  SampleArgs args;
-  args.logits = {static_cast<const float*>(nullptr),
-                 static_cast<size_t>(model_->config().vocab_size)};
-  args.params = &request.sampling;
-  args.sequence = request.sequence;
-  args.position = static_cast<uint64_t>(planned.end());
-  args.prompt_tokens = request.prompt;
-  args.output_tokens = planned.outputs;
-  args.banned_tokens = planned.banned_tokens;
-  return PackSampleRow(args, &batch.adjustments);
+  return diffserve::PackDraw({.params = &request.sampling,
+                              .vocab_size = model_->config().vocab_size,
+                              .sequence = request.sequence,
+                              .position = static_cast<uint64_t>(planned.end()),
+                              .prompt_tokens = request.prompt,
+                              .output_tokens = planned.outputs,
+                              .banned_tokens = planned.banned_tokens},
+                             &batch.adjustments);
 }
 
 StepResult ModelExecutor::Collect() {
   DS_CHECK(!launched_.empty(), "a step is launched before it is collected");
   const LaunchedStep step = std::move(launched_.front());
   launched_.pop_front();
-  const Result<std::vector<SampledRow>> sampled = model_->Collect();
+  const Result<std::vector<SampledToken>> sampled = model_->Collect();
   if (!sampled.ok()) throw DeviceError(sampled.status());
   const int vocab = model_->config().vocab_size;
   StepResult result(step.num_sequences);

@@ -31,11 +31,11 @@ class ModelExecutor : public Executor {
  private:
   struct LaunchedStep {
     size_t num_sequences = 0;
-    std::vector<size_t> owners;   // of each row of logits: index into the plan
-    std::vector<SampleRow> rows;  // likewise: what was asked of it
+    std::vector<size_t> owners;    // of each row of logits: index into the plan
+    std::vector<SampleTask> rows;  // likewise: what was asked of it
   };
 
-  SampleRow PackDraw(const PlannedSequence& planned, Batch& batch) const;
+  SampleTask PackDraw(const PlannedSequence& planned, Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages

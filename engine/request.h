@@ -9,7 +9,7 @@
 
 #include "engine/shared_tokens.h"
 #include "kernels/base/status.h"
-#include "kernels/ops/sample.h"
+#include "kernels/ops/sampling_types.h"
 
 namespace diffserve {
 

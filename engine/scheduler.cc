@@ -147,7 +147,7 @@ StepPlan Scheduler::Plan() {
 bool Scheduler::MustCommitFirst() const {
   return std::ranges::any_of(running_, [](const auto& sequence) {
     return sequence->awaits_draw() && sequence->num_remaining() > 0 &&
-           UsesPenalties(sequence->request.sampling);
+           sequence->request.sampling.uses_penalties();
   });
 }
 

@@ -52,8 +52,8 @@ add_library(diffserve_cudart INTERFACE)
 target_include_directories(diffserve_cudart SYSTEM INTERFACE ${DIFFSERVE_CUDA_INCLUDE})
 target_link_libraries(diffserve_cudart INTERFACE ${DIFFSERVE_CUDART_STATIC} ${CMAKE_DL_LIBS} rt
   Threads::Threads)
-# Headers alone: kernels/ops/linear_cuda.cc opens the library when a device is first used; this
-# folder is one place it looks.
+# Headers alone: kernels/ops/matrix_library_cuda.cc opens the library when a device is first used;
+# this folder is one place it looks.
 add_library(diffserve_cublas_header INTERFACE)
 target_include_directories(diffserve_cublas_header SYSTEM INTERFACE ${DIFFSERVE_CUBLAS_INCLUDE})
 get_filename_component(cublas_root ${DIFFSERVE_CUBLAS_INCLUDE} DIRECTORY)

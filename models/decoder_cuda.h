@@ -1,38 +1,56 @@
-// The decoder of models/decoder.h on a CUDA device: the whole step runs there, from token ids to
-// drawn tokens. Its bodies are in decoder_cuda.cc; a build without the CUDA backend has
-// decoder_absent.cc. No CUDA type shows here.
+// The forward pass of models/decoder.h on a CUDA device, function by function the same. It queues
+// its work and waits for none of it.
 //
 // Matrices, activations and KV pages are bfloat16; the residual stream, lambda, norms' sums and
 // logits are float32.
 #pragma once
 
 #include <memory>
-#include <string>
+#include <vector>
 
-#include "models/checkpoint.h"
-#include "models/model.h"
+#include "kernels/ops/matrix_library.h"
+#include "kernels/ops/weight_packer_cuda.h"
+#include "models/kv_cache.h"
+#include "models/step_batch_cuda.h"
 #include "models/weights.h"
+#include "models/workspace_cuda.h"
 
 namespace diffserve::cuda {
 
-// Whether there are kernels for this model. Errors: kUnimplemented without the backend, else
-// kInvalidArgument that names what is found and what is allowed.
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, DType dtype);
+using Weights = DecoderWeights<EmbeddingTable, PackedLinear, DeviceBuffer>;
 
-// Of the device's memory that steps within the limits take.
-size_t StepBytes(const ModelConfig& config, StepLimits limits);
+class Decoder {
+ public:
+  struct Parts {
+    ModelConfig config;
+    Weights weights;
+    DeviceBuffer cos, sin;
+    RopeAngles rope;  // of cos and sin
+    Workspace work;
+    std::unique_ptr<MatrixLibrary> matrices;
+  };
+  Decoder(Parts parts, const Stream& stream) : parts_(std::move(parts)), stream_(stream) {}
 
-struct DecoderOptions {
-  ModelConfig config;
-  int max_positions = 0;
-  WeightSizes sizes;
-  StepLimits limits;
-  bool batch_invariant = false;
+  const ModelConfig& config() const { return parts_.config; }
+  const Workspace& work() const { return parts_.work; }
+
+  // The final states of the step's logit rows become those from `first_logit_row` on.
+  Status Forward(const DeviceStep& step, KvCache& kv, int first_logit_row);
+  // Draws of final states [0, step.num_sample_rows) into work().sampled.
+  Status SampleAll(const DeviceStep& step);
+  // work().logits = those of final states [first, first + count).
+  Status LogitsOf(int first, int count);
+  std::vector<float> Lambdas() const { return parts_.weights.Lambdas(parts_.config); }
+
+ private:
+  Status Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv);
+  Status Mlp(const Weights::Layer& layer, int tokens);
+  Status Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
+              const int32_t* indices = nullptr);
+  Status PlanAttention(const DeviceStep& step);
+
+  const Parts parts_;
+  const Stream& stream_;
 };
-
-// Opens the device, uploads the weights, takes the memory of steps within the limits, and runs one
-// small step, so that what is free afterwards is KV pages'. Errors: as OpenDevice,
-// kResourceExhausted with the numbers, and those of reading.
-Result<std::unique_ptr<Model>> LoadDecoder(DecoderOptions options, Checkpoint& checkpoint);
 
 }  // namespace diffserve::cuda

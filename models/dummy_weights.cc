@@ -2,9 +2,9 @@
 
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/base/random_bits.h"
+#include "kernels/base/tensor.h"
 
 namespace diffserve {
 namespace {
@@ -59,7 +59,7 @@ void FillDummyTensor(const std::string& name, uint64_t seed, DType dtype, int64_
     return;
   }
   std::array<uint16_t, kQuantiles> halves;
-  for (size_t i = 0; i < kQuantiles; ++i) halves[i] = FloatToBFloat16(values[i]);
+  CopyFromFloat(values, dtype, halves.data());
   FillRandom(key, halves, count, reinterpret_cast<uint16_t*>(out));
 }
 

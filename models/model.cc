@@ -1,32 +1,19 @@
 #include "models/model.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "kernels/base/machine_memory.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
-#include "models/decoder_cuda.h"
+#include "models/model_cuda.h"
 #include "models/weights.h"
 
 namespace diffserve {
 namespace {
 
-// The machine's memory, or less where the container's limit is lower.
-size_t MachineBytes() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-                 static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::ifstream limit("/sys/fs/cgroup/memory.max");  // a number of bytes, or "max"
-  size_t limit_bytes = 0;
-  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);
-  return bytes;
-}
-
 // Weights that cannot fit are refused at once rather than killed by the system half-way.
 Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
-  const size_t machine_bytes = MachineBytes();
+  const auto machine_bytes = static_cast<size_t>(MachineMemoryBytes());
   if (needed_bytes <= machine_bytes) return Status();
   return InvalidArgument(model_dir + ": needs " + std::to_string(needed_bytes >> 20) +
                          " MiB for weights and rope table, this machine has " +
@@ -36,11 +23,17 @@ Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
 // A checked model directory, of which no tensor has been read.
 struct OpenModel {
   ModelConfig config;
-  DType dtype;
+  WeightFormat weight_format;
   int max_positions;
   std::unique_ptr<Checkpoint> checkpoint;
   WeightSizes sizes;
 };
+
+// A float16 checkpoint is served in float32, which holds every float16, unless float16 is asked
+// for.
+WeightFormat FormatOfCheckpoint(DType dtype) {
+  return dtype == DType::kFloat16 ? WeightFormat::kFloat32 : WeightFormatOf(dtype);
+}
 
 Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   std::error_code not_found;
@@ -52,21 +45,21 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   OpenModel model;
   model.config = std::move(config).value();
   const bool on_cuda = options.device == Device::kCuda;
-  model.dtype = options.dtype.value_or(on_cuda ? DType::kBFloat16 : model.config.checkpoint_dtype);
-  if (model.dtype == DType::kFloat16)
-    model.dtype = DType::kFloat32;  // no float16 kernels; float32 holds every float16
-  if (on_cuda) DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.dtype));
+  model.weight_format = options.weight_format.value_or(
+      on_cuda ? WeightFormat::kBFloat16 : FormatOfCheckpoint(model.config.checkpoint_dtype));
+  if (on_cuda)
+    DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format));
   model.max_positions = options.max_positions > 0 ? options.max_positions
                                                   : model.config.max_positions;
 
   if (options.dummy_weights) {
-    model.checkpoint = Checkpoint::Dummy(model.dtype, options.seed);
+    model.checkpoint = Checkpoint::Dummy(DTypeOf(model.weight_format), options.seed);
   } else {
     Result<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(options.model_dir);
     if (!checkpoint.ok()) return checkpoint.status();
     model.checkpoint = std::move(checkpoint).value();
   }
-  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.dtype,
+  Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.weight_format,
                                            /*packs_tied_head=*/!on_cuda);
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
@@ -83,11 +76,11 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   ModelSummary summary = {model->config,
-                          model->dtype,
+                          model->weight_format,
                           model->sizes.num_parameters,
                           model->sizes.step_bytes,
                           model->sizes.memory_bytes,
-                          Decoder::ActivationBytesPerRow(model->config),
+                          cpu::Decoder::ActivationBytesPerToken(model->config),
                           0};
   if (options.device == Device::kCuda)
     summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
@@ -98,24 +91,23 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   if (options.device == Device::kCuda) {
-    return cuda::LoadDecoder({.config = std::move(model->config),
-                              .max_positions = model->max_positions,
-                              .sizes = model->sizes,
-                              .limits = options.limits,
-                              .batch_invariant = options.batch_invariant},
-                             *model->checkpoint);
+    return cuda::LoadModel({.config = std::move(model->config),
+                            .max_positions = model->max_positions,
+                            .sizes = model->sizes,
+                            .limits = options.limits,
+                            .batch_invariant = options.batch_invariant},
+                           *model->checkpoint);
   }
-  Result<DecoderWeights> weights = LoadWeights(model->config, *model->checkpoint, model->dtype,
-                                               options.isa, pool);
-  if (!weights.ok()) return weights.status();
-  Decoder::Parts parts;
+  cpu::Decoder::Parts parts;
+  cpu::WeightPacker packer(model->weight_format, options.isa, pool);
+  DS_RETURN_IF_ERROR(
+      Assign(&parts.weights, LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
   parts.config = std::move(model->config);
-  parts.dtype = model->dtype;
+  parts.weight_format = model->weight_format;
   parts.isa = options.isa;
   parts.max_positions = model->max_positions;
   parts.sizes = model->sizes;
-  parts.weights = std::move(weights).value();
-  return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts), pool));
+  return std::unique_ptr<Model>(std::make_unique<cpu::Decoder>(std::move(parts), pool));
 }
 
 }  // namespace diffserve

@@ -1,6 +1,6 @@
 // Model: a loaded checkpoint that can run steps over a batch of sequences, on the CPU
-// (models/decoder.h) or on a CUDA device (models/decoder_cuda.h). One thread at a time uses it: the
-// one that loads it, then the engine's.
+// (models/decoder.h) or on a CUDA device (models/step_runner_cuda.h). One thread at a time uses it:
+// the one that loads it, then the engine's.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread_pool.h"
-#include "kernels/ops/sample_row.h"
+#include "kernels/ops/sample.h"
+#include "kernels/ops/weight_codec.h"
 #include "models/kv_cache.h"
 #include "models/model_config.h"
 
@@ -23,10 +24,10 @@ enum class Device { kCpu, kCuda };
 // What one step may hold at most. A device takes its memory for it when the model is loaded; the
 // CPU's buffers grow as needed.
 struct StepLimits {
-  int num_rows = 2048;
+  int num_tokens = 2048;
   int num_sequences = 256;
   int max_model_len = 0;  // tokens of a sequence; 0: the config's
-  // A device's memory for partial results of decode attention, unless a single row needs more: a
+  // A device's memory for partial results of decode attention, unless a single token needs more: a
   // step whose contexts sum to more than this holds is cut into passes.
   size_t attention_partial_bytes_max = size_t{256} << 20;
 };
@@ -34,26 +35,26 @@ struct StepLimits {
 struct ModelOptions {
   std::string model_dir;
   Device device = Device::kCpu;
-  std::optional<DType> dtype;  // weights; nullopt: as the checkpoint (float16 becomes float32), on
-                               // a CUDA device bfloat16
+  // nullopt: as the checkpoint (float16 becomes float32), on a CUDA device bfloat16
+  std::optional<WeightFormat> weight_format;
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
   int max_positions = 0;  // length of the rope table; 0: the config's
   StepLimits limits;
-  bool batch_invariant = false;  // CUDA: a row's bits do not depend on the batch (the CPU's never
-                                 // do)
+  bool batch_invariant = false;  // CUDA: a token's bits do not depend on the batch (the CPU's
+                                 // never do)
 };
 
 // What can be told of a model directory without reading its weights.
 struct ModelSummary {
   ModelConfig config;
-  DType dtype = DType::kFloat32;
+  WeightFormat weight_format = WeightFormat::kFloat32;
   int64_t num_parameters = 0;
-  size_t weight_bytes = 0;              // read by a decode step
-  size_t memory_bytes = 0;              // kept in memory: weights, embedding table, rope table
-  size_t activation_bytes_per_row = 0;  // of a step's batch on the CPU, logits not counted
-  size_t device_step_bytes = 0;         // taken on a CUDA device for steps within the StepLimits
+  size_t weight_bytes = 0;                // read by a decode step
+  size_t memory_bytes = 0;                // kept in memory: weights, embedding table, rope table
+  size_t activation_bytes_per_token = 0;  // of a step's batch on the CPU, logits not counted
+  size_t device_step_bytes = 0;           // taken on a CUDA device for steps within the StepLimits
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
@@ -62,17 +63,17 @@ Result<ModelSummary> InspectModel(const ModelOptions& options);
 // are scored in slices of it.
 inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
-// One step's work, row-major: row r is one token of one sequence.
+// One step's work: tokens of sequences, those of each together. Activations are one row a token.
 struct Batch {
-  std::vector<int32_t> tokens;  // [rows]; -1 - i: the token that entry i of the step before drew
-  std::vector<SequenceRows> sequences;  // cover all rows; pages already hold room for every row
-  std::vector<int32_t> logit_rows;      // rows whose logits are wanted, ascending
-  // [sequences]: how many leading rows of each are tokens of its prompt. Empty: all. A device
-  // computes rows of a prompt and generated ones by different kernels, so which one a token meets
+  std::vector<int32_t> tokens;  // [tokens]; -1 - i: the token that entry i of the step before drew
+  std::vector<SequenceRows> sequences;  // cover all tokens; pages already hold room for every one
+  std::vector<int32_t> logit_rows;      // tokens whose logits are wanted, ascending
+  // [sequences]: how many of the first tokens of each are its prompt's. Empty: all. A device
+  // computes tokens of a prompt and generated ones by different kernels, so which one a token meets
   // must not depend on how the work was cut into steps.
-  std::vector<int32_t> num_prompt_rows = {};
+  std::vector<int32_t> num_prompt_tokens = {};
   // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
-  std::vector<SampleRow> sample_rows = {};
+  std::vector<SampleTask> sample_rows = {};
   std::vector<LogitAdjustment> adjustments = {};  // of sample_rows
   bool is_collected = false;  // Collect is called for this step though it has no sample_rows
 };
@@ -84,7 +85,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual DType dtype() const = 0;
+  virtual WeightFormat weight_format() const = 0;
+  DType dtype() const { return DTypeOf(weight_format()); }
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
@@ -97,7 +99,7 @@ class Model {
   // by the step before; positions below max_positions; within the StepLimits.
   virtual Status Forward(const Batch& batch, KvCache& kv) = 0;
   // Waits for the oldest launched step that has sample_rows or is_collected: what its rows came to.
-  virtual Result<std::vector<SampledRow>> Collect() = 0;
+  virtual Result<std::vector<SampledToken>> Collect() = 0;
   // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until
   // the next call of either.
   virtual Result<std::span<const float>> Logits(int first, int count) = 0;

@@ -9,13 +9,13 @@ namespace diffserve::cuda {
 namespace {
 
 constexpr size_t kAlignment = 16;
-constexpr size_t kGraphRowsMax = 512;
+constexpr size_t kGraphTokensMax = 512;
 
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-int NumPromptRows(const Batch& batch, size_t sequence) {
-  return batch.num_prompt_rows.empty() ? batch.sequences[sequence].num_rows
-                                       : batch.num_prompt_rows[sequence];
+int NumPromptTokens(const Batch& batch, size_t sequence) {
+  return batch.num_prompt_tokens.empty() ? batch.sequences[sequence].num_rows
+                                         : batch.num_prompt_tokens[sequence];
 }
 
 template <typename T>
@@ -29,7 +29,7 @@ void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& 
 struct StepArrays {
   std::vector<DeviceSequence> sequences;
   std::vector<int32_t> row_sequences, tokens, logit_rows, pages;
-  std::vector<int32_t> place_of_row;  // of the batch: its packed row, or -1
+  std::vector<int32_t> packed_of_token;  // of the batch: its packed index, or -1
 };
 
 void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_size,
@@ -38,17 +38,17 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
     if (piece.is_prompt != prompts) continue;
     const SequenceRows& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
     const int position = rows.position + piece.first;
-    DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_rows, position,
+    DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_tokens, position,
                             static_cast<int32_t>(arrays.pages.size())};
     for (const StepPiece& other : pass) {
       if (other.sequence == piece.sequence && other.first > piece.first)
-        entry.num_rows_after += other.num_rows;
+        entry.num_rows_after += other.num_tokens;
     }
-    const int num_pages = (position + piece.num_rows + page_size - 1) / page_size;
+    const int num_pages = (position + piece.num_tokens + page_size - 1) / page_size;
     arrays.pages.insert(arrays.pages.end(), rows.pages, rows.pages + num_pages);
-    for (int i = 0; i < piece.num_rows; ++i) {
+    for (int i = 0; i < piece.num_tokens; ++i) {
       const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
-      arrays.place_of_row[row] = static_cast<int32_t>(arrays.tokens.size());
+      arrays.packed_of_token[row] = static_cast<int32_t>(arrays.tokens.size());
       arrays.tokens.push_back(batch.tokens[row]);
       arrays.row_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
     }
@@ -58,10 +58,10 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
 
 }  // namespace
 
-int GeneratedRowsMax(const Batch& batch) {
+int GeneratedTokensMax(const Batch& batch) {
   int most = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i)
-    most = std::max(most, batch.sequences[i].num_rows - NumPromptRows(batch, i));
+    most = std::max(most, batch.sequences[i].num_rows - NumPromptTokens(batch, i));
   return most;
 }
 
@@ -71,26 +71,25 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
   int64_t items = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const SequenceRows& rows = batch.sequences[i];
-    const int num_prompt_rows = NumPromptRows(batch, i);
+    const int num_prompt_tokens = NumPromptTokens(batch, i);
     const int sequence = static_cast<int>(i);
-    if (num_prompt_rows > 0) passes.back().push_back({sequence, 0, num_prompt_rows, true});
-    for (int first = num_prompt_rows; first < rows.num_rows;) {
-      const auto items_of = [&](int num_rows) {
-        return int64_t{tiling.NumTiles(num_rows)} *
-               tiling.NumSplits(rows.position + first + num_rows);
+    if (num_prompt_tokens > 0) passes.back().push_back({sequence, 0, num_prompt_tokens, true});
+    for (int first = num_prompt_tokens; first < rows.num_rows;) {
+      const auto items_of = [&](int num_tokens) {
+        return int64_t{tiling.NumTiles(num_tokens)} *
+               tiling.NumSplits(rows.position + first + num_tokens);
       };
-      int num_rows = rows.num_rows - first;
-      while (num_rows > 1 && items_of(num_rows) > items_max) num_rows = (num_rows + 1) / 2;
-      DS_CHECK(items_of(num_rows) <= items_max, "the attention of one row fits a pass");
-      if (first > num_prompt_rows || items + items_of(num_rows) > items_max) {  // one generated
-                                                                                // entry of a
-                                                                                // sequence a pass
+      int num_tokens = rows.num_rows - first;
+      while (num_tokens > 1 && items_of(num_tokens) > items_max) num_tokens = (num_tokens + 1) / 2;
+      DS_CHECK(items_of(num_tokens) <= items_max, "the attention of one token fits a pass");
+      // A pass has one generated entry of a sequence.
+      if (first > num_prompt_tokens || items + items_of(num_tokens) > items_max) {
         passes.emplace_back();
         items = 0;
       }
-      items += items_of(num_rows);
-      passes.back().push_back({sequence, first, num_rows, false});
-      first += num_rows;
+      items += items_of(num_tokens);
+      passes.back().push_back({sequence, first, num_tokens, false});
+      first += num_tokens;
     }
   }
   return passes;
@@ -98,17 +97,17 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
 
 bool IsDecode(const Batch& batch) {
   const size_t rows = batch.tokens.size();
-  const bool draws = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows &&
-                     batch.sequences.size() == rows;
-  return draws && !batch.num_prompt_rows.empty() &&
-         std::all_of(batch.num_prompt_rows.begin(), batch.num_prompt_rows.end(),
+  const bool all_draw = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows &&
+                        batch.sequences.size() == rows;
+  return all_draw && !batch.num_prompt_tokens.empty() &&
+         std::all_of(batch.num_prompt_tokens.begin(), batch.num_prompt_tokens.end(),
                      [](int32_t count) { return count == 0; });
 }
 
-int GraphRows(size_t num_rows, int rows_max) {
-  if (num_rows > kGraphRowsMax || num_rows > static_cast<size_t>(rows_max)) return 0;
-  const size_t step = num_rows <= 2 ? 1 : num_rows <= 4 ? 4 : num_rows <= 64 ? 8 : 32;
-  return static_cast<int>(std::min(RoundedUp(num_rows, step), static_cast<size_t>(rows_max)));
+int GraphTokens(size_t num_tokens, int tokens_max) {
+  if (num_tokens > kGraphTokensMax || num_tokens > static_cast<size_t>(tokens_max)) return 0;
+  const size_t step = num_tokens <= 2 ? 1 : num_tokens <= 4 ? 4 : num_tokens <= 64 ? 8 : 32;
+  return static_cast<int>(std::min(RoundedUp(num_tokens, step), static_cast<size_t>(tokens_max)));
 }
 
 StepOffsets::StepOffsets(const StepShape& shape) {
@@ -119,32 +118,32 @@ StepOffsets::StepOffsets(const StepShape& shape) {
     return offset;
   };
   sequences = take(static_cast<size_t>(shape.num_sequences), sizeof(DeviceSequence));
-  row_sequences = take(static_cast<size_t>(shape.num_rows), sizeof(int32_t));
-  tokens = take(static_cast<size_t>(shape.num_rows), sizeof(int32_t));
+  row_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
+  tokens = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   logit_rows = take(static_cast<size_t>(shape.num_logit_rows), sizeof(int32_t));
-  sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleRow));
+  sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleTask));
   tail = next;
 }
 
-void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded,
+void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draws, int num_padded,
               PackedStep* step) {
   StepArrays arrays;
-  arrays.place_of_row.assign(batch.tokens.size(), -1);
+  arrays.packed_of_token.assign(batch.tokens.size(), -1);
   AddPieces(batch, pass, /*prompts=*/false, page_size, arrays);
   StepShape& shape = step->shape;
-  shape.num_generated_rows = static_cast<int>(arrays.tokens.size());
+  shape.num_generated_tokens = static_cast<int>(arrays.tokens.size());
   shape.num_generated_sequences = static_cast<int>(arrays.sequences.size());
   AddPieces(batch, pass, /*prompts=*/true, page_size, arrays);
   for (int32_t row : batch.logit_rows) {
-    if (const int32_t place = arrays.place_of_row[static_cast<size_t>(row)]; place >= 0)
-      arrays.logit_rows.push_back(place);
+    if (const int32_t packed = arrays.packed_of_token[static_cast<size_t>(row)]; packed >= 0)
+      arrays.logit_rows.push_back(packed);
   }
-  std::vector<SampleRow> sample_rows;
-  if (samples) sample_rows = batch.sample_rows;
+  std::vector<SampleTask> sample_rows;
+  if (draws) sample_rows = batch.sample_rows;
 
   const auto padded = static_cast<size_t>(num_padded);
   DS_CHECK(num_padded == 0 || arrays.logit_rows.size() == arrays.tokens.size(),
-           "a padded step wants the logits of every row");
+           "a padded step wants the logits of every token");
   while (arrays.tokens.size() < padded) {
     const auto row = static_cast<int32_t>(arrays.tokens.size());
     arrays.row_sequences.push_back(row);
@@ -152,18 +151,18 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samp
     arrays.tokens.push_back(0);
     arrays.logit_rows.push_back(row);
     sample_rows.push_back({.kind = SampleKind::kNothing});
-    ++shape.num_generated_rows;
+    ++shape.num_generated_tokens;
     ++shape.num_generated_sequences;
   }
 
-  shape.num_rows = static_cast<int>(arrays.tokens.size());
+  shape.num_tokens = static_cast<int>(arrays.tokens.size());
   shape.num_sequences = static_cast<int>(arrays.sequences.size());
   shape.num_logit_rows = static_cast<int>(arrays.logit_rows.size());
   shape.num_sample_rows = static_cast<int>(sample_rows.size());
   const StepOffsets offsets(shape);
   const size_t adjustments_begin = RoundedUp(arrays.pages.size() * sizeof(int32_t),
                                              sizeof(LogitAdjustment));
-  for (SampleRow& row : sample_rows)
+  for (SampleTask& row : sample_rows)
     row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
 
   step->bytes.assign(offsets.tail, std::byte{0});
@@ -173,17 +172,20 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samp
   Append(step->bytes, offsets.logit_rows, arrays.logit_rows);
   Append(step->bytes, offsets.sample_rows, sample_rows);
   Append(step->bytes, offsets.tail, arrays.pages);
-  if (samples) Append(step->bytes, offsets.tail + adjustments_begin, batch.adjustments);
+  if (draws) Append(step->bytes, offsets.tail + adjustments_begin, batch.adjustments);
 }
 
-DeviceStep::DeviceStep(const StepShape& shape, std::byte* base) {
+DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling)
+    : generated_tiling(tiling),
+      num_logit_rows(shape.num_logit_rows),
+      num_sample_rows(shape.num_sample_rows) {
   const StepOffsets at(shape);
   const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const auto* sequences = reinterpret_cast<const DeviceSequence*>(base + at.sequences);
-  all = {shape.num_sequences, shape.num_rows, sequences, ints(at.row_sequences), ints(at.tail)};
+  all = {shape.num_sequences, shape.num_tokens, sequences, ints(at.row_sequences), ints(at.tail)};
   generated = all;
   generated.num_sequences = shape.num_generated_sequences;
-  generated.num_rows = shape.num_generated_rows;
+  generated.num_rows = shape.num_generated_tokens;
   prompts = all;
   prompts.num_sequences -= generated.num_sequences;
   prompts.num_rows -= generated.num_rows;
@@ -191,7 +193,7 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base) {
   prompts.row_sequences = nullptr;  // of no use to prefill
   tokens = ints(at.tokens);
   logit_rows = ints(at.logit_rows);
-  sample_rows = reinterpret_cast<const SampleRow*>(base + at.sample_rows);
+  sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);
   adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
 }
 

@@ -1,9 +1,9 @@
 // A step's Batch as the device gets it: one run of bytes, copied at once. Plain host code.
 //
-// Rows are reordered: generated rows first, since one kernel serves them and another the rows of
-// prompts (model.h says why), and each wants its own to lie together. A sequence that brings both
-// has an entry for each. A step whose attention would need more room for partial results than there
-// is is cut into passes, each a forward pass of its own, in the order of positions.
+// Tokens are reordered: generated ones first, since one kernel serves them and another the tokens
+// of prompts (model.h says why), and each wants its own to lie together. A sequence that brings
+// both has an entry for each. A step whose attention would need too much memory for partial results
+// is cut into passes, each a forward pass of its own, in the order of positions.
 #pragma once
 
 #include <cstddef>
@@ -15,35 +15,35 @@
 
 namespace diffserve::cuda {
 
-// Rows [first, first + num_rows) of one sequence's rows in the batch, all of its prompt or all
+// Tokens [first, first + num_tokens) of those that one sequence brings, all of its prompt or all
 // generated.
 struct StepPiece {
   int sequence = 0;  // index into Batch::sequences
   int first = 0;
-  int num_rows = 0;
+  int num_tokens = 0;
   bool is_prompt = false;
 };
 using StepPass = std::vector<StepPiece>;
 
-// `tiling` is that of the batch's generated rows; `items_max` is how many attention items a pass
+// `tiling` is that of the batch's generated tokens; `items_max` is how many attention items a pass
 // may have of them. A pass has at most one piece of each kind of a sequence.
-// REQUIRES: any single row needs no more; the batch's sequences are in the order of their rows.
+// REQUIRES: any single token needs no more; the batch's sequences are in the order of their rows.
 std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& tiling,
                                     int64_t items_max);
 
-// The most generated rows that a sequence brings; 0 without any.
-int GeneratedRowsMax(const Batch& batch);
+// The most generated tokens that a sequence brings; 0 without any.
+int GeneratedTokensMax(const Batch& batch);
 
-// One generated row of each sequence, each with a draw.
+// One generated token of each sequence, each with a draw.
 bool IsDecode(const Batch& batch);
-// Decodes of several sizes share a graph: the number of rows that one of `num_rows` is filled up
-// to, at most `rows_max`; 0 if it is too large for a graph.
-int GraphRows(size_t num_rows, int rows_max);
+// Decodes of several sizes share a graph: the number of tokens that one of `num_tokens` is filled
+// up to, at most `tokens_max`; 0 if it is too large for a graph.
+int GraphTokens(size_t num_tokens, int tokens_max);
 
 // Sizes that decide where the arrays of a packed step lie.
 struct StepShape {
-  int num_rows = 0;
-  int num_generated_rows = 0;       // the first ones
+  int num_tokens = 0;
+  int num_generated_tokens = 0;     // the first ones
   int num_sequences = 0;            // entries
   int num_generated_sequences = 0;  // the first ones
   int num_logit_rows = 0;
@@ -54,11 +54,11 @@ struct StepShape {
 struct StepOffsets {
   explicit StepOffsets(const StepShape& shape);
   size_t sequences;      // DeviceSequence [num_sequences]
-  size_t row_sequences;  // int32 [num_rows]
-  size_t tokens;         // int32 [num_rows]
-  size_t logit_rows;     // int32 [num_logit_rows], places in the packed order
-  size_t sample_rows;    // SampleRow [num_sample_rows]
-  size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleRow's
+  size_t row_sequences;  // int32 [num_tokens]
+  size_t tokens;         // int32 [num_tokens]
+  size_t logit_rows;     // int32 [num_logit_rows], indices in the packed order
+  size_t sample_rows;    // SampleTask [num_sample_rows]
+  size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleTask's
                 // first_adjustment counts from here
 };
 
@@ -67,21 +67,24 @@ struct PackedStep {
   std::vector<std::byte> bytes;
 };
 
-// Packs one pass; with `samples`, the batch's sample rows too (those of all passes).
-// `num_padded` above 0: a decode of that many rows and sequences, of which the ones beyond the
-// pass's own are nobody's. REQUIRES then: every piece is one generated row, whose logits are
+// Packs one pass; with `draws`, the batch's sample rows too (those of all passes).
+// `num_padded` above 0: a decode of that many tokens and sequences, of which the ones beyond the
+// pass's own are nobody's. REQUIRES then: every piece is one generated token, whose logits are
 // wanted.
-void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool samples, int num_padded,
+void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draws, int num_padded,
               PackedStep* step);
 
-// Where the arrays of a packed step lie once it is copied to `base`.
+// A packed step, once it is copied to `base`. `tiling` is that of its generated tokens.
 struct DeviceStep {
-  DeviceStep(const StepShape& shape, std::byte* base);
+  DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling);
 
   PagedBatch all, generated, prompts;
+  AttentionTiling generated_tiling;
+  int num_logit_rows;
+  int num_sample_rows;
   const int32_t* tokens;
   const int32_t* logit_rows;
-  const SampleRow* sample_rows;
+  const SampleTask* sample_rows;
   LogitAdjustment* adjustments;
 };
 

@@ -1,73 +1,18 @@
-// The weights of a decoder: what is read of a checkpoint, in canonical head order (diff_spec.h) and
-// the same for every backend, and what the CPU keeps of it, packed for its kernels. Everything is
-// copied out of the checkpoint, whose files are not needed any more once LoadWeights has returned.
+// Checks a checkpoint by the table of weights (weight_table.h) and fills a backend's weights from
+// it. Everything is copied out of the checkpoint, whose files are not needed any more once
+// LoadWeights has returned.
 #pragma once
 
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "kernels/base/cpu_isa.h"
-#include "kernels/base/thread_pool.h"
-#include "kernels/ops/linear.h"
+#include "kernels/ops/weight_format.h"
 #include "models/checkpoint.h"
-#include "models/model_config.h"
+#include "models/weight_table.h"
 
 namespace diffserve {
-
-// Of z^3, z^2 and z (rowwise.h).
-struct PolyNormWeights {
-  float weight[3] = {};
-  float bias = 0;
-};
-
-// A layer as the checkpoint has it. Views hold until Checkpoint::ReleaseMemory.
-struct LayerTensors {
-  std::vector<float> input_norm;          // [hidden_size]
-  std::vector<LinearPart> qkv;            // hidden_size -> q_width + k_width + v_width
-  std::vector<LinearPart> attention_out;  // out_width -> hidden_size
-  float lambda = 0;                       // LambdaKind::kPerLayer
-  float out_scale = 1;  // of the attention's output: 1 - lambda_init for LambdaKind::kPerLayer
-  std::vector<LinearPart> lambda_proj;     // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
-  std::vector<float> sub_norm;             // SubNorm::kAffine: [v_dim]
-  std::vector<float> post_attention_norm;  // [hidden_size]
-  std::vector<LinearPart> gate_up;         // hidden_size -> 2 * intermediate_size: gate, then up
-  PolyNormWeights poly_norm;               // MlpKind::kPolyNorm
-  std::vector<LinearPart> down;            // intermediate_size -> hidden_size
-};
-
-struct OuterTensors {
-  TensorView embedding;  // [vocab_size, hidden_size]
-  TensorView lm_head;    // likewise; its data is the embedding's where the two are one tensor
-  std::vector<float> final_norm;  // [hidden_size]
-};
-
-// Reading of a checkpoint that CheckWeights has accepted; the memory is the checkpoint's until its
-// ReleaseMemory.
-Result<OuterTensors> ReadOuterTensors(const ModelConfig& config, Checkpoint& checkpoint);
-Result<LayerTensors> ReadLayerTensors(const ModelConfig& config, int layer, Checkpoint& checkpoint);
-
-// The CPU's.
-struct LayerWeights {
-  std::vector<float> input_norm;  // [hidden_size]
-  PackedLinear qkv;               // hidden_size -> q_width + k_width + v_width
-  PackedLinear attention_out;     // out_width -> hidden_size
-  float lambda = 0;
-  float out_scale = 1;
-  PackedLinear lambda_proj;                // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
-  std::vector<float> sub_norm;             // SubNorm::kAffine: [v_dim]
-  std::vector<float> post_attention_norm;  // [hidden_size]
-  PackedLinear gate_up;                    // hidden_size -> 2 * intermediate_size: gate, then up
-  PolyNormWeights poly_norm;               // MlpKind::kPolyNorm
-  PackedLinear down;                       // intermediate_size -> hidden_size
-};
-
-struct DecoderWeights {
-  Buffer embedding_memory;
-  TensorView embedding;  // [vocab_size, hidden_size], of the model's dtype
-  std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;  // [hidden_size]
-  PackedLinear lm_head;           // hidden_size -> vocab_size
-};
 
 struct WeightSizes {
   int64_t num_parameters = 0;  // tied weights counted once
@@ -78,10 +23,105 @@ struct WeightSizes {
 // Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.
 // `packs_tied_head`: a tied output projection is kept a second time.
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 DType dtype, bool packs_tied_head = true);
+                                 WeightFormat format, bool packs_tied_head);
 
-// REQUIRES: CheckWeights has accepted the checkpoint; dtype is kFloat32 or kBFloat16.
-Result<DecoderWeights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, DType dtype,
-                                   CpuIsa isa, ThreadPool& pool);
+struct NamedShape {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+// All tensors of a layer.
+std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer);
+
+// Which tensors the embedding and the output projection come from. Tied weights as transformers
+// resolves them: one of the two may be absent, and where a checkpoint has both, both are used.
+struct TableNames {
+  std::string embedding;
+  std::string lm_head;
+};
+TableNames FindTables(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// Reads tensors in straight lines: the first error is kept, and what is read after it is empty or
+// zero. Views are the checkpoint's memory.
+class TensorReader {
+ public:
+  TensorReader(const ModelConfig& config, Checkpoint& checkpoint)
+      : head_dim_(config.attention.head_dim), checkpoint_(checkpoint) {}
+
+  std::vector<LinearPart> Parts(const std::vector<LinearTensors>& parts);
+  std::vector<float> Vector(const VectorTensor& vector);
+  void ReleaseMemory() { checkpoint_.ReleaseMemory(); }
+  const Status& status() const { return status_; }
+
+ private:
+  TensorView View(const std::string& name, const std::vector<int64_t>& shape);
+
+  const int head_dim_;
+  Checkpoint& checkpoint_;
+  Status status_;
+};
+
+// Visits the table: what is read goes to the packer, and what that makes of it to the weights.
+// After an error, of either, nothing more is read.
+template <typename Packer>
+class WeightLoader {
+ public:
+  WeightLoader(TensorReader& reader, Packer& packer) : reader_(reader), packer_(packer) {}
+
+  Status status() const { return reader_.status().ok() ? packer_.status() : reader_.status(); }
+
+  template <typename Weight>
+  void Linear(Weight& weight, const std::vector<LinearTensors>& parts, LinearOutput output) {
+    if (!status().ok()) return;
+    weight = packer_.Linear(reader_.Parts(parts), output);
+    reader_.ReleaseMemory();
+  }
+  template <typename Weight>
+  void Vector(Weight& weight, const VectorTensor& vector) {
+    if (!status().ok()) return;
+    weight = packer_.Floats(reader_.Vector(vector));
+    reader_.ReleaseMemory();
+  }
+  template <typename Use>
+  void Numbers(const VectorTensors& vectors, const Use& use) {
+    if (!status().ok()) return;
+    std::vector<std::vector<float>> values;
+    for (const VectorTensor& vector : vectors) values.push_back(reader_.Vector(vector));
+    use(values);
+    reader_.ReleaseMemory();
+  }
+  // A tied projection is the table itself where the backend can multiply by that.
+  template <typename Table, typename Weight>
+  void Tables(Table& embedding, const LinearTensors& table, Weight& lm_head,
+              const LinearTensors& head) {
+    const std::vector<LinearPart> rows = reader_.Parts({table});
+    if (!status().ok()) return;
+    embedding = packer_.Table(rows[0].weight);
+    if (table.name != head.name) {
+      reader_.ReleaseMemory();
+      lm_head = packer_.Linear(reader_.Parts({head}), LinearOutput::kFloat32);
+    } else if constexpr (std::is_constructible_v<Weight, const Table&>) {
+      lm_head = Weight(embedding);
+    } else {
+      lm_head = packer_.Linear(rows, LinearOutput::kFloat32);
+    }
+    reader_.ReleaseMemory();
+  }
+
+ private:
+  TensorReader& reader_;
+  Packer& packer_;
+};
+
+// REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, and the packer's.
+template <typename Weights, typename Packer>
+Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, Packer& packer) {
+  Weights weights;
+  const TableNames tables = FindTables(config, checkpoint);
+  TensorReader reader(config, checkpoint);
+  WeightLoader loader(reader, packer);
+  VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
+  DS_RETURN_IF_ERROR(loader.status());
+  return weights;
+}
 
 }  // namespace diffserve

@@ -1,46 +1,33 @@
 #include "models/workspace_cuda.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 namespace diffserve::cuda {
 namespace {
 
-constexpr int kManyRows = 1 << 16;  // generated rows of one sequence, for the largest tile of a
-                                    // tiling
+// Generated tokens of one sequence, for the largest tile of a tiling.
+constexpr int kManyTokens = 1 << 16;
 
-struct PerRow {
+struct BufferSize {
   DeviceBuffer Workspace::* buffer;
   size_t bytes;
 };
 
-std::array<PerRow, 10> RowBuffers(const ModelConfig& config) {
-  const DiffSpec& spec = config.attention;
-  const auto hidden = static_cast<size_t>(config.hidden_size),
-             inner = static_cast<size_t>(config.intermediate_size);
-  const size_t q = static_cast<size_t>(spec.q_width()),
-               kv = static_cast<size_t>(spec.k_width() + spec.v_width());
-  const size_t lambdas = spec.lambda_kind == LambdaKind::kPerTokenHead
-                             ? static_cast<size_t>(spec.num_q1_heads)
-                             : 0;
-  constexpr size_t kHalf = sizeof(uint16_t);
-  return {{{&Workspace::residual, hidden * sizeof(float)},
-           {&Workspace::normed, hidden * kHalf},
-           {&Workspace::qkv, (q + kv) * kHalf},
-           {&Workspace::q, q * kHalf},
-           {&Workspace::lambda, lambdas * sizeof(float)},
-           {&Workspace::attention, static_cast<size_t>(spec.out_width()) * kHalf},
-           {&Workspace::gate_up, 2 * inner * kHalf},
-           {&Workspace::mlp, inner * kHalf},
-           {&Workspace::final_state, hidden * kHalf},
-           {&Workspace::sampled, sizeof(SampledRow)}}};
+std::vector<BufferSize> BytesPerToken(const ModelConfig& config) {
+  std::vector<BufferSize> sizes;
+  for (const auto& [memory, width, is_float32] : Workspace::PerToken(config)) {
+    sizes.push_back(
+        {memory, static_cast<size_t>(width) * (is_float32 ? sizeof(float) : sizeof(uint16_t))});
+  }
+  sizes.push_back(
+      {&Workspace::final_state, static_cast<size_t>(config.hidden_size) * sizeof(uint16_t)});
+  sizes.push_back({&Workspace::sampled, sizeof(SampledToken)});
+  return sizes;
 }
 
 Status Take(DeviceBuffer* buffer, size_t bytes) {
-  Result<DeviceBuffer> taken = DeviceBuffer::Allocate(bytes);
-  if (!taken.ok()) return taken.status();
-  *buffer = std::move(*taken);
-  return Status();
+  return Assign(buffer, DeviceBuffer::Allocate(bytes));
 }
 
 Status TakePlan(AttentionPlanMemory* memory, int64_t capacity, int num_sequences) {
@@ -53,12 +40,12 @@ Status TakePlan(AttentionPlanMemory* memory, int64_t capacity, int num_sequences
 
 size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   const AttentionTiling narrow = DiffDecodeTiling(spec, 1),
-                        wide = DiffDecodeTiling(spec, kManyRows);
+                        wide = DiffDecodeTiling(spec, kManyTokens);
   const int64_t splits = narrow.NumSplits(limits.max_model_len);
   const size_t all = DiffDecodePartialFloats(spec, narrow,
                                              limits.num_sequences * narrow.NumTiles(1) * splits);
-  const size_t one_row = DiffDecodePartialFloats(spec, wide, wide.NumTiles(1) * splits);
-  return std::max(one_row, std::min(all, limits.attention_partial_bytes_max / sizeof(float)));
+  const size_t one_token = DiffDecodePartialFloats(spec, wide, wide.NumTiles(1) * splits);
+  return std::max(one_token, std::min(all, limits.attention_partial_bytes_max / sizeof(float)));
 }
 
 // What the partials hold of the narrowest items.
@@ -68,21 +55,21 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
 }
 
 int64_t PromptItems(const DiffSpec& spec, const StepLimits& limits) {
-  return int64_t{DiffPrefillTiling(spec).NumTiles(limits.num_rows)} + limits.num_sequences;
+  return int64_t{DiffPrefillTiling(spec).NumTiles(limits.num_tokens)} + limits.num_sequences;
 }
 
 int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
   const int64_t slice = std::max<int64_t>(limits.num_sequences,
                                           kMaxLogitElements / config.vocab_size);
-  return static_cast<int>(std::min<int64_t>(slice, limits.num_rows));
+  return static_cast<int>(std::min<int64_t>(slice, limits.num_tokens));
 }
 
 }  // namespace
 
 size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits) {
   size_t bytes = 0;
-  for (const PerRow& row : RowBuffers(config))
-    bytes += row.bytes * static_cast<size_t>(limits.num_rows);
+  for (const BufferSize& size : BytesPerToken(config))
+    bytes += size.bytes * static_cast<size_t>(limits.num_tokens);
   bytes += static_cast<size_t>(LogitsRows(config, limits)) *
            static_cast<size_t>(config.vocab_size) * sizeof(float);
   const DiffSpec& spec = config.attention;
@@ -99,9 +86,9 @@ int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling
 
 Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimits& limits) {
   Workspace work;
-  const auto rows = static_cast<size_t>(limits.num_rows);
-  for (const PerRow& row : RowBuffers(config))
-    DS_RETURN_IF_ERROR(Take(&(work.*row.buffer), rows * row.bytes));
+  const auto tokens = static_cast<size_t>(limits.num_tokens);
+  for (const auto& [buffer, bytes] : BytesPerToken(config))
+    DS_RETURN_IF_ERROR(Take(&(work.*buffer), tokens * bytes));
   work.logits_rows = LogitsRows(config, limits);
   const size_t logits = static_cast<size_t>(work.logits_rows) *
                         static_cast<size_t>(config.vocab_size);
@@ -109,7 +96,7 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
 
   const DiffSpec& spec = config.attention;
   DS_RETURN_IF_ERROR(Take(&work.partials, PartialFloats(spec, limits) * sizeof(float)));
-  // A sequence with rows of both kinds has an entry in each plan.
+  // A sequence with tokens of both kinds has an entry in each plan.
   DS_RETURN_IF_ERROR(
       TakePlan(&work.generated_plan, GeneratedItems(spec, limits), limits.num_sequences));
   DS_RETURN_IF_ERROR(TakePlan(&work.prompt_plan, PromptItems(spec, limits), limits.num_sequences));

@@ -2,8 +2,9 @@
 // limits allow.
 #pragma once
 
-#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/base/cuda/memory.h"
+#include "models/activations.h"
 #include "models/model.h"
 
 namespace diffserve::cuda {
@@ -18,19 +19,10 @@ struct AttentionPlanMemory {
   }
 };
 
-struct Workspace {
-  // Row-major; bfloat16 where nothing is said.
-  DeviceBuffer residual;     // [rows, hidden_size], float32
-  DeviceBuffer normed;       // [rows, hidden_size]
-  DeviceBuffer qkv;          // [rows, q_width + k_width + v_width]
-  DeviceBuffer q;            // [rows, q_width], rotated
-  DeviceBuffer lambda;       // [rows, num_q1_heads], float32, LambdaKind::kPerTokenHead
-  DeviceBuffer attention;    // [rows, out_width]
-  DeviceBuffer gate_up;      // [rows, 2 * intermediate_size]
-  DeviceBuffer mlp;          // [rows, intermediate_size]
-  DeviceBuffer final_state;  // [logit rows of a step, hidden_size]
-  DeviceBuffer logits;       // [logits_rows, vocab_size], float32
-  DeviceBuffer sampled;      // SampledRow [rows]
+struct Workspace : Activations<DeviceBuffer> {
+  DeviceBuffer final_state;  // bfloat16 [logit rows of a step, hidden_size]
+  DeviceBuffer logits;       // float32 [logits_rows, vocab_size]
+  DeviceBuffer sampled;      // SampledToken [tokens]
   DeviceBuffer partials;     // float32, of decode attention
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;
@@ -38,7 +30,7 @@ struct Workspace {
   static Result<Workspace> Allocate(const ModelConfig& config, const StepLimits& limits);
   static size_t Bytes(const ModelConfig& config, const StepLimits& limits);
 
-  // Items of generated rows that the partials have room for.
+  // Items of generated tokens that the partials have room for.
   int64_t GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const;
 };
 

@@ -58,8 +58,8 @@ std::vector<FlagSpec> ModelFlags() {
   return {
       DeviceFlag(),
       FlagSpec("--dtype TYPE", kAllCommands | kConvert, &SetDType,
-               "weights; auto: as the checkpoint, on a GPU bfloat16")
-          .OneOf({"auto", "float32", "bfloat16"})
+               "weights; auto: as the checkpoint (float16 as float32), on a GPU bfloat16")
+          .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Default("auto"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
                "KV pages; auto: as --dtype; float16: on the CPU alone")

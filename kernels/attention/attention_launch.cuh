@@ -1,4 +1,5 @@
-// The host's side of an attention launch: from DiffAttentionArgs to what kernels are called with.
+// The host's side of an attention launch: from DiffAttentionArgs to what kernels are called with,
+// and the three kernels that DiffAttention chooses from.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,6 +7,8 @@
 #include <span>
 
 #include "kernels/attention/attention_warp.cuh"
+#include "kernels/attention/diff_attention.h"
+#include "kernels/base/cuda/launch.cuh"
 
 namespace diffserve::cuda {
 
@@ -16,7 +19,7 @@ struct DeviceLimits {
                                  // kernels are empty
 };
 
-inline cudaError_t ReadLimits(DeviceLimits* limits) {
+inline Status ReadLimits(DeviceLimits* limits) {
   int device = 0;
   int major = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -29,7 +32,7 @@ inline cudaError_t ReadLimits(DeviceLimits* limits) {
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   limits->has_bulk_copies = major == 9;
-  return error;
+  return error == cudaSuccess ? Status() : ToStatus(error, "reading the device's limits");
 }
 
 // The shapes that a kernel is compiled for with one codec. A kernel's table has a row for each
@@ -56,7 +59,8 @@ const Instance* FindInstance(const CodecInstances<Instance> (&table)[kCount], co
   return nullptr;
 }
 
-inline AttentionLaunch LaunchOf(const DiffAttentionArgs& args) {
+inline AttentionLaunch LaunchOf(const DiffAttentionArgs<BFloat16>& args,
+                                const AttentionSchedule& schedule, int num_stages) {
   const DiffSpec& spec = args.spec;
   const bool has_sub_norm = spec.sub_norm != SubNorm::kNone;
   return {
@@ -72,27 +76,46 @@ inline AttentionLaunch LaunchOf(const DiffAttentionArgs& args) {
                                                                       : nullptr,
                  .out_scale = args.out_scale},
       .batch = args.batch,
-      .tiling = args.tiling,
-      .plan = args.plan,
+      .tiling = schedule.tiling,
+      .plan = schedule.plan,
       .kv = args.kv,
       .q = args.q,
-      .partials = args.partials,
+      .partials = schedule.partials,
       .num_q2_heads = spec.num_q2_heads,
       .num_groups = spec.num_kv_groups,
       .head_dim = spec.head_dim,
       .scale_log2 = args.scale * 1.4426950408889634f,
-      .num_stages = 1,
+      .num_stages = num_stages,
   };
 }
 
-inline cudaLaunchConfig_t LaunchConfig(int64_t num_thread_blocks, int num_threads,
-                                       size_t shared_bytes, cudaStream_t stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
-  config.blockDim = dim3(static_cast<unsigned>(num_threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  return config;
+// On `num_thread_blocks` that together walk the plan's items.
+inline Status LaunchAttention(std::string_view name, void (*kernel)(AttentionLaunch),
+                              const LaunchShape& shape, const Stream& stream,
+                              const AttentionLaunch& call) {
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  if (error != cudaSuccess) return ToStatus(error, "shared memory of " + std::string(name));
+  return Launch(name, shape, stream, kernel, call);
 }
+
+// What DiffAttentionUnsupported would have said when the model was loaded, or a tiling of another
+// device.
+inline Status NoKernel() {
+  return Status(StatusCode::kInternal, "no attention kernel for this shape, tiling and device");
+}
+
+Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                  const Stream& stream);
+Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                   const Stream& stream);
+
+// Queries a tile of the Hopper kernel for this spec and these pages on this device; 0: there is
+// none.
+int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits);
+// REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile.
+Status LaunchHopperPrefill(const DiffAttentionArgs<BFloat16>& args,
+                           const AttentionSchedule& schedule, const DeviceLimits& limits,
+                           const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -1,5 +1,12 @@
-// How the work of attention is cut up, computed on the host by one thread or on the device by one
-// warp, with the same text.
+// What attention on a GPU needs besides its arguments: how its work is cut up (computed on the host
+// by one thread or on the device by one warp, with the same text) and memory for parts of results.
+//
+// Decode is for few query rows a sequence (correct for any number): it reads each page's K1, K2 and
+// V once for up to 8 query rows of a group (16 without a second map), by splits of 512 slots.
+// Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without splits.
+// Their chains of operations differ, so a row's bits are the same again only if the same one
+// computes it. Hopper has prefill kernels of its own for head widths of 64 and 128, whose bits
+// differ from the portable ones'.
 //
 // The query rows of one sequence and group are its tokens times the group's signal heads, token by
 // token. They are cut into tiles of rows, and for decodes the sequence's slots into splits. A work
@@ -7,11 +14,21 @@
 // splits, and the order in which they are merged, depend on its position alone.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/diff_spec.h"
+#include "kernels/attention/kv_format.h"
 #include "kernels/attention/paged_batch.h"
+#include "kernels/base/cuda/device.h"
 #include "kernels/base/host_device.h"
+#include "kernels/base/status.h"
 
 namespace diffserve::cuda {
 
+class Stream;
+
+inline constexpr int kImagePageSize = kPageSize;
 inline constexpr int kSplitSlots = 512;        // of decodes
 inline constexpr int kNoSplitSlots = 1 << 30;  // one split
 
@@ -34,6 +51,7 @@ struct AttentionTiling {
   int rows_per_tile = 1;
   int split_slots = kSplitSlots;
 
+  bool is_decode() const { return split_slots != kNoSplitSlots; }
   DIFFSERVE_HOST_DEVICE int NumTiles(int num_rows) const {
     return (num_rows * heads_per_group + rows_per_tile - 1) / rows_per_tile;
   }
@@ -89,5 +107,37 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
     *plan.num_items = total;
   }
 }
+
+// All pointers are device memory.
+struct AttentionSchedule {
+  AttentionTiling tiling;  // DiffDecodeTiling or DiffPrefillTiling
+  AttentionPlan plan;  // made by PlanDiffAttention for this batch and tiling, once a step for all
+                       // layers
+  float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
+  bool allow_bulk_copies = true;  // false: cp.async on every device
+};
+
+// The pages that the kernels take.
+inline KvFormat ImageFormat(const DiffSpec& spec) {
+  return KvFormat::Of(spec, kImagePageSize, DType::kBFloat16, KvArrangement::kImage);
+}
+// nullptr, or why there is no kernel for this spec and these pages.
+const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format);
+
+// For batches in which no sequence has more than `rows_per_sequence_max` rows. No row's bits depend
+// on the tiling.
+AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max);
+size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
+                               int64_t num_items);
+// For the device that is current now, as DiffAttention must find it. `allow_bulk_copies` as in
+// AttentionSchedule.
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies = true);
+
+// Items of any batch of at most `num_sequences` sequences, of at most `rows_per_sequence_max` rows
+// each, whose lengths sum to at most `num_slots`.
+int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
+                          int num_sequences, int64_t num_slots);
+Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
+                         const AttentionPlan& plan, const Stream& stream);
 
 }  // namespace diffserve::cuda

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/attention/attention_finish.cuh"
-#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/kv_strip.cuh"
 
 namespace diffserve::cuda {

@@ -1,5 +1,5 @@
-// Differential attention over paged K and V, the contract. For each query row at position p and
-// signal head s of group g:
+// Differential attention over paged K and V, the contract of both backends. For each query row at
+// position p and signal head s of group g:
 //
 //   a1 = softmax(q1 K1^T * scale) V     a2 = softmax(q2 K2^T * scale) V      over the slots 0..p of
 //   the sequence
@@ -9,31 +9,38 @@
 //   = 1 - lambda_init)
 //
 // Plain attention is a1 alone. lambda may be negative or above 1; it is never clamped. Both maps
-// are normalised before they are subtracted. A row with a NaN or an infinity in its q yields NaN in
-// its own outputs only.
+// are normalised before they are subtracted. A sequence without rows, and an empty batch, are
+// skipped; rows of no sequence are not touched.
 //
-// The specification is DiffAttentionRef (double); the CPU implementation reads each page's K1, K2
-// and V once for all query heads of the group. Bitwise the same for a row whoever shares the batch
-// and however the prompt was cut into chunks: blocks of keys follow absolute positions, and each
-// output element is one fixed chain of operations.
+// *Invariants*: bitwise the same for a row whoever shares the batch and however the prompt was cut:
+// blocks of keys follow absolute positions, and each output element is one fixed chain of
+// operations. (On a GPU there are two such chains: attention_plan_cuda.h.) A NaN or an infinity in
+// a head's q yields NaN in the outputs made from it only; a NaN in K or V in every output that
+// attends to its slot, and in no other sequence's. (On a GPU a NaN or an infinity in K or V may
+// also reach rows of the same chunk that do not attend to it.)
+//
+// The specification is DiffAttentionRef (double). The CPU computes in float32; on a GPU q, p and
+// out are bfloat16 and all between is float32.
 #pragma once
-
-#include <span>
 
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_format.h"
 #include "kernels/attention/paged_batch.h"
-#include "kernels/base/cpu_isa.h"
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/status.h"
 
 namespace diffserve {
 
+enum class CpuIsa;
+class ThreadPool;
+
+// T: of the activations, which says the backend too. All pointers are the backend's memory.
+template <typename T>
 struct DiffAttentionArgs {
   DiffSpec spec;
-  std::span<const SequenceRows> sequences;
+  BatchOf<T> batch;
   PagedKv kv;                              // already holds K and V of the batch's own rows
-  const float* q = nullptr;                // [rows, spec.q_width()], rotated
-  float* out = nullptr;                    // [rows, spec.out_width()]
+  const T* q = nullptr;                    // [rows, spec.q_width()], rotated; 16-byte aligned
+  T* out = nullptr;                        // [rows, spec.out_width()]
   float scale = 0;                         // 1 / sqrt(head_dim)
   float lambda = 0;                        // kPerLayer
   const float* lambda_rows = nullptr;      // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
@@ -41,12 +48,22 @@ struct DiffAttentionArgs {
   float out_scale = 1;
 };
 
-// The oracle: naive, double precision, one thread. Same rules, same pages.
-void DiffAttentionRef(const DiffAttentionArgs& args);
+// The oracle: naive, double precision, one thread. Pages of any format.
+void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
-// Decodes and prompt chunks take one path: a decode is a chunk of one token.
-void DiffAttention(const DiffAttentionArgs& args, CpuIsa isa, ThreadPool& pool);
+// Decodes and prompt chunks take one path: a decode is a chunk of one token. Reads each page's K1,
+// K2 and V once for all query heads of the group.
+void DiffAttention(const DiffAttentionArgs<float>& args, CpuIsa isa, ThreadPool& pool);
 }  // namespace cpu
+
+namespace cuda {
+class Stream;
+struct AttentionSchedule;  // attention_plan_cuda.h
+// Allocates nothing, waits for nothing, and depends only on the sizes of the batch, so it can be
+// part of a graph.
+Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                     const Stream& stream);
+}  // namespace cuda
 
 }  // namespace diffserve

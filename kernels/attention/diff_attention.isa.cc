@@ -276,7 +276,7 @@ class Worker {
       ScoreTile(begin, end, k_map, runs,
                 begin == 0 || (k_map == 1 && begin == queries1_) ? next : nullptr);
     });
-    for (int query = 0; query < queries_; ++query) Soften(query, visible_[query]);
+    for (int query = 0; query < queries_; ++query) Softmax(query, visible_[query]);
     for (int run = 0; run * kRun < num_slots; ++run) {
       for (int begin = 0; begin < queries_; begin += kTile) {
         const std::byte* ahead = next != nullptr && begin == 0 ? next->v[run] : nullptr;
@@ -311,16 +311,16 @@ class Worker {
 
   // Stage 2 for one query: scores become p. Slots from `num_slots` on may hold anything, and count
   // as -infinity.
-  void Soften(int query, int num_slots) {
+  void Softmax(int query, int num_slots) {
     if (num_slots == kStep) {
-      SoftenVectors<true>(query, kStep / kLanes, kStep);
+      SoftmaxVectors<true>(query, kStep / kLanes, kStep);
     } else if (num_slots > 0) {
-      SoftenVectors<false>(query, (num_slots + kLanes - 1) / kLanes, num_slots);
+      SoftmaxVectors<false>(query, (num_slots + kLanes - 1) / kLanes, num_slots);
     }
   }
 
   template <bool kFull>
-  [[gnu::always_inline]] void SoftenVectors(int query, int num_vectors, int num_slots) {
+  [[gnu::always_inline]] void SoftmaxVectors(int query, int num_vectors, int num_slots) {
     float* p = p_ + static_cast<int64_t>(query) * kStep;
     F32 values[kStep / kLanes];
     F32 largest = Set1(-kInfinity);

@@ -6,7 +6,9 @@
 #include "kernels/attention/diff_attention.h"
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/base/check.h"
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernel_table.h"
+#include "kernels/base/thread_pool.h"
 
 namespace diffserve::cpu {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 // the L1 cache beside them.
 constexpr int64_t kQueriesPerTask = 24;
 
-AttentionCall CallOf(const DiffAttentionArgs& args) {
+AttentionCall CallOf(const DiffAttentionArgs<float>& args) {
   const DiffSpec& spec = args.spec;
   return {
       .num_q1_heads = spec.num_q1_heads,
@@ -35,7 +37,7 @@ AttentionCall CallOf(const DiffAttentionArgs& args) {
   };
 }
 
-void CheckSpec(const DiffAttentionArgs& args) {
+void CheckSpec(const DiffAttentionArgs<float>& args) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   DS_CHECK(spec.num_kv_groups > 0 && spec.num_q1_heads % spec.num_kv_groups == 0 &&
@@ -54,9 +56,9 @@ void CheckSpec(const DiffAttentionArgs& args) {
 // Tasks are numbered by sequence, then chunk of tokens, then group.
 class TaskList {
  public:
-  TaskList(const DiffAttentionArgs& args, int tokens_per_task)
+  TaskList(const DiffAttentionArgs<float>& args, int tokens_per_task)
       : args_(args), tokens_per_task_(tokens_per_task) {
-    for (const SequenceRows& sequence : args.sequences) {
+    for (const SequenceRows& sequence : args.batch) {
       first_task_.push_back(num_tasks_);
       const int64_t chunks = (sequence.num_rows + tokens_per_task - 1) / tokens_per_task;
       num_tasks_ += chunks * args.spec.num_kv_groups;
@@ -69,7 +71,7 @@ class TaskList {
                              std::upper_bound(first_task_.begin(), first_task_.end(), task) -
                              first_task_.begin()) -
                          1;
-    const SequenceRows& sequence = args_.sequences[index];
+    const SequenceRows& sequence = args_.batch[index];
     const int64_t in_sequence = task - first_task_[index];
     const int token = static_cast<int>(in_sequence / args_.spec.num_kv_groups) * tokens_per_task_;
     return {.pages = sequence.pages,
@@ -80,7 +82,7 @@ class TaskList {
   }
 
  private:
-  const DiffAttentionArgs& args_;
+  const DiffAttentionArgs<float>& args_;
   int tokens_per_task_;
   int64_t num_tasks_ = 0;
   std::vector<int64_t> first_task_;  // of each sequence
@@ -88,7 +90,7 @@ class TaskList {
 
 }  // namespace
 
-void DiffAttention(const DiffAttentionArgs& args, CpuIsa isa, ThreadPool& pool) {
+void DiffAttention(const DiffAttentionArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
   CheckSpec(args);
   const KernelTable& kernels = KernelsFor(isa);
   const AttentionCall call = CallOf(args);

@@ -2,7 +2,6 @@
 #include <iterator>
 
 #include "kernels/attention/attention_launch.cuh"
-#include "kernels/attention/diff_attention_cuda.h"
 #include "kernels/attention/diff_decode.cuh"
 
 namespace diffserve::cuda {
@@ -123,44 +122,47 @@ size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tili
   return static_cast<size_t>(states) * static_cast<size_t>(spec.v_dim + 2);
 }
 
-int PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
-                      const AttentionPlan& plan, CUstream_st* stream) {
-  const cudaLaunchConfig_t config = LaunchConfig(1, 32, 0, stream);
-  return cudaLaunchKernelEx(&config, PlanAttentionKernel, tiling, batch, plan);
+Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
+                         const AttentionPlan& plan, const Stream& stream) {
+  return Launch("attention's plan", {.grid = dim3(1), .threads = dim3(32)}, stream,
+                PlanAttentionKernel, tiling, batch, plan);
 }
 
-int DiffDecode(const DiffAttentionArgs& args, CUstream_st* stream) {
-  if (args.batch.num_rows == 0) return cudaSuccess;
+Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                     const Stream& stream) {
+  if (args.batch.num_rows == 0) return Status();
+  return (schedule.tiling.is_decode() ? DiffDecode : DiffPrefill)(args, schedule, stream);
+}
+
+Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                  const Stream& stream) {
   const DecodeInstance* instance = FindInstance(kTable, args.spec, args.kv.format.codec.dtype);
-  if (instance == nullptr) return cudaErrorInvalidValue;
+  if (instance == nullptr) return NoKernel();
   DeviceLimits limits;
-  cudaError_t error = ReadLimits(&limits);
-  if (error != cudaSuccess) return error;
-
-  AttentionLaunch call = LaunchOf(args);
+  DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const size_t shared_bytes_max = static_cast<size_t>(limits.shared_bytes_max);
-  call.num_stages = DecodeStages(*instance, shared_bytes_max);
-  const size_t bytes = DecodeSharedBytes(instance->strip_bytes, instance->v_dim, call.num_stages);
-  if (bytes > shared_bytes_max) return cudaErrorInvalidValue;
+  const int num_stages = DecodeStages(*instance, shared_bytes_max);
+  const size_t bytes = DecodeSharedBytes(instance->strip_bytes, instance->v_dim, num_stages);
+  if (bytes > shared_bytes_max) return NoKernel();
 
-  const DecodeKernel kernel = limits.has_bulk_copies && args.allow_bulk_copies
+  const AttentionLaunch call = LaunchOf(args, schedule, num_stages);
+  const DecodeKernel kernel = limits.has_bulk_copies && schedule.allow_bulk_copies
                                   ? instance->bulk_kernel
                                   : instance->kernel;
-  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
   // A grid that fits the device whatever the plan holds, so that a graph of this launch serves
   // every batch of these sizes.
   const int64_t resident = int64_t{limits.multiprocessors} *
                            static_cast<int64_t>(std::min<size_t>(2, shared_bytes_max / bytes));
-  const cudaLaunchConfig_t config = LaunchConfig(resident, kDecodeThreads, bytes, stream);
-  error = cudaLaunchKernelEx(&config, kernel, call);
-  if (error != cudaSuccess) return error;
-
+  DS_RETURN_IF_ERROR(LaunchAttention("decode attention", kernel,
+                                     {.grid = dim3(static_cast<unsigned>(resident)),
+                                      .threads = dim3(kDecodeThreads),
+                                      .shared_bytes = bytes},
+                                     stream, call));
   const int64_t row_heads = int64_t{args.batch.num_rows} * args.spec.num_q1_heads;
-  const cudaLaunchConfig_t combine = LaunchConfig((row_heads + kDecodeWarps - 1) / kDecodeWarps,
-                                                  kDecodeThreads, 0, stream);
-  return cudaLaunchKernelEx(&combine, instance->combine, call);
+  const int64_t grid = (row_heads + kDecodeWarps - 1) / kDecodeWarps;
+  return Launch("decode attention's merge",
+                {.grid = dim3(static_cast<unsigned>(grid)), .threads = dim3(kDecodeThreads)},
+                stream, instance->combine, call);
 }
 
 }  // namespace diffserve::cuda

@@ -2,9 +2,7 @@
 #include <iterator>
 
 #include "kernels/attention/attention_launch.cuh"
-#include "kernels/attention/diff_attention_cuda.h"
 #include "kernels/attention/diff_prefill.cuh"
-#include "kernels/attention/diff_prefill_sm90a_launch.cuh"
 
 namespace diffserve::cuda {
 namespace {
@@ -49,43 +47,38 @@ AttentionTiling TilingOf(const DiffSpec& spec, const DeviceLimits& limits, bool 
           hopper_queries > 0 ? hopper_queries : portable_queries, kNoSplitSlots};
 }
 
-cudaError_t LaunchPortable(const DiffAttentionArgs& args, const DeviceLimits& limits,
-                           cudaStream_t stream) {
+Status LaunchPortable(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                      const DeviceLimits& limits, const Stream& stream) {
   const PrefillInstance* instance = FindInstance(kTable, args.spec, args.kv.format.codec.dtype);
-  if (instance == nullptr) return cudaErrorInvalidValue;
-  AttentionLaunch call = LaunchOf(args);
-  const int64_t stages = limits.shared_bytes_max / instance->page_bytes;
-  if (stages < 1) return cudaErrorInvalidValue;
-  call.num_stages = static_cast<int>(std::min<int64_t>(stages, kPrefillStagesMax));
-  const size_t bytes = static_cast<size_t>(call.num_stages * instance->page_bytes);
-  const cudaError_t error = cudaFuncSetAttribute(
-      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
-  const cudaLaunchConfig_t config = LaunchConfig(limits.multiprocessors, kPrefillThreads, bytes,
-                                                 stream);
-  return cudaLaunchKernelEx(&config, instance->kernel, call);
+  if (instance == nullptr) return NoKernel();
+  const int64_t stages = std::min<int64_t>(limits.shared_bytes_max / instance->page_bytes,
+                                           kPrefillStagesMax);
+  if (stages < 1) return NoKernel();
+  return LaunchAttention("prefill attention", instance->kernel,
+                         {.grid = dim3(static_cast<unsigned>(limits.multiprocessors)),
+                          .threads = dim3(kPrefillThreads),
+                          .shared_bytes = static_cast<size_t>(stages * instance->page_bytes)},
+                         stream, LaunchOf(args, schedule, static_cast<int>(stages)));
 }
 
 }  // namespace
 
 AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies) {
   DeviceLimits limits;
-  if (ReadLimits(&limits) != cudaSuccess) limits = {};  // no device: DiffPrefill says so
+  if (!ReadLimits(&limits).ok()) limits = {};  // no device: DiffAttention says so
   return TilingOf(spec, limits, allow_bulk_copies);
 }
 
-int DiffPrefill(const DiffAttentionArgs& args, CUstream_st* stream) {
-  if (args.batch.num_rows == 0) return cudaSuccess;
+Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
+                   const Stream& stream) {
   DeviceLimits limits;
-  const cudaError_t error = ReadLimits(&limits);
-  if (error != cudaSuccess) return error;
-  const AttentionTiling tiling = TilingOf(args.spec, limits, args.allow_bulk_copies);
-  if (args.tiling.rows_per_tile != tiling.rows_per_tile)
-    return cudaErrorInvalidValue;  // another device's
-  const bool has_hopper = args.allow_bulk_copies &&
+  DS_RETURN_IF_ERROR(ReadLimits(&limits));
+  const bool allow_bulk_copies = schedule.allow_bulk_copies;
+  const AttentionTiling tiling = TilingOf(args.spec, limits, allow_bulk_copies);
+  if (schedule.tiling.rows_per_tile != tiling.rows_per_tile) return NoKernel();
+  const bool has_hopper = allow_bulk_copies &&
                           HopperPrefillQueries(args.spec, args.kv.format.codec.dtype, limits) > 0;
-  return has_hopper ? LaunchHopperPrefill(args, limits, stream)
-                    : LaunchPortable(args, limits, stream);
+  return (has_hopper ? LaunchHopperPrefill : LaunchPortable)(args, schedule, limits, stream);
 }
 
 }  // namespace diffserve::cuda

@@ -116,7 +116,7 @@ struct PrefillWarpgroup {
     }
   }
 
-  // scores = q K^T of the page's 64 slots.
+  // Stage 1: scores of the slots. q K^T of the page's 64.
   template <int kOutput>
   __device__ __forceinline__ void IssueScores(uint32_t k) {
     const int map = Shape::kMapPerWarpgroup ? warpgroup : kOutput;
@@ -127,18 +127,6 @@ struct PrefillWarpgroup {
       const int offset = step / 4 * static_cast<int>(kImageTileBytes) + step % 4 * 32;
       Wgmma<false>(scores, q[kOutput][step], WgmmaAdvance(operand, static_cast<uint32_t>(offset)),
                    step > 0);
-    }
-    WgmmaCommit();
-  }
-
-  // o += p V.
-  template <int kOutput>
-  __device__ __forceinline__ void IssueValues(uint32_t v) {
-    const uint64_t operand = WgmmaOperand(v, kImageTileBytes, 8 * kImageRowBytes);
-#pragma unroll
-    for (int step = 0; step < Shape::kVSteps; ++step) {
-      Wgmma<true>(o[kOutput], p[step],
-                  WgmmaAdvance(operand, static_cast<uint32_t>(step) * 16 * kImageRowBytes), true);
     }
     WgmmaCommit();
   }
@@ -160,7 +148,7 @@ struct PrefillWarpgroup {
     }
   }
 
-  // The running maximum, scores become p = exp(score - maximum), their sum. Tells by what the
+  // Stage 2: running maximum, p = exp(score - maximum). In the place of scores; tells by what the
   // output must be multiplied.
   template <int kOutput>
   __device__ __forceinline__ void Weigh(float scale_log2, float (&rescale)[2]) {
@@ -185,6 +173,18 @@ struct PrefillWarpgroup {
       }
       sum[kOutput][half] = sum[kOutput][half] * rescale[half] + added;
     }
+  }
+
+  // Stage 3: output += p V.
+  template <int kOutput>
+  __device__ __forceinline__ void IssueValues(uint32_t v) {
+    const uint64_t operand = WgmmaOperand(v, kImageTileBytes, 8 * kImageRowBytes);
+#pragma unroll
+    for (int step = 0; step < Shape::kVSteps; ++step) {
+      Wgmma<true>(o[kOutput], p[step],
+                  WgmmaAdvance(operand, static_cast<uint32_t>(step) * 16 * kImageRowBytes), true);
+    }
+    WgmmaCommit();
   }
 
   // The output for the new maximum, and p in bf16: the accumulators' fragments are, rounded, those
@@ -291,8 +291,8 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const Atten
   }
 }
 
-// Normalise and, where one thread holds both maps, subtract lambda times map 2. What the other
-// warpgroup is to subtract becomes lambda times itself.
+// Stage 4: normalise, subtract lambda times map 2, sub-norm, scale. First what one thread holds of
+// both maps; what the other warpgroup is to subtract becomes lambda times itself.
 template <typename Shape>
 __device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const AttentionLaunch& call,
                                                                       const QueryTile& part) {

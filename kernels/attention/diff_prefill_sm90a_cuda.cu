@@ -2,8 +2,8 @@
 #include <cstddef>
 #include <iterator>
 
+#include "kernels/attention/attention_launch.cuh"
 #include "kernels/attention/diff_prefill_sm90a.cuh"
-#include "kernels/attention/diff_prefill_sm90a_launch.cuh"
 
 namespace diffserve::cuda {
 namespace {
@@ -64,20 +64,18 @@ int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& 
   return instance->map_per_warpgroup || paired ? kWarpgroupRows : 2 * kWarpgroupRows;
 }
 
-cudaError_t LaunchHopperPrefill(const DiffAttentionArgs& args, const DeviceLimits& limits,
-                                cudaStream_t stream) {
+Status LaunchHopperPrefill(const DiffAttentionArgs<BFloat16>& args,
+                           const AttentionSchedule& schedule, const DeviceLimits& limits,
+                           const Stream& stream) {
   const HopperInstance* instance = Find(args.spec, args.kv.format.codec.dtype, limits);
-  if (instance == nullptr) return cudaErrorInvalidValue;
-  AttentionLaunch call = LaunchOf(args);
-  call.num_stages = static_cast<int>(instance->NumStages(limits));
-  const size_t bytes = static_cast<size_t>(call.num_stages) * instance->page_bytes +
-                       instance->other_bytes;
-  const cudaError_t error = cudaFuncSetAttribute(
-      instance->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
-  const cudaLaunchConfig_t config = LaunchConfig(limits.multiprocessors, kHopperThreads, bytes,
-                                                 stream);
-  return cudaLaunchKernelEx(&config, instance->kernel, call);
+  if (instance == nullptr) return NoKernel();
+  const int64_t stages = instance->NumStages(limits);
+  return LaunchAttention(
+      "prefill attention", instance->kernel,
+      {.grid = dim3(static_cast<unsigned>(limits.multiprocessors)),
+       .threads = dim3(kHopperThreads),
+       .shared_bytes = static_cast<size_t>(stages) * instance->page_bytes + instance->other_bytes},
+      stream, LaunchOf(args, schedule, static_cast<int>(stages)));
 }
 
 }  // namespace diffserve::cuda

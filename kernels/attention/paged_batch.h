@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "kernels/base/dtype.h"
 
 namespace diffserve {
 
@@ -39,4 +42,20 @@ struct PagedBatch {
 };
 
 }  // namespace cuda
+
+// A batch as a backend takes it, by the type of its activations: float on the CPU, BFloat16 on a
+// GPU.
+template <typename T>
+struct BatchOfActivations;
+template <>
+struct BatchOfActivations<float> {
+  using Type = std::span<const SequenceRows>;
+};
+template <>
+struct BatchOfActivations<BFloat16> {
+  using Type = cuda::PagedBatch;
+};
+template <typename T>
+using BatchOf = typename BatchOfActivations<T>::Type;
+
 }  // namespace diffserve

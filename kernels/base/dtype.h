@@ -26,7 +26,9 @@ constexpr std::string_view NameOf(DType dtype) {
   return "?";
 }
 
-// bfloat16 is the upper half of a float32.
+// A bfloat16 in memory: its bits, the upper half of a float32.
+using BFloat16 = uint16_t;
+
 DIFFSERVE_HOST_DEVICE float BFloat16ToFloat(uint16_t bits) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }

@@ -8,19 +8,25 @@ namespace diffserve {
 
 enum class CpuIsa;     // kernels/base/cpu_isa.h
 struct LinearSlice;    // kernels/ops/linear_kernel.h
-struct RmsNormRows;    // kernels/ops/rowwise_kernel.h
-struct SiluMulRows;    // kernels/ops/rowwise_kernel.h
-struct PolyNormRows;   // kernels/ops/rowwise_kernel.h
 struct RopeRow;        // kernels/ops/rope_kernel.h
 struct AttentionCall;  // kernels/attention/diff_attention_kernel.h
 struct AttentionTask;  // kernels/attention/diff_attention_kernel.h
 
+// kernels/ops/rowwise.h
+template <typename T>
+struct RmsNormArgs;
+template <typename T>
+struct SiluMulArgs;
+template <typename T>
+struct PolyNormMulArgs;
+
 struct KernelTable {
   int panel_columns;  // output features in a panel of packed weights
   void (*linear)(const LinearSlice& slice);
-  void (*rms_norm)(const RmsNormRows& rows);
-  void (*silu_mul)(const SiluMulRows& rows);
-  void (*poly_norm_mul)(const PolyNormRows& rows);
+  // Row-wise: of tokens [begin, end).
+  void (*rms_norm)(const RmsNormArgs<float>& args, int begin, int end);
+  void (*silu_mul)(const SiluMulArgs<float>& args, int begin, int end);
+  void (*poly_norm_mul)(const PolyNormMulArgs<float>& args, int begin, int end);
   void (*sigmoid)(float* x, int64_t count);  // in place
   void (*rope_row)(const RopeRow& row);
   // `workspace`: AttentionWorkspaceFloats(call) floats of the calling worker's own.

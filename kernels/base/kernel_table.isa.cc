@@ -5,9 +5,9 @@
 namespace diffserve::DS_ISA {
 
 void Linear(const LinearSlice& slice);
-void RmsNorm(const RmsNormRows& rows);
-void SiluMul(const SiluMulRows& rows);
-void PolyNormMul(const PolyNormRows& rows);
+void RmsNorm(const RmsNormArgs<float>& args, int begin, int end);
+void SiluMul(const SiluMulArgs<float>& args, int begin, int end);
+void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end);
 void Sigmoid(float* x, int64_t count);
 void RotateAndAppend(const RopeRow& row);
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);

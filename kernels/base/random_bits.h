@@ -1,5 +1,5 @@
 // Random bits for keys and seeds. What a model draws has a generator of its own
-// (kernels/ops/sample_row.h).
+// (kernels/ops/sample_task.cc).
 #pragma once
 
 #include <cstdint>

@@ -81,6 +81,14 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
+// *to becomes the Result's value. Error: the Result's.
+template <typename T, typename To>
+Status Assign(To* to, Result<T> from) {
+  if (!from.ok()) return from.status();
+  *to = std::move(from).value();
+  return Status();
+}
+
 }  // namespace diffserve
 
 // Returns the Status of `expression` to the caller if it is an error.

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +42,23 @@ void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* 
   } else {
     for (int64_t i = 0; i < count; ++i) out[i] = Float16ToFloat(in[i]);
   }
+}
+
+void CopyFromFloat(std::span<const float> values, DType dtype, void* out) {
+  if (dtype == DType::kFloat32) {
+    std::memcpy(out, values.data(), values.size_bytes());
+  } else {
+    const auto encode = dtype == DType::kBFloat16 ? FloatToBFloat16 : FloatToFloat16;
+    std::ranges::transform(values, static_cast<uint16_t*>(out), encode);
+  }
+}
+
+int64_t FindOutsideFloat16(std::span<const float> values) {
+  const auto is_outside = [](float value) {
+    return std::abs(value) >= kFloat16Overflow && std::isfinite(value);
+  };
+  const auto found = std::ranges::find_if(values, is_outside);
+  return found == values.end() ? -1 : found - values.begin();
 }
 
 void Buffer::Free::operator()(void* p) const {

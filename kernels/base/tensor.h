@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
+  std::string name = {};  // what errors call it
 
   int64_t num_elements() const;
   std::string ShapeString() const;  // "[4096, 2048]"
@@ -28,6 +30,10 @@ struct TensorView {
 
 // Converts `count` elements from flat index `begin` into out[count].
 void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* out);
+// out = the values, of `dtype`, rounded to nearest even.
+void CopyFromFloat(std::span<const float> values, DType dtype, void* out);
+// Index of a finite value that float16 cannot hold; -1: none.
+int64_t FindOutsideFloat16(std::span<const float> values);
 
 class Buffer {
  public:

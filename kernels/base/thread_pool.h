@@ -1,7 +1,7 @@
 // A fixed pool of pinned threads for data-parallel kernels. The calling thread is worker 0.
 // Workers spin briefly after a job and then sleep on a futex, so an idle server uses no CPU.
 //
-// Thread safety: Run may be called by one thread at a time (the engine's rank thread).
+// Thread safety: Run may be called by one thread at a time (in a server the engine's).
 #pragma once
 
 #include <functional>
@@ -46,6 +46,17 @@ struct Share {
 constexpr Share ShareOf(int count, int worker, int num_workers) {
   return {static_cast<int>(static_cast<long long>(count) * worker / num_workers),
           static_cast<int>(static_cast<long long>(count) * (worker + 1) / num_workers)};
+}
+
+// body(begin, end) for shares of [0, count): on all workers, or for the whole on the caller alone
+// where the work is not worth waking them.
+template <typename Body>
+void RunShares(ThreadPool& pool, int count, bool worth_waking, const Body& body) {
+  if (!worth_waking) return body(0, count);
+  pool.Run([&](int worker) {
+    const Share share = ShareOf(count, worker, pool.num_threads());
+    body(share.begin, share.end);
+  });
 }
 
 }  // namespace diffserve

@@ -6,7 +6,7 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/memory.h"
 #include "kernels/ops/device_probe.h"
-#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/matrix_library.h"
 #include "kernels/ops/read_stream_cuda.h"
 
 namespace diffserve::cuda {
@@ -48,9 +48,8 @@ class DeviceProbe::State {
 
   Result<double> ReadBytesPerSecond() {
     const Result<double> seconds = SecondsOf(kReads, [&] {
-      return StatusOfCudaError(ReadStream(data_.data(), read_bytes_, num_thread_blocks_,
-                                          sink_.as<uint32_t>(), stream_->handle()),
-                               "reading device memory");
+      return ReadStream(data_.data(), read_bytes_, num_thread_blocks_, sink_.as<uint32_t>(),
+                        *stream_);
     });
     if (!seconds.ok()) return seconds.status();
     return static_cast<double>(read_bytes_) / *seconds;
@@ -58,13 +57,13 @@ class DeviceProbe::State {
 
   Result<double> MatrixFlopsPerSecond() {
     constexpr size_t kElements = size_t{kWidth} * kWidth;
-    LinearArgs args;
-    args.weight = data_.as<uint16_t>();
-    args.x = data_.as<uint16_t>() + kElements;
-    args.y = data_.as<uint16_t>() + 2 * kElements;
-    args.in_features = args.out_features = args.rows = kWidth;
+    MatrixProduct product;
+    product.weight = data_.data();
+    product.x = data_.as<BFloat16>() + kElements;
+    product.y = data_.as<BFloat16>() + 2 * kElements;
+    product.in_features = product.out_features = product.num_rows = kWidth;
     const Result<double> seconds = SecondsOf(kProducts,
-                                             [&] { return library_->Linear(args, *stream_); });
+                                             [&] { return library_->Multiply(product, *stream_); });
     if (!seconds.ok()) return seconds.status();
     return 2.0 * std::pow(kWidth, 3) / *seconds;
   }

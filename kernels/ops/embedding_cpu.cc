@@ -1,27 +1,33 @@
 #include "kernels/base/check.h"
-#include "kernels/ops/rowwise.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/weight_codec.h"
+#include "kernels/ops/weight_packer.h"
 
 namespace diffserve::cpu {
+namespace {
 
-void EmbeddingLookup(const TensorView& table, std::span<const int32_t> tokens, float* out,
+template <typename Codec>
+void CopyRow(const void* table, int64_t row, int64_t width, float* out) {
+  const auto* from = static_cast<const typename Codec::Panel::Element*>(table) + row * width;
+  for (int64_t i = 0; i < width; ++i) out[i] = Codec::Decode(from[i]);
+}
+
+}  // namespace
+
+void EmbeddingLookup(const EmbeddingTable& table, const EmbeddingLookupArgs& args,
                      ThreadPool& pool) {
-  const int64_t vocab = table.shape[0];
-  const int64_t width = table.shape[1];
-  const auto copy = [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int32_t token = tokens[static_cast<size_t>(row)];
-      DS_CHECK(token >= 0 && token < vocab, "token id outside the vocabulary");
-      CopyToFloat(table, token * width, width, out + row * width);
+  constexpr int kTokensWorthWaking = 16;
+  const bool worth_waking = args.num_tokens >= kTokensWorthWaking;
+  RunShares(pool, args.num_tokens, worth_waking, [&](int begin, int end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int32_t token = args.tokens[i];
+      if (token < 0) token = args.drawn[(-1 - token) * args.drawn_stride];
+      DS_CHECK(token >= 0 && token < table.vocab(), "token id outside the vocabulary");
+      WithCodec(table.format(), [&](auto codec) {
+        CopyRow<decltype(codec)>(table.data(), token, table.width(), args.out + i * table.width());
+      });
     }
-  };
-  constexpr size_t kRowsWorthWaking = 16;
-  if (tokens.size() < kRowsWorthWaking) {
-    copy(0, static_cast<int64_t>(tokens.size()));
-    return;
-  }
-  pool.Run([&](int worker) {
-    const Share share = ShareOf(static_cast<int>(tokens.size()), worker, pool.num_threads());
-    copy(share.begin, share.end);
   });
 }
 

@@ -1,22 +1,25 @@
-// Linear layers on packed weights: y = x W^T (+ bias). W is [out_features, in_features], as
-// checkpoints store it.
+// Linear layers: y = x W^T (+ bias) (+ y). W is [out_features, in_features], as checkpoints store
+// it, and packed once at load (weight_packer.h, weight_packer_cuda.h) into what the backend's
+// kernel reads.
 //
-// Weights are packed once at load into panels of output features (in_features innermost pairs for
-// bfloat16), in the order that the chosen level's micro-kernel reads. Activations are float32;
-// products are accumulated in float32, one chain over in_features in ascending order for each
-// output element, so a row's result does not depend on the other rows, on how many there are, or on
-// the number of threads.
+// Products are accumulated in float32; bias and y are added to the finished sum. A NaN or infinity
+// in x or W reaches every output that it is a factor of. No tokens: nothing is read or written.
+// *Invariants*: on the CPU an element is one chain over in_features in ascending order, so that a
+// token's bits do not depend on the other tokens, on how many there are, or on the number of
+// threads. On a device equal calls give equal bits, and with MatrixLibraryOptions::batch_invariant
+// a token's bits do not depend on the number of tokens either.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "kernels/base/cpu_isa.h"
+#include "kernels/base/status.h"
 #include "kernels/base/tensor.h"
-#include "kernels/base/thread_pool.h"
 
 namespace diffserve {
+
+class ThreadPool;
 
 // Part of a packed matrix: rows of a checkpoint tensor in a given order. Several parts are stacked
 // (q, k and v become one matrix).
@@ -25,48 +28,46 @@ struct LinearPart {
   std::vector<int32_t> row_order;  // output feature i of this part is weight row row_order[i];
                                    // empty = as stored
   TensorView bias;                 // [n] in the checkpoint's order, or data == nullptr
+
+  int64_t out_features() const {
+    return row_order.empty() ? weight.shape[0] : static_cast<int64_t>(row_order.size());
+  }
+  int64_t RowOf(int64_t out_feature) const {
+    return row_order.empty() ? out_feature : row_order[static_cast<size_t>(out_feature)];
+  }
 };
 
-class PackedLinear {
- public:
-  PackedLinear() = default;
-  // REQUIRES: all parts share in_features; dtype is kFloat32 or kBFloat16 (a wider checkpoint is
-  // rounded to nearest even).
-  PackedLinear(std::span<const LinearPart> parts, DType dtype, CpuIsa isa, ThreadPool& pool);
+// What y is: the backend's activations (float32 on the CPU, bfloat16 on a device), or float32 on
+// either, as the residual stream, logits and lambdas are.
+enum class LinearOutput { kActivation, kFloat32 };
 
-  int out_features() const { return out_features_; }
-  int in_features() const { return in_features_; }
-  DType dtype() const { return dtype_; }
-  CpuIsa isa() const { return isa_; }
-  size_t weight_bytes() const { return panels_.size_bytes(); }
-  const void* panels() const { return panels_.data(); }
-  const float* bias() const {
-    return bias_.empty() ? nullptr : bias_.data();
-  }  // [out_features], or nullptr
-
- private:
-  int out_features_ = 0;
-  int in_features_ = 0;
-  DType dtype_ = DType::kFloat32;
-  CpuIsa isa_ = CpuIsa::kAvx2;
-  Buffer panels_;
-  std::vector<float> bias_;
-};
-
+template <typename X, typename Y = X>
 struct LinearArgs {
-  const float* x = nullptr;  // [rows, in_features]
-  int rows = 0;
-  float* y = nullptr;       // [rows, out_features]; row stride y_stride elements
-  int64_t y_stride = 0;     // 0 = out_features
-  bool accumulate = false;  // y += x W^T (the residual connection); the sum is added to y once, at
-                            // the end
+  const X* x = nullptr;  // [num_tokens, in_features]
+  int num_tokens = 0;
+  Y* y = nullptr;           // [num_tokens, out_features]
+  bool accumulate = false;  // y += x W^T (the residual connection)
 };
 
 // Naive double-precision y from the checkpoint's own tensors: the oracle.
-void LinearRef(std::span<const LinearPart> parts, const LinearArgs& args);
+void LinearRef(std::span<const LinearPart> parts, const LinearArgs<float>& args);
 
 namespace cpu {
-void Linear(const PackedLinear& weight, const LinearArgs& args, ThreadPool& pool);
+class PackedLinear;
+void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool);
 }  // namespace cpu
+
+namespace cuda {
+class MatrixLibrary;
+class PackedLinear;
+class Stream;
+// REQUIRES: x and y are 16-byte aligned; y is of the type that the weight was packed for. The first
+// call with a shape takes some 50 us of host time more. Error: kUnimplemented if cuBLASLt has no
+// kernel for the shape.
+Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16>& args, MatrixLibrary& library,
+              const Stream& stream);
+Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
+              MatrixLibrary& library, const Stream& stream);
+}  // namespace cuda
 
 }  // namespace diffserve

@@ -18,10 +18,36 @@ constexpr int kBlockDepth = 256;            // of in_features: a float32 panel b
 constexpr int kXStride = kBlockDepth + 16;  // keeps rows of the packed x block in different cache
                                             // sets
 
-enum class Weights { kFloat32, kBFloat16 };
+// The kernel's side of a WeightFormat. Its loop takes kStep in_features at a time, whose elements
+// of one panel are kStepBytes; Load<kAt> gives the kAt-th of them, for half a panel of columns.
+struct Float32Weights : Float32Panel {
+  static constexpr int kStep = 1;
+  template <int kAt>
+  [[gnu::always_inline]] static F32 Load(const char* panel, int half) {
+    return DS_ISA::Load(reinterpret_cast<const float*>(panel) + half * kLanes);
+  }
+};
+struct BFloat16Weights : BFloat16Panel {
+  static constexpr int kStep = 2;
+  template <int kAt>
+  [[gnu::always_inline]] static F32 Load(const char* panel, int half) {
+    const uint16_t* pairs = reinterpret_cast<const uint16_t*>(panel) + half * 2 * kLanes;
+    return kAt == 0 ? EvenBf16(pairs) : OddBf16(pairs);
+  }
+};
+struct Float16Weights : Float16Panel {
+  static constexpr int kStep = 2;
+  template <int kAt>
+  [[gnu::always_inline]] static F32 Load(const char* panel, int half) {
+    return LoadF16(reinterpret_cast<const uint16_t*>(panel) + kAt * kPanel + half * kLanes);
+  }
+};
+
+template <typename Weights>
+constexpr int kDepthBytes = kPanel * static_cast<int>(sizeof(typename Weights::Element));
 
 // Acc[r][np] (two vectors) += x[r][k] * panel np[k] for k in [0, depth), R rows by NP panels.
-template <Weights kWeights, int R, int NP>
+template <typename Weights, int R, int NP>
 struct Tile {
   F32 acc[R][NP][2];
 
@@ -68,65 +94,49 @@ struct Tile {
   // only.
   [[gnu::always_inline]] static void PrefetchAhead(const char* panel, int64_t panel_stride) {
     constexpr int kAheadBytes = 1024;
+    constexpr int kStepBytes = Weights::kStep * kDepthBytes<Weights>;
 #pragma GCC unroll 4
     for (int np = 0; np < NP; ++np) {
 #pragma GCC unroll 2
-      for (int line = 0; line < kPanel * 4; line += 64)
+      for (int line = 0; line < kStepBytes; line += 64)
         __builtin_prefetch(panel + np * panel_stride + kAheadBytes + line);
     }
+  }
+
+  // The kAt-th of a step's in_features.
+  template <int kAt>
+  [[gnu::always_inline]] void StepAt(const char* panel, int64_t panel_stride, const float* x,
+                                     int64_t x_stride) {
+    F32 w[NP][2];
+#pragma GCC unroll 4
+    for (int np = 0; np < NP; ++np) {
+      w[np][0] = Weights::template Load<kAt>(panel + np * panel_stride, 0);
+      w[np][1] = Weights::template Load<kAt>(panel + np * panel_stride, 1);
+    }
+    Step(w, x + kAt, x_stride);
   }
 
   // `panel` is the first panel at its first k; panels are panel_stride bytes apart.
   template <bool kPrefetch>
   [[gnu::always_inline]] void Accumulate(const char* panel, int64_t panel_stride, const float* x,
                                          int64_t x_stride, int depth) {
-    F32 w[NP][2];
-    if constexpr (kWeights == Weights::kFloat32) {
-      for (int k = 0; k < depth; ++k, ++x, panel += kPanel * 4) {
-        if constexpr (kPrefetch) PrefetchAhead(panel, panel_stride);
-#pragma GCC unroll 4
-        for (int np = 0; np < NP; ++np) {
-          const float* p = reinterpret_cast<const float*>(panel + np * panel_stride);
-          w[np][0] = Load(p);
-          w[np][1] = Load(p + kLanes);
-        }
-        Step(w, x, x_stride);
-      }
-    } else {
-      int k = 0;
-      for (; k + 2 <= depth; k += 2, x += 2, panel += kPanel * 4) {
-        if constexpr (kPrefetch) PrefetchAhead(panel, panel_stride);
-#pragma GCC unroll 4
-        for (int np = 0; np < NP; ++np) {
-          const uint16_t* p = reinterpret_cast<const uint16_t*>(panel + np * panel_stride);
-          w[np][0] = EvenBf16(p);
-          w[np][1] = EvenBf16(p + 2 * kLanes);
-        }
-        Step(w, x, x_stride);
-#pragma GCC unroll 4
-        for (int np = 0; np < NP; ++np) {
-          const uint16_t* p = reinterpret_cast<const uint16_t*>(panel + np * panel_stride);
-          w[np][0] = OddBf16(p);
-          w[np][1] = OddBf16(p + 2 * kLanes);
-        }
-        Step(w, x + 1, x_stride);
-      }
-      if (k < depth) {
-#pragma GCC unroll 4
-        for (int np = 0; np < NP; ++np) {
-          const uint16_t* p = reinterpret_cast<const uint16_t*>(panel + np * panel_stride);
-          w[np][0] = EvenBf16(p);
-          w[np][1] = EvenBf16(p + 2 * kLanes);
-        }
-        Step(w, x, x_stride);
-      }
+    constexpr int kStep = Weights::kStep;
+    static_assert(kStep == 1 || kStep == 2);
+    int k = 0;
+    for (; k + kStep <= depth; k += kStep, x += kStep, panel += kStep * kDepthBytes<Weights>) {
+      if constexpr (kPrefetch) PrefetchAhead(panel, panel_stride);
+      StepAt<0>(panel, panel_stride, x, x_stride);
+      if constexpr (kStep == 2) StepAt<1>(panel, panel_stride, x, x_stride);
     }
+    if (k < depth) StepAt<0>(panel, panel_stride, x, x_stride);
   }
 };
 
+template <typename Weights>
 const char* PanelAt(const LinearSlice& s, int panel) {
-  const int64_t depth = s.is_bf16 ? (s.in_features + 1) / 2 * 2 : s.in_features;
-  return static_cast<const char*>(s.panels) + panel * depth * kPanel * (s.is_bf16 ? 2 : 4);
+  constexpr int kInterleave = Weights::kInterleave;
+  const int64_t depth = (s.in_features + kInterleave - 1) / kInterleave * kInterleave;
+  return static_cast<const char*>(s.panels) + panel * depth * kDepthBytes<Weights>;
 }
 
 // y of `rows` rows from `row` and of one panel's columns, from the finished sums.
@@ -135,7 +145,7 @@ void Finish(const LinearSlice& s, int panel, int row, int rows, const float* sum
   const int first = panel * kPanel;
   const int count = s.out_features - first < kPanel ? s.out_features - first : kPanel;
   for (int r = 0; r < rows; ++r) {
-    float* y = s.y + (row + r) * s.y_stride + first;
+    float* y = s.y + static_cast<int64_t>(row + r) * s.out_features + first;
     for (int at = 0; at < count; at += kLanes) {
       const int n = count - at < kLanes ? count - at : kLanes;
       F32 sum = Load(sums + r * sums_stride + at);
@@ -147,13 +157,13 @@ void Finish(const LinearSlice& s, int panel, int row, int rows, const float* sum
 }
 
 // A register tile over the whole depth: R rows from `row`, NP panels.
-template <Weights kWeights, int R, int NP>
+template <typename Weights, int R, int NP>
 void WholeDepth(const LinearSlice& s, int panel, int row) {
   alignas(64) float sums[R * NP * kPanel];
-  const char* first = PanelAt(s, panel);
-  Tile<kWeights, R, NP> tile;
+  const char* first = PanelAt<Weights>(s, panel);
+  Tile<Weights, R, NP> tile;
   tile.Clear();
-  tile.template Accumulate<(R >= 2)>(first, PanelAt(s, panel + 1) - first,
+  tile.template Accumulate<(R >= 2)>(first, PanelAt<Weights>(s, panel + 1) - first,
                                      s.x + static_cast<int64_t>(row) * s.in_features, s.in_features,
                                      s.in_features);
   tile.StoreTo(sums, NP * kPanel);
@@ -172,7 +182,7 @@ struct WholeDepthFunctions {
 // The same for one block of depth: the partial sums are kept in memory between blocks.
 template <int R>
 void BlockTile(const float* panel, const float* x, int depth, float* sums, bool continued) {
-  Tile<Weights::kFloat32, R, 1> tile;
+  Tile<Float32Weights, R, 1> tile;
   if (continued) {
     tile.LoadFrom(sums, kBlockColumns);
   } else {
@@ -198,18 +208,17 @@ template <int... R>
 struct Tables<RowCounts<R...>> {
   static_assert(sizeof...(R) == kTileRows);
   static constexpr BlockTileFunction kBlock[] = {nullptr, BlockTile<R>...};
-  template <Weights kWeights>
+  template <typename Weights>
   static constexpr WholeDepthFunctions kWhole[] = {
-      {nullptr, nullptr},
-      {WholeDepth<kWeights, R, 1>, WholeDepth<kWeights, R, PanelsAtOnce(R)>}...};
+      {nullptr, nullptr}, {WholeDepth<Weights, R, 1>, WholeDepth<Weights, R, PanelsAtOnce(R)>}...};
 };
 using TileTables = Tables<TileRowCounts>;
 
 // Few rows: tiles over the whole depth. Each weight is read from memory once; later tiles find the
 // panel in L2.
+template <typename Weights>
 void FewRows(const LinearSlice& s) {
-  const auto& functions = s.is_bf16 ? TileTables::kWhole<Weights::kBFloat16>
-                                    : TileTables::kWhole<Weights::kFloat32>;
+  const auto& functions = TileTables::kWhole<Weights>;
   const int num_tiles = (s.rows + kTileRows - 1) / kTileRows;
   const int at_once = PanelsAtOnce(s.rows / num_tiles);
   int panel = s.panel_begin;
@@ -235,12 +244,16 @@ void PackX(const LinearSlice& s, int row, int rows, int k, int depth, float* pac
   }
 }
 
+// A block of a panel as float32.
+template <typename Weights>
 void WidenPanelBlock(const char* from, int depth, float* to) {
-  const uint16_t* p = reinterpret_cast<const uint16_t*>(from);
-  for (int k = 0; k < depth; k += 2, p += 2 * kPanel, to += 2 * kPanel) {
+  constexpr int kStep = Weights::kStep;
+  for (int k = 0; k < depth;
+       k += kStep, from += kStep * kDepthBytes<Weights>, to += kStep * kPanel) {
     for (int half = 0; half < 2; ++half) {
-      Store(to + half * kLanes, EvenBf16(p + half * 2 * kLanes));
-      Store(to + kPanel + half * kLanes, OddBf16(p + half * 2 * kLanes));
+      Store(to + half * kLanes, Weights::template Load<0>(from, half));
+      if (kStep == 2 && k + 1 < depth)
+        Store(to + kPanel + half * kLanes, Weights::template Load<1>(from, half));
     }
   }
 }
@@ -253,15 +266,17 @@ struct BlockBuffers {
 
 // Adds the depth range [k, k + depth) to the sums of `rows` rows and the panels [panel_begin,
 // panel_end).
+template <typename Weights>
 void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int rows, int k, int depth,
                    BlockBuffers& buffers) {
   const int num_tiles = (rows + kTileRows - 1) / kTileRows;
-  const int64_t panel_bytes = PanelAt(s, panel_begin + 1) - PanelAt(s, panel_begin);
-  const int block_bytes = depth * kPanel * (s.is_bf16 ? 2 : 4);
+  constexpr bool kIsWide = sizeof(typename Weights::Element) == sizeof(float);
+  const int64_t panel_bytes = PanelAt<Weights>(s, 1) - PanelAt<Weights>(s, 0);
+  const int block_bytes = depth * kDepthBytes<Weights>;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
-    const char* block = PanelAt(s, panel) + static_cast<int64_t>(k) * kPanel * (s.is_bf16 ? 2 : 4);
-    if (s.is_bf16) WidenPanelBlock(block, depth, buffers.panel);
-    const float* weights = s.is_bf16 ? buffers.panel : reinterpret_cast<const float*>(block);
+    const char* block = PanelAt<Weights>(s, panel) + static_cast<int64_t>(k) * kDepthBytes<Weights>;
+    if constexpr (!kIsWide) WidenPanelBlock<Weights>(block, depth, buffers.panel);
+    const float* weights = kIsWide ? reinterpret_cast<const float*>(block) : buffers.panel;
     float* sums = buffers.sums + (panel - panel_begin) * kPanel;
     for (int tile = 0; tile < num_tiles; ++tile) {
       const int begin = rows * tile / num_tiles;
@@ -280,6 +295,7 @@ void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int row
   }
 }
 
+template <typename Weights>
 void ManyRows(const LinearSlice& s) {
   BlockBuffers buffers;
   constexpr int kBlockPanels = kBlockColumns / kPanel;
@@ -290,11 +306,23 @@ void ManyRows(const LinearSlice& s) {
       for (int k = 0; k < s.in_features; k += kBlockDepth) {
         const int depth = s.in_features - k < kBlockDepth ? s.in_features - k : kBlockDepth;
         PackX(s, row, rows, k, depth, buffers.x);
-        AddDepthBlock(s, panel, panel_end, rows, k, depth, buffers);
+        AddDepthBlock<Weights>(s, panel, panel_end, rows, k, depth, buffers);
       }
       for (int p = panel; p < panel_end; ++p)
         Finish(s, p, row, rows, buffers.sums + (p - panel) * kPanel, kBlockColumns);
     }
+  }
+}
+
+template <typename Weights>
+void Run(const LinearSlice& slice) {
+  // What must stay in L2 while a panel meets all rows: the panel and x.
+  const int64_t panel_bytes = PanelAt<Weights>(slice, 1) - PanelAt<Weights>(slice, 0);
+  const int64_t x_bytes = static_cast<int64_t>(slice.rows) * slice.in_features * 4;
+  if (slice.rows <= 2 * kTileRows || panel_bytes + x_bytes <= kL2Bytes) {
+    FewRows<Weights>(slice);
+  } else {
+    ManyRows<Weights>(slice);
   }
 }
 
@@ -303,13 +331,13 @@ void ManyRows(const LinearSlice& s) {
 void Linear(const LinearSlice& slice);
 void Linear(const LinearSlice& slice) {
   if (slice.rows <= 0 || slice.panel_begin >= slice.panel_end) return;
-  // What must stay in L2 while a panel meets all rows: the panel and x.
-  const int64_t panel_bytes = PanelAt(slice, 1) - PanelAt(slice, 0);
-  const int64_t x_bytes = static_cast<int64_t>(slice.rows) * slice.in_features * 4;
-  if (slice.rows <= 2 * kTileRows || panel_bytes + x_bytes <= kL2Bytes) {
-    FewRows(slice);
-  } else {
-    ManyRows(slice);
+  switch (slice.format) {
+    case WeightFormat::kFloat32:
+      return Run<Float32Weights>(slice);
+    case WeightFormat::kBFloat16:
+      return Run<BFloat16Weights>(slice);
+    case WeightFormat::kFloat16:
+      return Run<Float16Weights>(slice);
   }
 }
 

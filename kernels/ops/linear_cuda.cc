@@ -1,283 +1,38 @@
-#include "kernels/ops/linear_cuda.h"
-
-#include <cublasLt.h>
-#include <dlfcn.h>
-
-#include <map>
-#include <tuple>
-#include <utility>
-#include <vector>
-
-#include "kernels/base/cuda/device.h"
-#include "kernels/base/cuda/memory.h"
+#include "kernels/base/check.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/matrix_library.h"
+#include "kernels/ops/weight_packer_cuda.h"
 
 namespace diffserve::cuda {
 namespace {
 
-// The code stays mapped (RTLD_NODELETE): CUDA runs some of it at exit.
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-using Library = std::unique_ptr<void, CloseLibrary>;
-
-// The functions in use, looked up by name.
-struct Functions {
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtDestroy) destroy;
-  decltype(&cublasLtGetVersion) get_version;
-  decltype(&cublasLtGetStatusString) status_string;
-  decltype(&cublasLtMatmulDescCreate) desc_create;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
-  decltype(&cublasLtMatmulAlgoCheck) check_algorithm;
-  decltype(&cublasLtMatmul) matmul;
-};
-
-template <typename Function>
-Status Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function != nullptr) return Status();
-  return Status(StatusCode::kNotFound, std::string("cuBLASLt has no function ") + name);
+template <typename Y>
+Status Multiply(const PackedLinear& weight, const LinearArgs<BFloat16, Y>& args, DType y_dtype,
+                MatrixLibrary& library, const Stream& stream) {
+  const bool wants_float32 = weight.output() == LinearOutput::kFloat32;
+  DS_CHECK(wants_float32 == (y_dtype == DType::kFloat32), "y is of the type it was packed for");
+  return library.Multiply({.weight = weight.weight(),
+                           .in_features = weight.in_features(),
+                           .out_features = weight.out_features(),
+                           .x = args.x,
+                           .num_rows = args.num_tokens,
+                           .y = args.y,
+                           .y_dtype = y_dtype,
+                           .bias = weight.bias(),
+                           .accumulate = args.accumulate},
+                          stream);
 }
-
-Status FindAll(void* library, Functions* f) {
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtCreate", &f->create));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtDestroy", &f->destroy));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtGetVersion", &f->get_version));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtGetStatusString", &f->status_string));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulDescCreate", &f->desc_create));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulDescDestroy", &f->desc_destroy));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulDescSetAttribute", &f->desc_set));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatrixLayoutCreate", &f->layout_create));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatrixLayoutDestroy", &f->layout_destroy));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulPreferenceCreate", &f->preference_create));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic));
-  DS_RETURN_IF_ERROR(Find(library, "cublasLtMatmulAlgoCheck", &f->check_algorithm));
-  return Find(library, "cublasLtMatmul", &f->matmul);
-}
-
-Result<Library> OpenShared(const std::string& path) {
-  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-  std::vector<std::string> candidates = {path};
-  if (path.empty())
-    candidates = {name, DIFFSERVE_CUBLAS_FOLDER "/" + name, "/usr/local/cuda/lib64/" + name};
-  std::string tried;
-  for (const std::string& candidate : candidates) {
-    if (Library library(dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
-        library != nullptr)
-      return library;
-    const char* reason = dlerror();
-    tried += (tried.empty() ? "" : "; ") + std::string(reason == nullptr ? candidate : reason);
-  }
-  return Status(StatusCode::kNotFound, "cuBLASLt cannot be opened: " + tried);
-}
-
-constexpr int kInvariantRows = 128;  // for which a batch-invariant layer's kernel is chosen
-constexpr uint32_t kAlignment = 16;  // bytes, of every pointer: rows of a batch may start anywhere
-
-cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
 
 }  // namespace
 
-class MatrixLibrary::State {
- public:
-  static Result<std::unique_ptr<State>> Open(const MatrixLibraryOptions& options) {
-    Result<Library> library = OpenShared(options.path);
-    if (!library.ok()) return library.status();
-    std::unique_ptr<State> state(new State(options, std::move(*library)));
-    DS_RETURN_IF_ERROR(FindAll(state->library_.get(), &state->f_));
-    DS_RETURN_IF_ERROR(state->ToStatus(state->f_.create(&state->handle_), "cublasLtCreate"));
-    Result<DeviceBuffer> workspace = DeviceBuffer::Allocate(options.workspace_bytes);
-    if (!workspace.ok()) return workspace.status();
-    state->workspace_ = std::move(*workspace);
-    return state;
-  }
-
-  ~State() {
-    Forget();
-    if (handle_ != nullptr) f_.destroy(handle_);
-  }
-
-  Status Linear(const LinearArgs& args, const Stream& stream) {
-    DS_CHECK(args.y_dtype != DType::kFloat16, "linear layers write float32 or bfloat16");
-    if (args.rows == 0) return Status();
-    const Shape shape = {args.rows,       args.in_features, args.out_features,
-                         RowStride(args), args.y_dtype,     args.bias != nullptr};
-    auto found = plans_.find(shape);
-    if (found == plans_.end()) {
-      if (plans_.size() >= static_cast<size_t>(options_.plans_max)) Forget();
-      Plan plan;
-      if (Status status = Make(args, &plan); !status.ok()) {
-        Destroy(plan);
-        return status;
-      }
-      found = plans_.emplace(shape, plan).first;
-    }
-    return Launch(found->second, args, stream);
-  }
-
-  size_t version() const { return f_.get_version(); }
-
- private:
-  using Shape = std::tuple<int, int, int, int64_t, DType, bool>;
-
-  // cuBLASLt counts columns first: its D is y^T [out_features, rows], A is W transposed back, B is
-  // x^T.
-  struct Plan {
-    cublasLtMatmulDesc_t desc = nullptr;
-    cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
-    cublasLtMatmulAlgo_t algorithm = {};
-  };
-
-  State(const MatrixLibraryOptions& options, Library library)
-      : options_(options), library_(std::move(library)) {}
-
-  static int64_t RowStride(const LinearArgs& args) {
-    return args.y_stride == 0 ? args.out_features : args.y_stride;
-  }
-
-  Status ToStatus(cublasStatus_t status, const char* call) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return Status();
-    // The status does not tell whether the context lives; CUDA does.
-    const Result<DeviceMemory> memory = MemoryOfDevice();
-    const bool lost = !memory.ok() && IsContextLost(memory.status());
-    return Status(lost ? StatusCode::kUnavailable : StatusCode::kInternal,
-                  std::string(call) + ": " + f_.status_string(status));
-  }
-
-  template <typename Value>
-  Status Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
-             const Value& value) const {
-    return ToStatus(f_.desc_set(desc, attribute, &value, sizeof(value)),
-                    "cublasLtMatmulDescSetAttribute");
-  }
-
-  Status Make(const LinearArgs& args, Plan* plan) const {
-    const auto in = static_cast<uint64_t>(args.in_features),
-               out = static_cast<uint64_t>(args.out_features);
-    DS_RETURN_IF_ERROR(ToStatus(f_.desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                                "cublasLtMatmulDescCreate"));
-    DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
-    if (args.bias != nullptr) {
-      DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-      DS_RETURN_IF_ERROR(
-          Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(args.y_dtype)));
-      DS_RETURN_IF_ERROR(Set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias));
-    }
-    DS_RETURN_IF_ERROR(ToStatus(f_.layout_create(&plan->a, CUDA_R_16BF, in, out, args.in_features),
-                                "cublasLtMatrixLayoutCreate"));
-    if (!options_.batch_invariant || args.rows == kInvariantRows) {
-      DS_RETURN_IF_ERROR(LayRows(args, args.rows, plan));
-      return Choose(args, plan);
-    }
-    DS_RETURN_IF_ERROR(LayRows(args, kInvariantRows, plan));
-    DS_RETURN_IF_ERROR(Choose(args, plan));
-    f_.layout_destroy(std::exchange(plan->b, nullptr));
-    f_.layout_destroy(std::exchange(plan->d, nullptr));
-    DS_RETURN_IF_ERROR(LayRows(args, args.rows, plan));
-    cublasLtMatmulHeuristicResult_t found = {};
-    return ToStatus(f_.check_algorithm(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d,
-                                       &plan->algorithm, &found),
-                    "cublasLtMatmulAlgoCheck");
-  }
-
-  Status LayRows(const LinearArgs& args, int num_rows, Plan* plan) const {
-    const auto rows = static_cast<uint64_t>(num_rows);
-    const auto in = static_cast<uint64_t>(args.in_features),
-               out = static_cast<uint64_t>(args.out_features);
-    constexpr const char* kCall = "cublasLtMatrixLayoutCreate";
-    DS_RETURN_IF_ERROR(
-        ToStatus(f_.layout_create(&plan->b, CUDA_R_16BF, in, rows, args.in_features), kCall));
-    return ToStatus(f_.layout_create(&plan->d, TypeOf(args.y_dtype), out, rows, RowStride(args)),
-                    kCall);
-  }
-
-  Status Choose(const LinearArgs& args, Plan* plan) const {
-    cublasLtMatmulPreference_t preference = nullptr;
-    DS_RETURN_IF_ERROR(
-        ToStatus(f_.preference_create(&preference), "cublasLtMatmulPreferenceCreate"));
-    const uint64_t workspace_bytes = workspace_.size_bytes();
-    const uint32_t schemes = options_.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE
-                                                      : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    cublasStatus_t status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &workspace_bytes, sizeof(uint64_t));
-    if (status == CUBLAS_STATUS_SUCCESS) {
-      status = f_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
-                                 sizeof(schemes));
-    }
-    for (const auto attribute :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      if (status == CUBLAS_STATUS_SUCCESS)
-        status = f_.preference_set(preference, attribute, &kAlignment, sizeof(kAlignment));
-    }
-    cublasLtMatmulHeuristicResult_t best = {};
-    int count = 0;
-    if (status == CUBLAS_STATUS_SUCCESS) {
-      status = f_.get_heuristic(handle_, plan->desc, plan->a, plan->b, plan->d, plan->d, preference,
-                                1, &best, &count);
-    }
-    f_.preference_destroy(preference);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
-      return Status(StatusCode::kUnimplemented,
-                    "cuBLASLt has no kernel for rows x in x out = " + std::to_string(args.rows) +
-                        " x " + std::to_string(args.in_features) + " x " +
-                        std::to_string(args.out_features));
-    }
-    plan->algorithm = best.algo;
-    return ToStatus(status, "cublasLtMatmulAlgoGetHeuristic");
-  }
-
-  Status Launch(const Plan& plan, const LinearArgs& args, const Stream& stream) const {
-    if (args.bias != nullptr)
-      DS_RETURN_IF_ERROR(Set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias));
-    const float alpha = 1, beta = args.accumulate ? 1 : 0;
-    return ToStatus(f_.matmul(handle_, plan.desc, &alpha, args.weight, plan.a, args.x, plan.b,
-                              &beta, args.y, plan.d, args.y, plan.d, &plan.algorithm,
-                              workspace_.data(), workspace_.size_bytes(), stream.handle()),
-                    "cublasLtMatmul");
-  }
-
-  void Destroy(const Plan& plan) const {
-    if (plan.d != nullptr) f_.layout_destroy(plan.d);
-    if (plan.b != nullptr) f_.layout_destroy(plan.b);
-    if (plan.a != nullptr) f_.layout_destroy(plan.a);
-    if (plan.desc != nullptr) f_.desc_destroy(plan.desc);
-  }
-
-  void Forget() {
-    for (const auto& [shape, plan] : plans_) Destroy(plan);
-    plans_.clear();
-  }
-
-  MatrixLibraryOptions options_;
-  Library library_;
-  Functions f_ = {};
-  cublasLtHandle_t handle_ = nullptr;
-  DeviceBuffer workspace_;
-  std::map<Shape, Plan> plans_;
-};
-
-MatrixLibrary::MatrixLibrary(std::unique_ptr<State> state) : state_(std::move(state)) {}
-MatrixLibrary::~MatrixLibrary() = default;
-
-Result<std::unique_ptr<MatrixLibrary>> MatrixLibrary::Open(const MatrixLibraryOptions& options) {
-  Result<std::unique_ptr<State>> state = State::Open(options);
-  if (!state.ok()) return state.status();
-  return std::unique_ptr<MatrixLibrary>(new MatrixLibrary(std::move(*state)));
+Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16>& args, MatrixLibrary& library,
+              const Stream& stream) {
+  return Multiply(weight, args, DType::kBFloat16, library, stream);
 }
 
-Status MatrixLibrary::Linear(const LinearArgs& args, const Stream& stream) {
-  return state_->Linear(args, stream);
+Status Linear(const PackedLinear& weight, const LinearArgs<BFloat16, float>& args,
+              MatrixLibrary& library, const Stream& stream) {
+  return Multiply(weight, args, DType::kFloat32, library, stream);
 }
-size_t MatrixLibrary::version() const { return state_->version(); }
 
 }  // namespace diffserve::cuda

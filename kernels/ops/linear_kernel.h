@@ -1,27 +1,24 @@
-// What the linear kernel of each level is called with, and how packed weights lie in memory. Plain
-// data only: see simd.h.
-//
-// A panel holds P = KernelTable::panel_columns neighbouring output features, zero-padded at the end
-// of the matrix:
-//   float32:  [in_features][P]
-//   bfloat16: [ceil(in_features / 2)][P][2], the last odd element zero
+// What the linear kernel of each level is called with; weight_format.h says how packed weights lie
+// in memory. Plain data only: see simd.h.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/ops/weight_format.h"
+
 namespace diffserve {
 
-// Panels [panel_begin, panel_end) of y = x W^T (+ bias) for all rows: one worker's share.
+// Panels [panel_begin, panel_end) of y = x W^T (+ bias) (+ y) for all rows of x, which are the
+// step's tokens: one worker's share.
 struct LinearSlice {
   const void* panels;
-  bool is_bf16;
+  WeightFormat format;
   int out_features;
   int in_features;
   const float* bias;  // [out_features] or nullptr
   const float* x;     // [rows, in_features]
   int rows;
-  float* y;  // [rows, out_features], rows y_stride apart
-  int64_t y_stride;
+  float* y;  // [rows, out_features]
   bool accumulate;
   int panel_begin;
   int panel_end;

@@ -1,5 +1,4 @@
-#include <cuda_runtime.h>
-
+#include "kernels/base/cuda/launch.cuh"
 #include "kernels/ops/read_stream_cuda.h"
 
 namespace diffserve::cuda {
@@ -26,14 +25,11 @@ __global__ void __launch_bounds__(kReadThreads)
 
 }  // namespace
 
-int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
-               CUstream_st* stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(num_thread_blocks));
-  config.blockDim = dim3(kReadThreads);
-  config.stream = stream;
-  return cudaLaunchKernelEx(&config, ReadStreamKernel, static_cast<const uint4*>(data),
-                            static_cast<int64_t>(bytes / 16), sink);
+Status ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
+                  const Stream& stream) {
+  const LaunchShape shape = {dim3(static_cast<unsigned>(num_thread_blocks)), dim3(kReadThreads)};
+  return Launch("ReadStream", shape, stream, ReadStreamKernel, static_cast<const uint4*>(data),
+                static_cast<int64_t>(bytes / 16), sink);
 }
 
 }  // namespace diffserve::cuda

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
-struct CUstream_st;  // CUDA's stream
+#include "kernels/base/cuda/stream.h"
 
 namespace diffserve::cuda {
 
 // Reads all bytes (a multiple of 16) once, 16 a thread at a time, by `num_thread_blocks` of 512
-// threads; `sink` is practically never written. Returns a cudaError_t.
-int ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
-               CUstream_st* stream);
+// threads; `sink` is practically never written.
+Status ReadStream(const void* data, size_t bytes, int num_thread_blocks, uint32_t* sink,
+                  const Stream& stream);
 
 }  // namespace diffserve::cuda

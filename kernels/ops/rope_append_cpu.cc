@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/kernel_table.h"
+#include "kernels/base/thread_pool.h"
 #include "kernels/ops/rope_append.h"
 #include "kernels/ops/rope_kernel.h"
 
@@ -10,18 +12,18 @@ namespace {
 
 constexpr int64_t kElementsWorthWaking = 16384;
 
-void AppendRow(const RopeAppendArgs& args, const KernelTable& kernels, const SequenceRows& sequence,
-               int row) {
+void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
+               const SequenceRows& sequence, int row) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
   const int64_t batch_row = sequence.first_row + row;
-  DS_CHECK(position < args.rope->max_positions(), "position beyond the rope table");
+  DS_CHECK(position < args.rope.num_positions, "position beyond the rope table");
   kernels.rope_row({
       .qkv = args.qkv + batch_row * (spec.q_width() + spec.k_width() + spec.v_width()),
       .q = args.q + batch_row * spec.q_width(),
-      .cos = args.rope->Cos(position),
-      .sin = args.rope->Sin(position),
+      .cos = args.rope.cos + int64_t{position} * args.rope.half_dim,
+      .sin = args.rope.sin + int64_t{position} * args.rope.half_dim,
       .interleaved = args.style == RopeStyle::kInterleaved,
       .num_q_heads = spec.num_q1_heads + spec.num_q2_heads,
       .kv = args.kv,
@@ -32,13 +34,13 @@ void AppendRow(const RopeAppendArgs& args, const KernelTable& kernels, const Seq
 
 }  // namespace
 
-void RopeAppend(const RopeAppendArgs& args, CpuIsa isa, ThreadPool& pool) {
+void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
   const DiffSpec& spec = args.spec;
-  DS_CHECK(2 * args.rope->half_dim() == spec.head_dim, "the rope table's width is not the head's");
+  DS_CHECK(2 * args.rope.half_dim == spec.head_dim, "the rope table's width is not the head's");
   DS_CHECK(spec.head_dim <= 1024, "head_dim above 1024");
   const KernelTable& kernels = KernelsFor(isa);
   int64_t num_rows = 0;
-  for (const SequenceRows& sequence : args.sequences) num_rows += sequence.num_rows;
+  for (const SequenceRows& sequence : args.batch) num_rows += sequence.num_rows;
   const int num_workers = num_rows * (spec.q_width() + spec.k_width() + spec.v_width()) <
                                   kElementsWorthWaking
                               ? 1
@@ -46,7 +48,7 @@ void RopeAppend(const RopeAppendArgs& args, CpuIsa isa, ThreadPool& pool) {
   const auto share = [&](int worker) {
     const Share mine = ShareOf(static_cast<int>(num_rows), worker, num_workers);
     int begin = 0;  // of the sequence, among all rows
-    for (const SequenceRows& sequence : args.sequences) {
+    for (const SequenceRows& sequence : args.batch) {
       for (int row = std::max(0, mine.begin - begin);
            row < std::min(sequence.num_rows, mine.end - begin); ++row) {
         AppendRow(args, kernels, sequence, row);

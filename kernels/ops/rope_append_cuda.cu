@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/base/cuda/launch.cuh"
 #include "kernels/base/cuda/ptx.cuh"
-#include "kernels/ops/rope_append_cuda.h"
+#include "kernels/ops/rope_append.h"
 
 namespace diffserve::cuda {
 namespace {
@@ -51,10 +52,10 @@ __device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& c
       PackBFloat16(x[6], x[7]));
 }
 
-__device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
-  const float turned = a * cos - b * sin;
+__device__ __forceinline__ void Rotate(float& a, float& b, float cos, float sin) {
+  const float rotated = a * cos - b * sin;
   b = b * cos + a * sin;
-  a = turned;
+  a = rotated;
 }
 
 // Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half;
@@ -68,8 +69,8 @@ __device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit)
   return {kChunk * unit, call.kv.format.head_dim / 2 + kChunk * unit};
 }
 
-__device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, int unit,
-                                           Chunk& first, Chunk& second) {
+__device__ __forceinline__ void RotateChunks(const RopeCall& call, int position, int unit,
+                                             Chunk& first, Chunk& second) {
   const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
   const float* cos = call.cos + begin;
   const float* sin = call.sin + begin;
@@ -77,9 +78,9 @@ __device__ __forceinline__ void TurnChunks(const RopeCall& call, int position, i
   for (int i = 0; i < kChunk; ++i) {
     if (call.is_interleaved) {
       Chunk& chunk = i < kChunk / 2 ? first : second;
-      Turn(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], cos[i], sin[i]);
+      Rotate(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], cos[i], sin[i]);
     } else {
-      Turn(first.x[i], second.x[i], cos[i], sin[i]);
+      Rotate(first.x[i], second.x[i], cos[i], sin[i]);
     }
   }
 }
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kRopeThreads)
     const PairedChunks dims = ChunksOf(call, i % units);
     Chunk first = LoadChunk(x + head * image.head_dim + dims.first);
     Chunk second = LoadChunk(x + head * image.head_dim + dims.second);
-    TurnChunks(call, position, i % units, first, second);
+    RotateChunks(call, position, i % units, first, second);
     if (head < call.num_q_heads) {
       uint16_t* q = call.q + row * q_width + head * image.head_dim;
       StoreChunk(q + dims.first, first);
@@ -170,26 +171,26 @@ const Instance kInstances[] = {{DType::kBFloat16, RopeAppendKernel<BFloat16Codec
 
 }  // namespace
 
-int RopeAppend(const RopeAppendArgs& args, CUstream_st* stream) {
-  if (args.batch.num_rows == 0) return cudaSuccess;
+Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
+  if (args.batch.num_rows == 0) return Status();
   const auto* instance = std::ranges::find(kInstances, args.kv.format.codec.dtype,
                                            &Instance::dtype);
-  if (instance == std::end(kInstances)) return cudaErrorInvalidValue;
+  if (instance == std::end(kInstances))
+    return Status(StatusCode::kInternal, "no kernel appends to pages of this dtype");
   const RopeCall call = {
       .batch = args.batch,
       .kv = args.kv,
-      .cos = args.cos,
-      .sin = args.sin,
+      .cos = args.rope.cos,
+      .sin = args.rope.sin,
       .qkv = args.qkv,
       .q = args.q,
       .num_q_heads = args.spec.num_q1_heads + args.spec.num_q2_heads,
       .is_interleaved = args.style == RopeStyle::kInterleaved,
   };
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(args.batch.num_rows));
-  config.blockDim = dim3(kRopeThreads);
-  config.stream = stream;
-  return cudaLaunchKernelEx(&config, instance->kernel, call);
+  return Launch(
+      "appending to pages",
+      {.grid = dim3(static_cast<unsigned>(args.batch.num_rows)), .threads = dim3(kRopeThreads)},
+      stream, instance->kernel, call);
 }
 
 }  // namespace diffserve::cuda

@@ -24,10 +24,10 @@ RopeTable::RopeTable(std::span<const double> inv_freq, int max_positions, double
 
 namespace {
 
-std::vector<float> RotatedHead(const RopeAppendArgs& args, const float* x, int position) {
-  const int half = args.rope->half_dim();
-  const float* cos = args.rope->Cos(position);
-  const float* sin = args.rope->Sin(position);
+std::vector<float> RotatedHead(const RopeAppendArgs<float>& args, const float* x, int position) {
+  const int half = args.rope.half_dim;
+  const float* cos = args.rope.cos + int64_t{position} * half;
+  const float* sin = args.rope.sin + int64_t{position} * half;
   std::vector<float> out(static_cast<size_t>(2 * half));
   for (int i = 0; i < half; ++i) {
     const int first = args.style == RopeStyle::kHalfSplit ? i : 2 * i;
@@ -40,7 +40,7 @@ std::vector<float> RotatedHead(const RopeAppendArgs& args, const float* x, int p
   return out;
 }
 
-void Row(const RopeAppendArgs& args, const SequenceRows& sequence, int row) {
+void Row(const RopeAppendArgs<float>& args, const SequenceRows& sequence, int row) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
@@ -71,10 +71,10 @@ void Row(const RopeAppendArgs& args, const SequenceRows& sequence, int row) {
 
 }  // namespace
 
-void RopeAppendRef(const RopeAppendArgs& args) {
-  DS_CHECK(2 * args.rope->half_dim() == args.spec.head_dim,
+void RopeAppendRef(const RopeAppendArgs<float>& args) {
+  DS_CHECK(2 * args.rope.half_dim == args.spec.head_dim,
            "the rope table's width is not the head's");
-  for (const SequenceRows& sequence : args.sequences) {
+  for (const SequenceRows& sequence : args.batch) {
     for (int row = 0; row < sequence.num_rows; ++row) Row(args, sequence, row);
   }
 }

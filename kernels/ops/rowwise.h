@@ -1,64 +1,86 @@
-// Operations that treat each row of an activation on its own. All activations are float32,
-// row-major.
+// Operations that treat each token's activations, a row of x, on their own. Activations are
+// row-major without gaps: float32 on the CPU, bfloat16 (as bits, rounded to nearest even) on a
+// device, where the residual stream and the lambdas are float32 too.
+//
+// *Invariants*: a token's result is one fixed chain of float32 operations that depends on the width
+// and, on a device, the alignment of the pointers alone, not on the other tokens, how many there
+// are, or the number of threads. A NaN stays with its token. No tokens: nothing is read or written.
+// On a device nothing is allocated and nothing waits: each function queues one kernel and returns
+// what the launch itself reported; a width that is a multiple of 8 with 16-byte aligned pointers
+// takes 16-byte accesses, everything else is correct and slower.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
-#include "kernels/base/cpu_isa.h"
-#include "kernels/base/tensor.h"
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/dtype.h"
 
 namespace diffserve {
 
-// out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight.
+enum class CpuIsa;
+class Status;
+class ThreadPool;
+
+// out[t] = x[i] / sqrt(mean(x[i]^2) + eps) * weight with i = indices[t], or t.
+template <typename Out>
 struct RmsNormArgs {
-  const float* x = nullptr;       // [rows, width]
+  const float* x = nullptr;       // [num_tokens, width]; as many as are named, with indices
   const float* weight = nullptr;  // [width]
-  float* out = nullptr;           // [rows, width]; may be x
-  int rows = 0;
+  Out* out = nullptr;             // [num_tokens, width]
+  int num_tokens = 0;
   int width = 0;
   float eps = 0;
+  const int32_t* indices = nullptr;  // [num_tokens] into x; nullptr: all in order
 };
 
-// out[r][i] = silu(gate) * up with gate = x[r][i], up = x[r][width + i]; silu(z) = z / (1 +
+// out[t][i] = silu(gate) * up with gate = x[t][i], up = x[t][width + i]; silu(z) = z / (1 +
 // exp(-z)).
+template <typename T>
 struct SiluMulArgs {
-  const float* x = nullptr;  // [rows, 2 * width]
-  float* out = nullptr;      // [rows, width]
-  int rows = 0;
+  const T* x = nullptr;  // [num_tokens, 2 * width]
+  T* out = nullptr;      // [num_tokens, width]
+  int num_tokens = 0;
   int width = 0;
 };
 
-// out[r][i] = PN(gate)[i] * up with gate = x[r][0, width), up = x[r][width + i]; PolyNorm (arXiv
+// out[t][i] = PN(gate)[i] * up with gate = x[t][0, width), up = x[t][width + i]; PolyNorm (arXiv
 // 2411.03884, eq. 6, of order 3):
 //   PN(z) = weight[0] n(z^3) + weight[1] n(z^2) + weight[2] n(z) + bias,  n(u) = u / sqrt(mean(u^2)
-//   + eps), means over the row.
+//   + eps), means over the gate.
+template <typename T>
 struct PolyNormMulArgs {
-  const float* x = nullptr;  // [rows, 2 * width]
-  float* out = nullptr;      // [rows, width]
-  int rows = 0;
+  const T* x = nullptr;  // [num_tokens, 2 * width]
+  T* out = nullptr;      // [num_tokens, width]
+  int num_tokens = 0;
   int width = 0;
   float weight[3] = {};  // cubic, square, linear
   float bias = 0;
   float eps = 1e-6f;
 };
 
-void RmsNormRef(const RmsNormArgs& args);
-void SiluMulRef(const SiluMulArgs& args);
-void PolyNormMulRef(const PolyNormMulArgs& args);
-void SigmoidRef(std::span<float> x);
+// x = 1 / (1 + exp(-x)), in place, each element on its own: the lambdas of tokens.
+struct SigmoidArgs {
+  float* x = nullptr;  // [count]
+  int64_t count = 0;
+};
+
+void RmsNormRef(const RmsNormArgs<float>& args);
+void SiluMulRef(const SiluMulArgs<float>& args);
+void PolyNormMulRef(const PolyNormMulArgs<float>& args);
+void SigmoidRef(const SigmoidArgs& args);
 
 namespace cpu {
-void RmsNorm(const RmsNormArgs& args, CpuIsa isa, ThreadPool& pool);
-void SiluMul(const SiluMulArgs& args, CpuIsa isa, ThreadPool& pool);
-void PolyNormMul(const PolyNormMulArgs& args, CpuIsa isa, ThreadPool& pool);
-// x = 1 / (1 + exp(-x)), in place, each element on its own.
-void Sigmoid(std::span<float> x, CpuIsa isa);
-// out[r] = table[tokens[r]], converted to float32. table: [vocab, width]. REQUIRES: 0 <= tokens[r]
-// < vocab.
-void EmbeddingLookup(const TensorView& table, std::span<const int32_t> tokens, float* out,
-                     ThreadPool& pool);
+void RmsNorm(const RmsNormArgs<float>& args, CpuIsa isa, ThreadPool& pool);
+void SiluMul(const SiluMulArgs<float>& args, CpuIsa isa, ThreadPool& pool);
+void PolyNormMul(const PolyNormMulArgs<float>& args, CpuIsa isa, ThreadPool& pool);
+void Sigmoid(const SigmoidArgs& args, CpuIsa isa, ThreadPool& pool);
 }  // namespace cpu
+
+namespace cuda {
+class Stream;
+Status RmsNorm(const RmsNormArgs<BFloat16>& args, const Stream& stream);
+Status SiluMul(const SiluMulArgs<BFloat16>& args, const Stream& stream);
+Status PolyNormMul(const PolyNormMulArgs<BFloat16>& args, const Stream& stream);
+Status Sigmoid(const SigmoidArgs& args, const Stream& stream);
+}  // namespace cuda
 
 }  // namespace diffserve

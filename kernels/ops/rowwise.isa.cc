@@ -1,5 +1,6 @@
+#include "kernels/ops/rowwise.h"
+
 #include "kernels/base/simd.h"
-#include "kernels/ops/rowwise_kernel.h"
 
 namespace diffserve::DS_ISA {
 namespace {
@@ -43,28 +44,35 @@ PowerSums SumPowers(const float* x, int width) {
 
 }  // namespace
 
-void RmsNorm(const RmsNormRows& rows);
-void RmsNorm(const RmsNormRows& rows) {
-  for (int64_t row = 0; row < rows.rows; ++row) {
-    const float* x = rows.x + row * rows.width;
-    float* out = rows.out + row * rows.width;
-    const float mean = SumOfSquares(x, rows.width) / static_cast<float>(rows.width);
-    const F32 factor = Set1(1.0f / __builtin_sqrtf(mean + rows.eps));
-    for (int i = 0; i < rows.width; i += kLanes) {
-      const int n = rows.width - i < kLanes ? rows.width - i : kLanes;
-      StoreFirst(out + i, n, Mul(Mul(LoadFirst(x + i, n), factor), LoadFirst(rows.weight + i, n)));
+// Of tokens [begin, end).
+
+void RmsNorm(const RmsNormArgs<float>& args, int begin, int end);
+void RmsNorm(const RmsNormArgs<float>& args, int begin, int end) {
+  const int width = args.width;
+  for (int64_t token = begin; token < end; ++token) {
+    const int64_t index = args.indices == nullptr ? token : args.indices[token];
+    const float* x = args.x + index * width;
+    float* out = args.out + token * width;
+    // Stage 1: the factor that brings the mean square to 1.
+    const float mean = SumOfSquares(x, width) / static_cast<float>(width);
+    const F32 factor = Set1(1.0f / __builtin_sqrtf(mean + args.eps));
+    // Stage 2: scaling by the factor and the weight.
+    for (int i = 0; i < width; i += kLanes) {
+      const int n = width - i < kLanes ? width - i : kLanes;
+      StoreFirst(out + i, n, Mul(Mul(LoadFirst(x + i, n), factor), LoadFirst(args.weight + i, n)));
     }
   }
 }
 
-void SiluMul(const SiluMulRows& rows);
-void SiluMul(const SiluMulRows& rows) {
-  for (int64_t row = 0; row < rows.rows; ++row) {
-    const float* gate = rows.x + row * 2 * rows.width;
-    const float* up = gate + rows.width;
-    float* out = rows.out + row * rows.width;
-    for (int i = 0; i < rows.width; i += kLanes) {
-      const int n = rows.width - i < kLanes ? rows.width - i : kLanes;
+void SiluMul(const SiluMulArgs<float>& args, int begin, int end);
+void SiluMul(const SiluMulArgs<float>& args, int begin, int end) {
+  const int width = args.width;
+  for (int64_t token = begin; token < end; ++token) {
+    const float* gate = args.x + token * 2 * width;
+    const float* up = gate + width;
+    float* out = args.out + token * width;
+    for (int i = 0; i < width; i += kLanes) {
+      const int n = width - i < kLanes ? width - i : kLanes;
       const F32 z = LoadFirst(gate + i, n);
       const F32 silu = Div(z, Add(Set1(1.0f), Exp(Sub(Zero(), z))));
       StoreFirst(out + i, n, Mul(silu, LoadFirst(up + i, n)));
@@ -72,20 +80,23 @@ void SiluMul(const SiluMulRows& rows) {
   }
 }
 
-void PolyNormMul(const PolyNormRows& rows);
-void PolyNormMul(const PolyNormRows& rows) {
-  const float width = static_cast<float>(rows.width);
-  for (int64_t row = 0; row < rows.rows; ++row) {
-    const float* gate = rows.x + row * 2 * rows.width;
-    const float* up = gate + rows.width;
-    float* out = rows.out + row * rows.width;
-    const PowerSums sums = SumPowers(gate, rows.width);
-    const F32 cubic = Set1(rows.weight[0] / __builtin_sqrtf(sums.sixth / width + rows.eps));
-    const F32 square = Set1(rows.weight[1] / __builtin_sqrtf(sums.fourth / width + rows.eps));
-    const F32 linear = Set1(rows.weight[2] / __builtin_sqrtf(sums.second / width + rows.eps));
-    const F32 bias = Set1(rows.bias);
-    for (int i = 0; i < rows.width; i += kLanes) {
-      const int n = rows.width - i < kLanes ? rows.width - i : kLanes;
+void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end);
+void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end) {
+  const int width = args.width;
+  const float count = static_cast<float>(width);
+  for (int64_t token = begin; token < end; ++token) {
+    const float* gate = args.x + token * 2 * width;
+    const float* up = gate + width;
+    float* out = args.out + token * width;
+    // Stage 1: the coefficients of the polynomial.
+    const PowerSums sums = SumPowers(gate, width);
+    const F32 cubic = Set1(args.weight[0] / __builtin_sqrtf(sums.sixth / count + args.eps));
+    const F32 square = Set1(args.weight[1] / __builtin_sqrtf(sums.fourth / count + args.eps));
+    const F32 linear = Set1(args.weight[2] / __builtin_sqrtf(sums.second / count + args.eps));
+    const F32 bias = Set1(args.bias);
+    // Stage 2: the polynomial of the gate times up.
+    for (int i = 0; i < width; i += kLanes) {
+      const int n = width - i < kLanes ? width - i : kLanes;
       const F32 z = LoadFirst(gate + i, n);
       const F32 value = Fma(Fma(Fma(cubic, z, square), z, linear), z, bias);
       StoreFirst(out + i, n, Mul(value, LoadFirst(up + i, n)));

@@ -1,51 +1,153 @@
-#include <initializer_list>
-
-#include "kernels/base/check.h"
-#include "kernels/base/cuda/launch.cuh"
-#include "kernels/ops/rowwise_cuda.h"
-#include "kernels/ops/rowwise_kernel.cuh"
+#include "kernels/ops/row_access.cuh"
+#include "kernels/ops/rowwise.h"
 
 namespace diffserve::cuda {
-namespace {
 
-constexpr int kVecWide = 8;
+constexpr int kRowWarps = kRowThreads / 32;
 
-bool TakesWideAccesses(int64_t width, std::initializer_list<const void*> pointers) {
-  uintptr_t bits = 0;
-  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
-  return width % kVecWide == 0 && bits % sizeof(Words4) == 0;
+// Every thread gets the sum of all threads' values: a tree within each warp, then the warps in
+// ascending order. Once a kernel, since the partial sums are not guarded against a second use.
+template <int kCount>
+__device__ inline void SumOverThreads(float (&value)[kCount]) {
+  __shared__ float partial[kCount][kRowWarps];
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      value[n] += __shfl_xor_sync(0xffffffffu, value[n], distance);
+    if (threadIdx.x % 32 == 0) partial[n][threadIdx.x / 32] = value[n];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    value[n] = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kRowWarps; ++warp) value[n] += partial[n][warp];
+  }
 }
 
-LaunchShape Rows(int rows) { return {dim3(static_cast<unsigned>(rows)), dim3(kRowThreads)}; }
+// Grid: tokens.
+template <int kVec>
+__global__ void __launch_bounds__(kRowThreads) RmsNormKernel(RmsNormArgs<BFloat16> args) {
+  const int64_t width = args.width;
+  const int64_t index = args.indices == nullptr ? blockIdx.x : args.indices[blockIdx.x];
+  const float* x = args.x + index * width;
+  BFloat16* out = args.out + blockIdx.x * width;
+  // Stage 1: the factor that brings the mean square to 1.
+  float squares[1] = {0.0f};
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float value[kVec];
+    LoadRow<kVec>(x + i, value);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) squares[0] += value[k] * value[k];
+  }
+  SumOverThreads(squares);
+  const float factor = 1.0f / sqrtf(squares[0] / static_cast<float>(args.width) + args.eps);
+  // Stage 2: scaling by the factor and the weight.
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float value[kVec], weight[kVec];
+    LoadRow<kVec>(x + i, value);
+    LoadRow<kVec>(args.weight + i, weight);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) value[k] = value[k] * factor * weight[k];
+    StoreRow<kVec>(value, out + i);
+  }
+}
 
-// One thread block a row and slice of columns.
-LaunchShape SlicedRows(int rows, int width, int vec) {
-  const int slice = kRowThreads * vec;
-  return {dim3(static_cast<unsigned>(rows), static_cast<unsigned>((width + slice - 1) / slice)),
-          dim3(kRowThreads)};
+// Grid: tokens, slices of kRowThreads * kVec columns.
+template <int kVec>
+__global__ void __launch_bounds__(kRowThreads) SiluMulKernel(SiluMulArgs<BFloat16> args) {
+  const int64_t width = args.width;
+  const int64_t i = (static_cast<int64_t>(blockIdx.y) * kRowThreads + threadIdx.x) * kVec;
+  if (i >= width) return;
+  const BFloat16* gate = args.x + blockIdx.x * 2 * width + i;
+  float z[kVec], up[kVec];
+  LoadRow<kVec>(gate, z);
+  LoadRow<kVec>(gate + width, up);
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) z[k] = z[k] / (1.0f + expf(-z[k])) * up[k];
+  StoreRow<kVec>(z, args.out + blockIdx.x * width + i);
+}
+
+// Grid: tokens.
+template <int kVec>
+__global__ void __launch_bounds__(kRowThreads) PolyNormMulKernel(PolyNormMulArgs<BFloat16> args) {
+  const int64_t width = args.width;
+  const BFloat16* gate = args.x + blockIdx.x * 2 * width;
+  const BFloat16* up = gate + width;
+  BFloat16* out = args.out + blockIdx.x * width;
+  // Stage 1: the coefficients of the polynomial.
+  float powers[3] = {0.0f, 0.0f, 0.0f};  // sums of z^6, z^4, z^2
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float z[kVec];
+    LoadRow<kVec>(gate + i, z);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      const float square = z[k] * z[k];
+      const float cube = square * z[k];
+      powers[0] += cube * cube;
+      powers[1] += square * square;
+      powers[2] += square;
+    }
+  }
+  SumOverThreads(powers);
+  float factor[3];
+#pragma unroll
+  for (int term = 0; term < 3; ++term) {
+    factor[term] = args.weight[term] /
+                   sqrtf(powers[term] / static_cast<float>(args.width) + args.eps);
+  }
+  // Stage 2: the polynomial of the gate times up.
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float z[kVec], other[kVec];
+    LoadRow<kVec>(gate + i, z);
+    LoadRow<kVec>(up + i, other);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      z[k] = (((factor[0] * z[k] + factor[1]) * z[k] + factor[2]) * z[k] + args.bias) * other[k];
+    }
+    StoreRow<kVec>(z, out + i);
+  }
+}
+
+// Grid: slices of kRowThreads * kVec elements.
+template <int kVec>
+__global__ void __launch_bounds__(kRowThreads) SigmoidKernel(SigmoidArgs args) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x) * kVec;
+  if (i >= args.count) return;
+  float x[kVec];
+  LoadRow<kVec>(args.x + i, x);
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) x[k] = 1.0f / (1.0f + expf(-x[k]));
+  StoreRow<kVec>(x, args.x + i);
+}
+
+namespace {
+
+LaunchShape Tokens(int num_tokens) {
+  return {dim3(static_cast<unsigned>(num_tokens)), dim3(kRowThreads)};
 }
 
 }  // namespace
 
-Status RmsNorm(const RmsNormArgs& args, const Stream& stream) {
-  DS_CHECK(args.add == nullptr || args.source_rows == nullptr, "RmsNorm either adds or gathers");
-  if (args.rows == 0) return Status();
-  const bool wide = TakesWideAccesses(args.width, {args.residual, args.add, args.weight, args.out});
-  return Launch("RmsNorm", Rows(args.rows), stream,
+Status RmsNorm(const RmsNormArgs<BFloat16>& args, const Stream& stream) {
+  if (args.num_tokens == 0) return Status();
+  const bool wide = TakesWideAccesses(args.width, {args.x, args.weight, args.out});
+  return Launch("RmsNorm", Tokens(args.num_tokens), stream,
                 wide ? RmsNormKernel<kVecWide> : RmsNormKernel<1>, args);
 }
 
-Status SiluMul(const SiluMulArgs& args, const Stream& stream) {
-  if (args.rows == 0) return Status();
+Status SiluMul(const SiluMulArgs<BFloat16>& args, const Stream& stream) {
+  if (args.num_tokens == 0) return Status();
   const bool wide = TakesWideAccesses(args.width, {args.x, args.out});
-  return Launch("SiluMul", SlicedRows(args.rows, args.width, wide ? kVecWide : 1), stream,
+  return Launch("SiluMul", SlicedTokens(args.num_tokens, args.width, wide ? kVecWide : 1), stream,
                 wide ? SiluMulKernel<kVecWide> : SiluMulKernel<1>, args);
 }
 
-Status PolyNormMul(const PolyNormMulArgs& args, const Stream& stream) {
-  if (args.rows == 0) return Status();
+Status PolyNormMul(const PolyNormMulArgs<BFloat16>& args, const Stream& stream) {
+  if (args.num_tokens == 0) return Status();
   const bool wide = TakesWideAccesses(args.width, {args.x, args.out});
-  return Launch("PolyNormMul", Rows(args.rows), stream,
+  return Launch("PolyNormMul", Tokens(args.num_tokens), stream,
                 wide ? PolyNormMulKernel<kVecWide> : PolyNormMulKernel<1>, args);
 }
 
@@ -56,18 +158,6 @@ Status Sigmoid(const SigmoidArgs& args, const Stream& stream) {
   const LaunchShape shape = {dim3(static_cast<unsigned>((args.count + slice - 1) / slice)),
                              dim3(kRowThreads)};
   return Launch("Sigmoid", shape, stream, wide ? SigmoidKernel<kVecWide> : SigmoidKernel<1>, args);
-}
-
-Status EmbeddingLookup(const EmbeddingLookupArgs& args, const Stream& stream) {
-  DS_CHECK(args.dtype != DType::kFloat16, "embedding tables are float32 or bfloat16 on the device");
-  if (args.rows == 0) return Status();
-  const bool wide = TakesWideAccesses(args.width, {args.table, args.out});
-  auto* kernel = wide ? EmbeddingLookupKernel<uint16_t, kVecWide>
-                      : EmbeddingLookupKernel<uint16_t, 1>;
-  if (args.dtype == DType::kFloat32)
-    kernel = wide ? EmbeddingLookupKernel<float, kVecWide> : EmbeddingLookupKernel<float, 1>;
-  return Launch("EmbeddingLookup", SlicedRows(args.rows, args.width, wide ? kVecWide : 1), stream,
-                kernel, args);
 }
 
 }  // namespace diffserve::cuda

@@ -4,10 +4,10 @@
 
 namespace diffserve {
 
-void RmsNormRef(const RmsNormArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const float* x = args.x + row * args.width;
-    float* out = args.out + row * args.width;
+void RmsNormRef(const RmsNormArgs<float>& args) {
+  for (int64_t token = 0; token < args.num_tokens; ++token) {
+    const float* x = args.x + (args.indices == nullptr ? token : args.indices[token]) * args.width;
+    float* out = args.out + token * args.width;
     double squares = 0;
     for (int i = 0; i < args.width; ++i)
       squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
@@ -19,11 +19,11 @@ void RmsNormRef(const RmsNormArgs& args) {
   }
 }
 
-void SiluMulRef(const SiluMulArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const float* gate = args.x + row * 2 * args.width;
+void SiluMulRef(const SiluMulArgs<float>& args) {
+  for (int64_t token = 0; token < args.num_tokens; ++token) {
+    const float* gate = args.x + token * 2 * args.width;
     const float* up = gate + args.width;
-    float* out = args.out + row * args.width;
+    float* out = args.out + token * args.width;
     for (int i = 0; i < args.width; ++i) {
       const double z = static_cast<double>(gate[i]);
       out[i] = static_cast<float>(z / (1.0 + std::exp(-z)) * static_cast<double>(up[i]));
@@ -31,11 +31,11 @@ void SiluMulRef(const SiluMulArgs& args) {
   }
 }
 
-void PolyNormMulRef(const PolyNormMulArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const float* gate = args.x + row * 2 * args.width;
+void PolyNormMulRef(const PolyNormMulArgs<float>& args) {
+  for (int64_t token = 0; token < args.num_tokens; ++token) {
+    const float* gate = args.x + token * 2 * args.width;
     const float* up = gate + args.width;
-    float* out = args.out + row * args.width;
+    float* out = args.out + token * args.width;
     double factor[3];  // of z^3, z^2 and z
     for (int term = 0; term < 3; ++term) {
       double squares = 0;
@@ -53,9 +53,9 @@ void PolyNormMulRef(const PolyNormMulArgs& args) {
   }
 }
 
-void SigmoidRef(std::span<float> x) {
-  for (float& value : x)
-    value = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(value))));
+void SigmoidRef(const SigmoidArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i)
+    args.x[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(args.x[i]))));
 }
 
 }  // namespace diffserve

@@ -1,54 +1,80 @@
-// Sampling of one token from one row of logits, and log-probabilities.
+// Sampling of one token from each row of logits, and log-probabilities.
 //
 // Order of operations, as in vLLM: logit_bias, then repetition, frequency and presence penalties,
 // then min_tokens' ban of the stop ids, then temperature, top_k, top_p, min_p, then one draw.
 // temperature 0 is greedy: the largest logit, ties to the smallest id. The draw is a function of
 // (seed, sequence, position) alone: same key and logits, same token, whatever else is in the batch
-// and whichever device draws (sample_arithmetic.h). Log-probabilities are log_softmax of the logits
-// as the model gave them, before bias, penalties and temperature (vLLM's default).
+// and whichever device draws. Log-probabilities are log_softmax of the logits as the model gave
+// them, before bias, penalties and temperature (vLLM's default).
+//
+// The host packs what is asked of a row into a SampleTask and its LogitAdjustments, which travel to
+// a device with the step's one copy; Sample does it; and the host makes a SampleResult of the
+// SampledToken that comes back.
+//
+// *Invariants*: given the same logits, every backend and level gives the same bits, since all do
+// the integer arithmetic of sample_arithmetic.h. A row with a NaN, +Inf or nothing finite, before
+// or after the adjustments, gives finite == 0. No rows: nothing is read or written.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
+
+#include "kernels/base/status.h"
+#include "kernels/ops/sampling_types.h"
 
 namespace diffserve {
 
-struct SamplingParams {
-  float temperature = 1.0f;                                // >= 0
-  float top_p = 1.0f;                                      // (0, 1]
-  int top_k = 0;                                           // 0 = off
-  float min_p = 0.0f;                                      // [0, 1]
-  float presence_penalty = 0.0f;                           // [-2, 2], on generated tokens
-  float frequency_penalty = 0.0f;                          // [-2, 2], on generated tokens
-  float repetition_penalty = 1.0f;                         // > 0, on prompt and generated tokens
-  std::vector<std::pair<int32_t, float>> logit_bias = {};  // token id, [-100, 100]
-  uint64_t seed = 0;
-  int num_logprobs = -1;  // -1: none; 0..20: the chosen token and that many alternatives
+class ThreadPool;
+
+inline constexpr int kTopLogprobsMax = 20;
+inline constexpr int kSampledVocabMax = 1 << 22;  // a sum of so many masses fits 64 bits
+
+enum class SampleKind : int32_t { kNothing, kDraw, kGreedy, kScore };
+
+// What is asked of one row, without pointers.
+struct SampleTask {
+  SampleKind kind = SampleKind::kNothing;
+  int32_t scored_token = 0;  // kScore
+  int32_t num_top = -1;      // -1: no log-probabilities; 0..kTopLogprobsMax alternatives
+  int32_t top_k = 0;         // 0: off
+  uint64_t mass_share = 0;   // of top_p, in 2^-64; 0: off
+  uint64_t uniform = 0;      // random bits of (seed, sequence, position)
+  float inverse_temperature = 1;
+  float least_z = 0;  // of min_p: tokens with z = (logit - max) / temperature below it are out;
+                      // -infinity: off
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  int32_t num_adjustments = 0;
+  int32_t first_adjustment = 0;
 };
 
-inline bool UsesPenalties(const SamplingParams& params) {
-  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-         params.presence_penalty != 0.0f;
-}
-
-struct TokenLogprob {
+// What bias, penalties and bans do to one token's logit. Each token at most once a row.
+struct LogitAdjustment {
   int32_t token = 0;
-  float logprob = 0;
+  int32_t count = -1;  // in the generated tokens; -1: the penalties do not apply
+  float bias = 0;
+  bool banned = false;
+  float logit = 0;  // as the model gave it: written by Sample
 };
 
-struct SampleResult {
+// What a row came to.
+struct SampledToken {
   int32_t token = 0;
-  bool finite = true;  // false: the row held a NaN, +Inf or nothing finite; the other fields mean
-                       // nothing then
-  float logprob = 0;   // of `token`, if num_logprobs >= 0; at least -9999, as JSON has no -Infinity
-  std::vector<TokenLogprob> top_logprobs;  // most likely first, ties to the smaller id
+  int32_t finite = 0;  // 0: SampleResult::finite is false, and the rest means nothing
+  // If log-probabilities are wanted:
+  float max = 0;       // of the logits as the model gave them
+  float logit = 0;     // of `token`, as the model gave it
+  uint64_t total = 0;  // mass of the row as the model gave it, at temperature 1
+  int32_t top_tokens[kTopLogprobsMax] = {};  // most likely first; -1 behind the last
+  float top_logits[kTopLogprobsMax] = {};
 };
 
-struct SampleArgs {
-  std::span<const float> logits;  // [vocab]
+// What a draw depends on beside the logits.
+struct DrawContext {
   const SamplingParams* params = nullptr;
+  int vocab_size = 0;
   uint64_t sequence = 0;  // index of the continuation (0 .. n-1)
   uint64_t position = 0;  // of the token to be drawn
   std::span<const int32_t> prompt_tokens;
@@ -56,11 +82,34 @@ struct SampleArgs {
   std::span<const int32_t> banned_tokens;  // not to be drawn now (EOS and stop ids while below
                                            // min_tokens)
 };
+// Appends the task's adjustments to `adjustments`.
+SampleTask PackDraw(const DrawContext& context, std::vector<LogitAdjustment>* adjustments);
+// The logprob of `token` and the `num_top` most likely ids, for prompt logprobs.
+SampleTask PackScore(int32_t token, int num_top);
+SampleResult ToSampleResult(const SampleTask& task, const SampledToken& sampled);
 
-SampleResult Sample(const SampleArgs& args);
+struct SampleArgs {
+  float* logits = nullptr;  // [num_rows, vocab_size]; rows with adjustments are changed
+  int vocab_size = 0;
+  int num_rows = 0;
+  const SampleTask* tasks = nullptr;  // [num_rows]; a row of kNothing is skipped, and its
+                                      // SampledToken is not written
+  // tasks[i] owns [first_adjustment, first_adjustment + num_adjustments).
+  LogitAdjustment* adjustments = nullptr;
+  SampledToken* sampled = nullptr;  // out: [num_rows]
+};
 
-// logprob of `token` and the `num_top` most likely ids under log_softmax(logits): for prompt
-// logprobs.
-SampleResult ScoreToken(std::span<const float> logits, int32_t token, int num_top);
+// By full sorts and the definitions of sample_arithmetic.h: the same bits.
+void SampleRef(const SampleArgs& args);
+
+namespace cpu {
+void Sample(const SampleArgs& args, ThreadPool& pool);
+}  // namespace cpu
+
+namespace cuda {
+class Stream;
+// A launch depends on vocab_size and num_rows alone, so it can be part of a graph.
+Status Sample(const SampleArgs& args, const Stream& stream);
+}  // namespace cuda
 
 }  // namespace diffserve

@@ -6,7 +6,7 @@
 // same value in any order.
 //
 // The order of tokens is z descending, then id ascending, with z = (logit - max) * (1 /
-// temperature) <= 0. Each filter keeps all tokens up to some place of that order:
+// temperature) <= 0. Each filter keeps all tokens up to some position in that order:
 //   top_k   the first top_k tokens;
 //   top_p   the fewest first tokens with a mass of at least ceil(share * mass kept by top_k);
 //   min_p   z >= log(min_p), as the largest weight is exp(0) = 1.
@@ -18,7 +18,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/ops/sample_row.h"
+#include "kernels/ops/sample.h"
 
 namespace diffserve {
 
@@ -103,15 +103,16 @@ constexpr uint64_t LeastMass(uint64_t share, uint64_t mass) {
 }
 
 // logit_bias, then repetition, frequency and presence penalties, then the ban.
-constexpr float AdjustLogit(float logit, const LogitAdjustment& adjustment, const SampleRow& row) {
+constexpr float AdjustLogit(float logit, const LogitAdjustment& adjustment,
+                            const SampleTask& task) {
   if (adjustment.banned) return -std::numeric_limits<float>::infinity();
   logit = rounded::Add(logit, adjustment.bias);
   if (adjustment.count < 0) return logit;
-  logit = logit > 0 ? rounded::Div(logit, row.repetition_penalty)
-                    : rounded::Mul(logit, row.repetition_penalty);
+  logit = logit > 0 ? rounded::Div(logit, task.repetition_penalty)
+                    : rounded::Mul(logit, task.repetition_penalty);
   logit = rounded::Sub(logit,
-                       rounded::Mul(row.frequency_penalty, static_cast<float>(adjustment.count)));
-  if (adjustment.count > 0) logit = rounded::Sub(logit, row.presence_penalty);
+                       rounded::Mul(task.frequency_penalty, static_cast<float>(adjustment.count)));
+  if (adjustment.count > 0) logit = rounded::Sub(logit, task.presence_penalty);
   // A tiny repetition penalty must not look like a broken model.
   return logit > std::numeric_limits<float>::max() ? std::numeric_limits<float>::max() : logit;
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/base/cuda/ptx.cuh"
-#include "kernels/ops/sample_cuda.h"
+#include "kernels/ops/sample.h"
 
 namespace diffserve::cuda {
 
@@ -42,7 +42,7 @@ struct IdRange {
 };
 
 // A thread among those that share a walk.
-struct WalkPlace {
+struct Walker {
   int thread;
   int num_threads;
 };
@@ -50,16 +50,16 @@ struct WalkPlace {
 // use(id, logit) for each id of the range, 16 aligned bytes an access where it can be; the next
 // ones are on their way meanwhile.
 template <typename Use>
-__device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, WalkPlace place,
+__device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, Walker walker,
                                              Use use) {
   const int before_aligned = static_cast<int>(
       (0 - (reinterpret_cast<uintptr_t>(logits + ids.begin) >> 2)) & 3);
   const int begin = ids.begin + before_aligned < ids.end ? ids.begin + before_aligned : ids.end;
-  if (place.thread < begin - ids.begin)
-    use(ids.begin + place.thread, logits[ids.begin + place.thread]);
+  if (walker.thread < begin - ids.begin)
+    use(ids.begin + walker.thread, logits[ids.begin + walker.thread]);
   const int end = begin + (ids.end - begin) / 4 * 4;
-  const int stride = 4 * place.num_threads;
-  int i = begin + 4 * place.thread;
+  const int stride = 4 * walker.num_threads;
+  int i = begin + 4 * walker.thread;
   float4 next = {};
   if (i < end) next = *reinterpret_cast<const float4*>(logits + i);
   for (; i < end; i += stride) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ void ForEachLogit(const float* logits, IdRange ids, W
     use(i + 2, now.z);
     use(i + 3, now.w);
   }
-  if (place.thread < ids.end - end) use(end + place.thread, logits[end + place.thread]);
+  if (walker.thread < ids.end - end) use(end + walker.thread, logits[end + walker.thread]);
 }
 
 // One thread's view of its thread block. All threads make the same calls in the same order, but for
@@ -85,10 +85,10 @@ class SampleThreads {
 
   __device__ __forceinline__ int warp() const { return static_cast<int>(threadIdx.x) / 32; }
   __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ __forceinline__ WalkPlace Place() const {
+  __device__ __forceinline__ Walker AsWalker() const {
     return {static_cast<int>(threadIdx.x), kThreads};
   }
-  __device__ __forceinline__ void Meet() const { __syncthreads(); }
+  __device__ __forceinline__ void Synchronize() const { __syncthreads(); }
 
   __device__ __forceinline__ uint64_t Max(uint64_t value) {
     value = Exchange(WarpMax(value));
@@ -175,7 +175,7 @@ class SampleThreads {
   __device__ __forceinline__ void AddToList(const ListedLogit& listed) {
     shared_.list[atomicAdd(&shared_.list_size, 1u)] = listed;
   }
-  __device__ __forceinline__ void WriteSorted(int count, SampledRow* out) const {
+  __device__ __forceinline__ void WriteSorted(int count, SampledToken* out) const {
     const int mine = static_cast<int>(threadIdx.x);
     if (mine >= count) return;
     const ListedLogit listed = shared_.list[mine];
@@ -218,8 +218,8 @@ class SampleThreads {
   }
 
  private:
-  // Lane l gets what warp l % kWarps gives. Two buffers in turn: a thread that writes one has met
-  // all others since they read it.
+  // Lane l gets what warp l % kWarps gives. Two buffers in turn: before a thread
+  // writes one, all others have synchronized since they read it.
   __device__ __forceinline__ uint64_t Exchange(uint64_t value) {
     uint64_t* of_warp = shared_.of_warp[turn_];
     turn_ ^= 1;

@@ -212,8 +212,9 @@ class Conversion {
       const size_t end = std::min(first + size, begin + piece_.size());
       const std::span<std::byte> piece(piece_.data(), end - begin);
       DS_RETURN_IF_ERROR(tensor.source->file->Read(Piece(entry, begin, end), piece.data()));
-      DS_RETURN_IF_ERROR(
-          writer_->Append(dtype == entry.dtype ? piece : Cast(piece, entry.dtype, dtype)));
+      const bool is_cast = dtype != entry.dtype;
+      DS_RETURN_IF_ERROR(writer_->Append(is_cast ? Cast(piece, entry.dtype, dtype) : piece));
+      if (is_cast && dtype == DType::kFloat16) DS_RETURN_IF_ERROR(CheckFloat16(tensor));
       begin = end;
     }
     return Status();
@@ -226,8 +227,17 @@ class Conversion {
     CopyToFloat({piece.data(), from, {count}}, 0, count, floats_.data());
     if (to == DType::kFloat32) return std::as_bytes(std::span(floats_));
     halves_.resize(floats_.size());
-    std::ranges::transform(floats_, halves_.begin(), FloatToBFloat16);
+    CopyFromFloat(floats_, to, halves_.data());
     return std::as_bytes(std::span(halves_));
+  }
+
+  // Of the last piece that was cast.
+  Status CheckFloat16(const PlannedTensor& tensor) const {
+    const int64_t found = FindOutsideFloat16(floats_);
+    if (found < 0) return Status();
+    return InvalidArgument(
+        tensor.source->file->path() + ": tensor " + tensor.source->name + ": an element is " +
+        std::to_string(floats_[static_cast<size_t>(found)]) + ", and float16 holds at most 65504");
   }
 
   Status LoadResult() {

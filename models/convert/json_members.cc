@@ -37,7 +37,7 @@ class ValidJson {
   }
   std::string_view String() {
     const size_t begin = position_++;
-    while (next() != '"') position_ += next() == '\\' ? 2u : 1u;
+    while (next() != '"') position_ += next() == '\\' ? size_t{2} : size_t{1};
     ++position_;
     return text_.substr(begin, position_ - begin);
   }

@@ -8,22 +8,21 @@
 #include <string_view>
 #include <tuple>
 
+#include "models/weights.h"
+
 namespace diffserve {
 namespace {
 
 constexpr size_t kMaxShownNames = 3;  // in an error
 
-enum class Need { kAlways, kLambdaVectors, kLambdaProjection, kSubNorm, kPolyNorm };
-
-// One name of the model and what its source may be called: MODULE.NAME with one of each list
-// ("a|b"; an empty MODULE: NAME alone). A target "a+b" is a fused source: the rows of a, then those
-// of b.
+// One name of the model's tensors (weight_table.h, which says whether a model has them) and what
+// its source may be called: MODULE.NAME with one of each list ("a|b"; an empty MODULE: NAME alone).
+// A target "a+b" is a fused source: the rows of a, then those of b.
 struct NameRule {
   const char* target;
   const char* modules;
   const char* names;
   const char* suffixes;  // "" among them: nothing follows the name
-  Need need = Need::kAlways;
 };
 
 constexpr char kAttention[] = "|self_attn|attn|attention|mixer";
@@ -40,12 +39,12 @@ constexpr NameRule kLayerRules[] = {
     {"self_attn.v_proj", kAttention, "v_proj|wv", kLinear},
     {"self_attn.q_proj+self_attn.k_proj+self_attn.v_proj", kAttention, "qkv_proj|wqkv", kLinear},
     {"self_attn.o_proj", kAttention, "out_proj|o_proj|wo", kLinear},
-    {"self_attn.lambda_q1", kAttention, "lambda_q1", "", Need::kLambdaVectors},
-    {"self_attn.lambda_k1", kAttention, "lambda_k1", "", Need::kLambdaVectors},
-    {"self_attn.lambda_q2", kAttention, "lambda_q2", "", Need::kLambdaVectors},
-    {"self_attn.lambda_k2", kAttention, "lambda_k2", "", Need::kLambdaVectors},
-    {"self_attn.lambda_proj", kAttention, "lambda_proj", "weight", Need::kLambdaProjection},
-    {"self_attn.subln", kAttention, "subln", "weight", Need::kSubNorm},
+    {"self_attn.lambda_q1", kAttention, "lambda_q1", ""},
+    {"self_attn.lambda_k1", kAttention, "lambda_k1", ""},
+    {"self_attn.lambda_q2", kAttention, "lambda_q2", ""},
+    {"self_attn.lambda_k2", kAttention, "lambda_k2", ""},
+    {"self_attn.lambda_proj", kAttention, "lambda_proj", "weight"},
+    {"self_attn.subln", kAttention, "subln", "weight"},
     {"post_attention_layernorm", "", "post_attention_layernorm|ffn_norm|final_layer_norm",
      "weight"},
     {"mlp.gate_proj", kMlp, "gate_proj|w1", kLinear},
@@ -53,7 +52,7 @@ constexpr NameRule kLayerRules[] = {
     {"mlp.up_proj", kMlp, "up_proj|w3", kLinear},
     {"mlp.up_proj", "ffn", "gate", kLinear},
     {"mlp.gate_proj+mlp.up_proj", kMlp, "gate_up_proj|w13", kLinear},
-    {"mlp.act_fn", "mlp", "act_fn", kLinear, Need::kPolyNorm},
+    {"mlp.act_fn", "mlp", "act_fn", kLinear},
     {"mlp.down_proj", kMlp, "down_proj|w2", kLinear},
     {"mlp.down_proj", "ffn", "fc2", kLinear},
 };
@@ -123,36 +122,6 @@ std::optional<std::string_view> Match(const NameRule& rule, std::string_view res
   return std::nullopt;
 }
 
-bool IsNeeded(const NameRule& rule, std::string_view suffix, const ModelConfig& config) {
-  if (suffix == "bias" && rule.need != Need::kPolyNorm) {
-    const std::string_view target = rule.target;
-    return target.starts_with("mlp")      ? config.mlp_bias
-           : target == "self_attn.o_proj" ? config.attention_out_bias
-                                          : config.qkv_bias;
-  }
-  switch (rule.need) {
-    case Need::kAlways:
-      return true;
-    case Need::kLambdaVectors:
-      return config.attention.lambda_kind == LambdaKind::kPerLayer;
-    case Need::kLambdaProjection:
-      return config.attention.lambda_kind == LambdaKind::kPerTokenHead;
-    case Need::kSubNorm:
-      return config.attention.sub_norm == SubNorm::kAffine;
-    case Need::kPolyNorm:
-      return config.mlp == MlpKind::kPolyNorm;
-  }
-  return false;
-}
-
-// Rows of a part of a fused tensor.
-int64_t PartRows(std::string_view target, const ModelConfig& config) {
-  if (target == "self_attn.q_proj") return config.attention.q_width();
-  if (target == "self_attn.k_proj") return config.attention.k_width();
-  if (target == "self_attn.v_proj") return config.attention.v_width();
-  return config.intermediate_size;
-}
-
 std::string ShapeString(const std::vector<int64_t>& shape) {
   return TensorView{nullptr, DType::kFloat32, shape}.ShapeString();
 }
@@ -165,7 +134,10 @@ class Planner {
   Planner(const ModelConfig& config, const std::string& where)
       : config_(config),
         where_(where),
-        any_spelling_(config.family.starts_with("diff_transformer")) {}
+        any_spelling_(config.family.starts_with("diff_transformer")) {
+    for (const NamedShape& tensor : LayerTensors(config, 0))
+      rows_.emplace(tensor.name, tensor.shape[0]);
+  }
 
   Result<TensorPlan> Plan(const std::vector<SourceTensor>& sources) {
     DS_RETURN_IF_ERROR(FindLayers(sources));
@@ -212,7 +184,7 @@ class Planner {
       const std::optional<std::string_view> suffix = Match(
           rules[i], name.layer ? name.rest : WithoutModules(name.rest));
       if (!suffix) continue;
-      if (!IsNeeded(rules[i], *suffix, config_)) break;
+      if (name.layer && !IsNeeded(rules[i], *suffix)) break;
       const std::vector<std::string_view> targets = Split(rules[i].target, '+');
       if (!any_spelling_ &&
           (targets.size() > 1 || TargetName(name.layer, targets[0], *suffix) != source.name))
@@ -244,6 +216,16 @@ class Planner {
     return suffix.empty() ? name : name.append(".").append(suffix);
   }
 
+  // Whether the layers have what a rule of theirs names.
+  bool IsNeeded(const NameRule& rule, std::string_view suffix) const {
+    return std::ranges::all_of(Split(rule.target, '+'), [&](std::string_view target) {
+      return rows_.contains(TargetName(0, target, suffix));
+    });
+  }
+  int64_t PartRows(std::string_view target, std::string_view suffix) const {
+    return rows_.at(TargetName(0, target, suffix));
+  }
+
   // Where a target belongs: the first rule with its name counts.
   static Place PlaceOf(std::optional<int> layer, std::string_view target, std::string_view suffix) {
     const std::span<const NameRule> rules = layer ? std::span<const NameRule>(kLayerRules)
@@ -267,8 +249,8 @@ class Planner {
       int64_t rows = 0;
       std::string parts;
       for (std::string_view target : targets) {
-        rows += PartRows(target, config_);
-        parts += (parts.empty() ? "" : " + ") + std::to_string(PartRows(target, config_));
+        rows += PartRows(target, suffix);
+        parts += (parts.empty() ? "" : " + ") + std::to_string(PartRows(target, suffix));
       }
       if (shape.empty() || shape[0] != rows) {
         return InvalidArgument(where_ + ": tensor " + source.name + " has shape " +
@@ -282,7 +264,7 @@ class Planner {
     int64_t first_row = 0;
     for (std::string_view target : targets) {
       PlannedTensor tensor{TargetName(layer, target, suffix), shape, &source, first_row};
-      if (targets.size() > 1) tensor.shape[0] = PartRows(target, config_);
+      if (targets.size() > 1) tensor.shape[0] = PartRows(target, suffix);
       first_row += targets.size() > 1 ? tensor.shape[0] : 0;
       const auto [other, is_new] = planned_.emplace(PlaceOf(layer, target, suffix), tensor);
       if (!is_new) {
@@ -307,7 +289,6 @@ class Planner {
   std::string Accepted() const {
     std::string text;
     const auto append = [&](const NameRule& rule, const std::string& before) {
-      if (!IsNeeded(rule, "", config_)) return;
       if (!any_spelling_ && std::string_view(rule.target).find('+') != std::string_view::npos)
         return;
       if (!any_spelling_ && std::string_view(rule.modules) == "ffn") return;
@@ -322,15 +303,19 @@ class Planner {
       text += rule.names;
     };
     for (const NameRule& rule : kOuterRules) append(rule, "");
-    for (const NameRule& rule : kLayerRules)
-      append(rule, text.find("N.") == std::string::npos ? "and in layers.N. " : "");
+    for (const NameRule& rule : kLayerRules) {
+      const auto is_needed = [&](std::string_view suffix) { return IsNeeded(rule, suffix); };
+      if (std::ranges::any_of(Split(rule.suffixes, '|'), is_needed))
+        append(rule, text.find("N.") == std::string::npos ? "and in layers.N. " : "");
+    }
     return text;
   }
 
   const ModelConfig& config_;
   const std::string& where_;
   const bool any_spelling_;
-  std::string_view layers_;  // what stands before the layers' numbers
+  std::map<std::string, int64_t> rows_;  // of the tensors of layer 0
+  std::string_view layers_;              // what stands before the layers' numbers
   std::map<Place, PlannedTensor> planned_;
   std::vector<std::string> unknown_;
   TensorPlan plan_;

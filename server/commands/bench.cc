@@ -101,7 +101,7 @@ class Runner {
         batch.sequences.push_back({s, 1, depth + step, tables_[static_cast<size_t>(s)].data()});
         batch.logit_rows.push_back(s);
       }
-      batch.num_prompt_rows.assign(tokens.size(), 0);
+      batch.num_prompt_tokens.assign(tokens.size(), 0);
       batch.sample_rows.assign(tokens.size(), {.kind = SampleKind::kGreedy});
       Check(model().Forward(batch, session_.kv()));
       if (++in_flight == model().steps_in_flight_max()) Collect(tokens, in_flight);
@@ -130,7 +130,7 @@ class Runner {
   }
 
   void Collect(std::vector<int32_t>& tokens, int& in_flight) {
-    const Result<std::vector<SampledRow>> rows = model().Collect();
+    const Result<std::vector<SampledToken>> rows = model().Collect();
     Check(rows.status());
     for (size_t s = 0; s < tokens.size(); ++s)
       tokens[s] = (*rows)[s].finite != 0 ? (*rows)[s].token : 0;
@@ -216,7 +216,7 @@ class Bench {
     const ModelConfig& config = session_.plan().summary.config;
     if (!json_) {
       std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
-                  std::string(NameOf(session_.plan().summary.dtype)).c_str(),
+                  std::string(NameOf(session_.plan().summary.weight_format)).c_str(),
                   static_cast<long long>(session_.plan().summary.num_parameters),
                   session_.plan().on_gpu() ? session_.plan().device_name.c_str()
                                            : std::string(NameOf(session_.plan().model.isa)).c_str(),
@@ -309,7 +309,7 @@ class Bench {
     JsonObject object;
     object.Add("device", plan.device_name)
         .Add("family", plan.summary.config.family)
-        .Add("dtype", NameOf(plan.summary.dtype))
+        .Add("dtype", NameOf(plan.summary.weight_format))
         .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
         .Add("parameters", plan.summary.num_parameters)
         .Add("weight_bytes", plan.summary.weight_bytes)

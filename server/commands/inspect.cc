@@ -119,7 +119,7 @@ double StepBytes(const SessionPlan& plan) {
   const double logits = std::max(
       vocab,
       std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, tokens) * vocab));
-  return tokens * static_cast<double>(plan.summary.activation_bytes_per_row) +
+  return tokens * static_cast<double>(plan.summary.activation_bytes_per_token) +
          logits * sizeof(float);
 }
 
@@ -134,7 +134,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("family               %s\n", c.family.c_str());
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
   std::printf("dtype                %s (checkpoint %s), KV pages %s\n",
-              NameOf(plan.summary.dtype).data(), NameOf(c.checkpoint_dtype).data(),
+              NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
               NameOf(plan.layout.codec.dtype).data());
   std::printf(
       "shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n",
@@ -200,7 +200,7 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   object.Add("device", plan.device_name)
       .Add("family", c.family)
       .Add("parameters", plan.summary.num_parameters)
-      .Add("dtype", NameOf(plan.summary.dtype))
+      .Add("dtype", NameOf(plan.summary.weight_format))
       .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
       .Add("layers", c.num_layers)
       .Add("hidden_size", c.hidden_size)

@@ -8,7 +8,7 @@
 #include "engine/model_executor.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
 
 namespace diffserve {
 namespace {
@@ -26,13 +26,13 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   const EngineOptions& engine = options.engine;
   ModelOptions model;
   model.model_dir = options.model_dir;
-  model.limits.num_rows = std::max(
+  model.limits.num_tokens = std::max(
       {engine.max_num_batched_tokens, needs.step_tokens, engine.max_num_seqs});
   model.limits.num_sequences = std::max(
       std::min(engine.max_num_seqs, engine.max_num_batched_tokens), needs.step_sequences);
   model.limits.max_model_len = engine.max_model_len;
   model.batch_invariant = options.batch_invariant;
-  model.dtype = options.dtype;
+  if (options.dtype) model.weight_format = WeightFormatOf(*options.dtype);
   model.dummy_weights = options.dummy_weights;
   model.seed = options.seed;
   model.isa = isa;
@@ -172,7 +172,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   const ModelSummary& summary = plan.summary;
   plan.layout = KvFormat::Of(summary.config.attention, plan.engine.page_size,
-                             options.kv_cache_dtype.value_or(summary.dtype));
+                             options.kv_cache_dtype.value_or(DTypeOf(summary.weight_format)));
   plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
   double free = -static_cast<double>(summary.memory_bytes);
   if (plan.on_gpu()) {

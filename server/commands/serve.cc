@@ -72,7 +72,7 @@ ServedModelInfo MakeInfo(const std::string& name, ModelSession& session) {
   info.commit = BuildCommit();
   info.device = plan.device_name;
   info.cpu_isa = NameOf(plan.model.isa);
-  info.dtype = NameOf(plan.summary.dtype);
+  info.dtype = NameOf(plan.summary.weight_format);
   info.kv_cache_dtype = NameOf(plan.layout.codec.dtype);
   info.page_size = plan.engine.page_size;
   info.num_pages = plan.engine.num_pages;

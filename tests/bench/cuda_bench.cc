@@ -12,7 +12,7 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/cuda/graph.h"
 #include "kernels/base/dtype.h"
-#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/matrix_library.h"
 #include "kernels/ops/read_stream_cuda.h"
 #include "tests/bench/cuda_bench_kernels.h"
 #include "tests/bench/cuda_bench_problem.h"
@@ -108,17 +108,16 @@ class Bench {
   }
 
   void Read(int grid) {
-    Must(cuda::ReadStream(read_data_.data(), read_bytes_, grid, sink_.as<uint32_t>(),
-                          stream_.handle()));
+    Must(cuda::ReadStream(read_data_.data(), read_bytes_, grid, sink_.as<uint32_t>(), stream_));
   }
   double ProductFlops() const { return 2.0 * std::pow(product_width_, 3); }
   void Product() {
-    cuda::LinearArgs args;
-    args.weight = product_[0].as<uint16_t>();
-    args.in_features = args.out_features = args.rows = product_width_;
-    args.x = product_[1].as<uint16_t>();
-    args.y = product_[2].data();
-    Must(library_->Linear(args, stream_));
+    cuda::MatrixProduct product;
+    product.weight = product_[0].data();
+    product.in_features = product.out_features = product.num_rows = product_width_;
+    product.x = product_[1].data();
+    product.y = product_[2].data();
+    Must(library_->Multiply(product, stream_));
   }
 
   // Kernels that do nothing, one after another: from the stream, and in a graph.

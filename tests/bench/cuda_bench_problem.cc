@@ -86,19 +86,19 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   args_.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   args_.lambda = 0.5f;
   args_.lambda_rows = lambda_rows_.as<float>();
-  args_.tiling = tiling;
-  args_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(),
-                first_item_.as<int32_t>(), static_cast<int>(items_max)};
-  args_.partials = partials_.as<float>();
-  Must(cuda::PlanDiffAttention(tiling, args_.batch, args_.plan, stream.handle()));
+  schedule_.tiling = tiling;
+  schedule_.plan = {num_items_.as<int32_t>(), items_.as<cuda::AttentionItem>(),
+                    first_item_.as<int32_t>(), static_cast<int>(items_max)};
+  schedule_.partials = partials_.as<float>();
+  Must(cuda::PlanDiffAttention(tiling, args_.batch, schedule_.plan, stream));
   Must(stream.Synchronize());
 }
 
 void Problem::Queue(int run) const {
-  cuda::DiffAttentionArgs args = args_;
+  DiffAttentionArgs<BFloat16> args = args_;
   const size_t copy = static_cast<size_t>(run) % pages_of_copies_.size();
   args.kv = {pages_of_copies_[copy].as<std::byte>(), cuda::ImageFormat(spec_)};
-  Must((shape_.is_decode ? cuda::DiffDecode : cuda::DiffPrefill)(args, stream_.handle()));
+  Must(cuda::DiffAttention(args, schedule_, stream_));
 }
 
 std::vector<uint16_t> Problem::Out() const {

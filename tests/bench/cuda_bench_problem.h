@@ -5,7 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/attention/diff_attention_cuda.h"
+#include "kernels/attention/attention_plan_cuda.h"
+#include "kernels/attention/diff_attention.h"
 #include "kernels/base/cuda/memory.h"
 #include "tests/bench/cuda_bench_timing.h"
 
@@ -50,7 +51,8 @@ class Problem {
   std::vector<cuda::DeviceBuffer> pages_of_copies_;
   cuda::DeviceBuffer sequences_, row_sequences_, page_table_, q_, out_, lambda_rows_, items_,
       first_item_, num_items_, partials_;
-  cuda::DiffAttentionArgs args_;
+  DiffAttentionArgs<BFloat16> args_;
+  cuda::AttentionSchedule schedule_;
 };
 
 }  // namespace diffserve::bench

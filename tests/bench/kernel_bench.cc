@@ -15,8 +15,8 @@
 
 #include "kernels/attention/diff_attention.h"
 #include "kernels/base/machine_probe.h"
-#include "kernels/ops/linear.h"
-#include "kernels/ops/rowwise.h"
+#include "kernels/ops/weight_codec.h"
+#include "kernels/ops/weight_packer.h"
 
 namespace diffserve {
 namespace {
@@ -81,42 +81,43 @@ struct Bench {
   }
 };
 
-std::vector<std::unique_ptr<PackedLinear>> Weights(int count, int n, int k, DType dtype, CpuIsa isa,
-                                                   ThreadPool& pool) {
+std::vector<cpu::PackedLinear> Weights(int count, int n, int k, WeightFormat format, CpuIsa isa,
+                                       ThreadPool& pool) {
   std::vector<float> values(static_cast<size_t>(n) * static_cast<size_t>(k));
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<float>(i % 251) * 0.004f - 0.5f;
   const LinearPart part{
       .weight = {values.data(), DType::kFloat32, {n, k}}, .row_order = {}, .bias = {}};
-  std::vector<std::unique_ptr<PackedLinear>> weights;
-  for (int i = 0; i < count; ++i)
-    weights.push_back(std::make_unique<PackedLinear>(std::span(&part, 1), dtype, isa, pool));
+  cpu::WeightPacker packer(format, isa, pool);
+  std::vector<cpu::PackedLinear> weights;
+  for (int i = 0; i < count; ++i) weights.push_back(packer.Linear(std::span(&part, 1)));
   return weights;
 }
 
-void LinearBench(Bench& bench, DType dtype) {
+void LinearBench(Bench& bench, WeightFormat format) {
   constexpr int kIn = 1536;
   constexpr int kOut = 4096;
-  const auto weights = Weights(dtype == DType::kFloat32 ? 8 : 16, kOut, kIn, dtype, bench.isa,
+  const auto weights = Weights(format == WeightFormat::kFloat32 ? 8 : 16, kOut, kIn, format,
+                               bench.isa,
                                bench.pool);  // 200 MB
   std::vector<float> x(size_t{512} * kIn, 0.25f);
   std::vector<float> y(size_t{512} * kOut);
   for (int rows : {1, 2, 4, 6, 8, 16}) {
     char name[80];
-    std::snprintf(name, sizeof(name), "linear %s %d rows, 200 MB of weights", NameOf(dtype).data(),
+    std::snprintf(name, sizeof(name), "linear %s %d rows, 200 MB of weights", NameOf(format).data(),
                   rows);
-    bench.ReportBytes(name, static_cast<double>(weights.size() * weights[0]->weight_bytes()), [&] {
+    bench.ReportBytes(name, static_cast<double>(weights.size() * weights[0].weight_bytes()), [&] {
       for (const auto& weight : weights)
-        cpu::Linear(*weight, {.x = x.data(), .rows = rows, .y = y.data()}, bench.pool);
+        cpu::Linear(weight, {.x = x.data(), .num_tokens = rows, .y = y.data()}, bench.pool);
     });
   }
   for (int rows : {8, 16, 64, 512}) {
     char name[80];
-    std::snprintf(name, sizeof(name), "linear %s %d rows", NameOf(dtype).data(), rows);
+    std::snprintf(name, sizeof(name), "linear %s %d rows", NameOf(format).data(), rows);
     const size_t count = rows == 512 ? 1 : 4;
     bench.ReportFlops(name, 2.0 * kIn * kOut * rows * static_cast<double>(count), [&] {
       for (size_t i = 0; i < count; ++i)
-        cpu::Linear(*weights[i], {.x = x.data(), .rows = rows, .y = y.data()}, bench.pool);
+        cpu::Linear(weights[i], {.x = x.data(), .num_tokens = rows, .y = y.data()}, bench.pool);
     });
   }
 }
@@ -150,7 +151,7 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
                                                   static_cast<size_t>(copies),
                          format};
       cpu::DiffAttention({.spec = spec,
-                          .sequences = {&rows, 1},
+                          .batch = {&rows, 1},
                           .kv = part,
                           .q = q.data(),
                           .out = out.data(),
@@ -180,8 +181,8 @@ int Main(int argc, char** argv) {
   std::printf("%d threads, %s; probes now: %.1f GB/s, %.1f GFLOP/s\n", pool.num_threads(),
               NameOf(isa).data(), bench.read_probe.MeasureBytesPerSecond(pool) * 1e-9,
               MeasureFmaFlopsPerSecond(isa, pool) * 1e-9);
+  for (WeightFormat format : kWeightFormats) LinearBench(bench, format);
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    LinearBench(bench, dtype);
     AttentionBench(bench, dtype, 4095, 1);
     AttentionBench(bench, dtype, 0, 512);
   }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/attention/attention_plan_cuda.h"
-#include "kernels/attention/diff_attention_cuda.h"
 #include "tests/cuda/device_array.h"
 
 namespace diffserve::cuda {
@@ -111,9 +110,8 @@ TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
     const testing::DeviceArray<int32_t> num_items(std::vector<int32_t>{-1}, *stream_);
     const AttentionPlan plan = {num_items.data(), items.data(), first_item.data(),
                                 expected.num_items};
-    ASSERT_TRUE(testing::IsOk(
-        PlanDiffAttention(tiling, {static_cast<int>(count), 0, on_device.data(), nullptr, nullptr},
-                          plan, stream_->handle())));
+    ASSERT_TRUE(testing::IsOk(PlanDiffAttention(
+        tiling, {static_cast<int>(count), 0, on_device.data(), nullptr, nullptr}, plan, *stream_)));
     EXPECT_EQ(num_items.Read(*stream_)[0], expected.num_items);
     EXPECT_EQ(first_item.Read(*stream_), expected.first_item);
     const std::vector<AttentionItem> planned = items.Read(*stream_);

@@ -5,8 +5,10 @@
 
 #include <random>
 
-#include "kernels/ops/rope_append_cuda.h"
-#include "tests/cuda/attention_cases.h"
+#include "kernels/ops/rope_append.h"
+#include "tests/cuda/attention_on_device.h"
+#include "tests/testing/attention_rounding.h"
+#include "tests/testing/attention_specs.h"
 
 namespace diffserve {
 namespace {
@@ -15,10 +17,10 @@ using testing::AttentionRun;
 using testing::DiffLlamaSpec;
 using testing::GroupedSpec;
 using testing::ImageBatch;
-using testing::ImageShape;
 using testing::IsOk;
 using testing::kHasGpu;
 using testing::PlainSpec;
+using testing::SequenceShape;
 using testing::V2Spec;
 
 constexpr int kRepeats = kHasGpu ? 1000 : 2;
@@ -27,8 +29,8 @@ class AttentionRepeatTest : public testing::OnDeviceTest {
  protected:
   // Many items of several splits with partial pages: decode's merge writes into the ring that the
   // next item's bulk copies fill.
-  static std::vector<ImageShape> DecodeShapes() {
-    std::vector<ImageShape> shapes = {{1100, 1}, {530, 1}, {70, 1}, {0, 1}, {61, 2}};
+  static std::vector<SequenceShape> DecodeShapes() {
+    std::vector<SequenceShape> shapes = {{1100, 1}, {530, 1}, {70, 1}, {0, 1}, {61, 2}};
     std::mt19937 generator(7);
     for (int i = 0; i < (kHasGpu ? 59 : 1); ++i)
       shapes.push_back({static_cast<int>(generator() % 1800), 1});
@@ -44,30 +46,31 @@ class AttentionRepeatTest : public testing::OnDeviceTest {
 TEST_F(AttentionRepeatTest, DecodeGivesTheSameBitsEveryTime) {
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, DecodeShapes());
-    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, batch.rows_per_sequence_max()), *stream_);
-    run.Queue(cuda::DiffDecode);
+    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, testing::RowsPerSequenceMax(batch)),
+                     *stream_);
+    run.Queue();
     const std::vector<uint16_t> expected = run.Out();
     for (int i = 0; i < kRepeats; ++i) {
       run.PoisonOut();
-      run.Queue(cuda::DiffDecode, i % 8 != 7);
+      run.Queue(i % 8 != 7);
       ASSERT_EQ(run.Out(), expected) << testing::Describe(spec) << ", run " << i;
     }
   }
 }
 
 TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
-  const std::vector<ImageShape> small = {{0, 40}, {70, 9}};
-  const std::vector<ImageShape> shapes = {{0, 300}, {130, 77},  {64, 1},
-                                          {0, 0},   {1000, 65}, {3, 128}};
+  const std::vector<SequenceShape> small = {{0, 40}, {70, 9}};
+  const std::vector<SequenceShape> shapes = {{0, 300}, {130, 77},  {64, 1},
+                                             {0, 0},   {1000, 65}, {3, 128}};
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, kHasGpu ? shapes : small);
     for (bool bulk_copies : {true, false}) {
       AttentionRun run(batch, cuda::DiffPrefillTiling(spec, bulk_copies), *stream_);
-      run.Queue(cuda::DiffPrefill, bulk_copies);
+      run.Queue(bulk_copies);
       const std::vector<uint16_t> expected = run.Out();
       for (int i = 0; i < kRepeats; ++i) {
         run.PoisonOut();
-        run.Queue(cuda::DiffPrefill, bulk_copies);
+        run.Queue(bulk_copies);
         ASSERT_EQ(run.Out(), expected)
             << testing::Describe(spec) << (bulk_copies ? "" : ", portable") << ", run " << i;
       }
@@ -80,13 +83,14 @@ TEST_F(AttentionRepeatTest, PrefillGivesTheSameBitsEveryTime) {
 TEST_F(AttentionRepeatTest, PlanDecodeAndCombineInAGraphGiveTheSameBitsEveryTime) {
   for (const DiffSpec& spec : Specs()) {
     ImageBatch batch(spec, DecodeShapes());
-    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, batch.rows_per_sequence_max()), *stream_);
-    run.Queue(cuda::DiffDecode);
+    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, testing::RowsPerSequenceMax(batch)),
+                     *stream_);
+    run.Queue();
     const std::vector<uint16_t> expected = run.Out();
 
     ASSERT_TRUE(IsOk(cudaStreamBeginCapture(stream_->handle(), cudaStreamCaptureModeThreadLocal)));
     run.QueuePlan();
-    run.Queue(cuda::DiffDecode);
+    run.Queue();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     ASSERT_TRUE(IsOk(cudaStreamEndCapture(stream_->handle(), &graph)));
@@ -122,51 +126,46 @@ class FarPagesTest : public testing::OnDeviceTest {
 TEST_F(FarPagesTest, DecodeAndPrefillReadThemAsTheyReadNearOnes) {
   const DiffSpec spec = DiffLlamaSpec(2, 1, 128);
   ImageBatch batch(spec, {{600, 1}, {70, 3}});
-  const int32_t pages_before = PagesBefore(batch.Image().format.PageElements());
+  const int32_t pages_before = PagesBefore(cuda::ImageFormat(spec).PageElements());
   for (bool bulk_copies : {true, false}) {
-    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, batch.rows_per_sequence_max()), *stream_,
-                     pages_before);
-    run.Queue(cuda::DiffDecode, bulk_copies);
-    EXPECT_TRUE(testing::SameBits(testing::ToFloats(run.Out()), batch.Decode(bulk_copies)));
+    AttentionRun run(batch, cuda::DiffDecodeTiling(spec, testing::RowsPerSequenceMax(batch)),
+                     *stream_, pages_before);
+    run.Queue(bulk_copies);
+    EXPECT_TRUE(
+        testing::SameBits(testing::ToFloats(run.Out()), testing::Decode(batch, bulk_copies)));
   }
   for (bool bulk_copies : {true, false}) {
     AttentionRun run(batch, cuda::DiffPrefillTiling(spec, bulk_copies), *stream_, pages_before);
-    run.Queue(cuda::DiffPrefill, bulk_copies);
-    EXPECT_TRUE(testing::SameBits(testing::ToFloats(run.Out()), batch.Prefill(bulk_copies)));
+    run.Queue(bulk_copies);
+    EXPECT_TRUE(
+        testing::SameBits(testing::ToFloats(run.Out()), testing::Prefill(batch, bulk_copies)));
   }
 }
 
 TEST_F(FarPagesTest, AppendWritesThemAsItWritesNearOnes) {
   const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
-  ImageBatch near(spec, {{60, 9}}), far(spec, {{60, 9}});
+  ImageBatch batch(spec, {{60, 9}});
   const testing::DeviceArray<float> angles(testing::RandomFloats(128 * 32, 3), *stream_);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
-  const testing::DeviceArray<uint16_t> qkv(testing::ToBFloat16(testing::RandomFloats(9 * width, 4)),
+  const testing::DeviceArray<BFloat16> qkv(testing::ToBFloat16(testing::RandomFloats(9 * width, 4)),
                                            *stream_);
-  const testing::DeviceArray<uint16_t> q(
-      std::vector<uint16_t>(9 * static_cast<size_t>(spec.q_width())), *stream_);
-  const std::vector<uint16_t> before(testing::Bits(near.Image(), 0, 0),
-                                     testing::Bits(near.Image(), 2, 0));
-  for (ImageBatch* batch : {&near, &far}) {
-    const testing::DeviceBatch on_device(
-        *batch, *stream_, batch == &far ? PagesBefore(far.Image().format.PageElements()) : 0);
-    ASSERT_TRUE(IsOk(cuda::RopeAppend({.spec = spec,
-                                       .batch = on_device.Batch(),
-                                       .kv = on_device.Image(),
-                                       .cos = angles.data(),
-                                       .sin = angles.data(),
+  const testing::DeviceArray<BFloat16> q(
+      std::vector<BFloat16>(9 * static_cast<size_t>(spec.q_width())), *stream_);
+  const auto append = [&](int32_t pages_before) {
+    const testing::DevicePages pages(batch.memory, *stream_, pages_before);
+    EXPECT_TRUE(IsOk(cuda::RopeAppend({.spec = spec,
+                                       .batch = pages.Batch(),
+                                       .kv = pages.kv(),
+                                       .rope = {angles.data(), angles.data(), 32, 128},
                                        .style = RopeStyle::kHalfSplit,
                                        .qkv = qkv.data(),
                                        .q = q.data()},
-                                      stream_->handle())));
-    on_device.ReadPages(*batch, *stream_);
-  }
-  const std::vector<uint16_t> near_pages(testing::Bits(near.Image(), 0, 0),
-                                         testing::Bits(near.Image(), 2, 0));
-  EXPECT_NE(near_pages, before);
-  EXPECT_EQ(
-      std::vector<uint16_t>(testing::Bits(far.Image(), 0, 0), testing::Bits(far.Image(), 2, 0)),
-      near_pages);
+                                      *stream_)));
+    return pages.Read(*stream_);
+  };
+  const std::vector<std::byte> near = append(0);
+  EXPECT_NE(near, batch.memory.bytes());
+  EXPECT_EQ(append(PagesBefore(cuda::ImageFormat(spec).PageElements())), near);
 }
 
 }  // namespace

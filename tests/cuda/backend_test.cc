@@ -3,24 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "kernels/base/cuda/error.h"
-#include "kernels/ops/linear.h"
-#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/matrix_library.h"
 #include "tests/cuda/device_array.h"
-#include "tests/testing/kernel_levels.h"
 
 namespace diffserve {
 namespace {
 
 using cuda::MatrixLibrary;
 using cuda::StatusOfCudaError;
-using testing::AllClose;
-using testing::DeviceArray;
 using ::testing::HasSubstr;
 using testing::IsOk;
-using testing::RandomFloats;
 
 TEST(CudaErrorTest, TheCallAndCudasNameAreInTheMessage) {
   EXPECT_TRUE(StatusOfCudaError(0, "cudaMalloc").ok());
@@ -106,57 +99,6 @@ TEST_F(CudaBackendTest, EventsOrderStreamsAndTakeTime) {
   ASSERT_TRUE(IsOk(other->Synchronize()));
   EXPECT_EQ(last, std::byte{1});
   EXPECT_GT(cuda::MillisecondsBetween(*begin, *end).value(), 0.0f);
-}
-
-struct Matrix {
-  std::vector<uint16_t> bits;
-  std::vector<float> values;  // of the bits
-};
-
-Matrix RandomMatrix(size_t count, uint32_t seed) {
-  Matrix matrix;
-  for (float value : RandomFloats(count, seed)) {
-    matrix.bits.push_back(FloatToBFloat16(value));
-    matrix.values.push_back(BFloat16ToFloat(matrix.bits.back()));
-  }
-  return matrix;
-}
-
-TEST_F(CudaBackendTest, LinearMatchesTheReferenceWithBiasAndAccumulation) {
-  auto library = MatrixLibrary::Open();
-  ASSERT_TRUE(library.ok()) << library.status().message();
-  constexpr int kIn = 256, kOut = 384;
-  const Matrix weight = RandomMatrix(kIn * kOut, 1);
-  const std::vector<float> bias = RandomFloats(kOut, 2);
-  const DeviceArray<uint16_t> device_weight(weight.bits, *stream_);
-  const DeviceArray<float> device_bias(bias, *stream_);
-  for (int rows : testing::kHasGpu ? std::vector<int>{1, 3, 64, 200} : std::vector<int>{1, 5}) {
-    for (bool with_bias : {false, true}) {
-      for (bool accumulate : {false, true}) {
-        const Matrix x = RandomMatrix(static_cast<size_t>(rows) * kIn, 3);
-        std::vector<float> y = RandomFloats(static_cast<size_t>(rows) * kOut, 4);
-        const DeviceArray<uint16_t> device_x(x.bits, *stream_);
-        const DeviceArray<float> device_y(y, *stream_);
-        ASSERT_TRUE(IsOk((*library)->Linear({.weight = device_weight.data(),
-                                             .in_features = kIn,
-                                             .out_features = kOut,
-                                             .x = device_x.data(),
-                                             .rows = rows,
-                                             .y = device_y.data(),
-                                             .y_dtype = DType::kFloat32,
-                                             .bias = with_bias ? device_bias.data() : nullptr,
-                                             .accumulate = accumulate},
-                                            *stream_)));
-        LinearPart part;
-        part.weight = {weight.values.data(), DType::kFloat32, {kOut, kIn}};
-        if (with_bias) part.bias = {bias.data(), DType::kFloat32, {kOut}};
-        LinearRef(std::span(&part, 1),
-                  {.x = x.values.data(), .rows = rows, .y = y.data(), .accumulate = accumulate});
-        EXPECT_TRUE(AllClose(device_y.Read(*stream_), y, {1e-4, 1e-5}))
-            << rows << with_bias << accumulate;
-      }
-    }
-  }
 }
 
 }  // namespace

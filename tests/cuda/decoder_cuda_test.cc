@@ -23,7 +23,7 @@ class CudaDecoderTest : public ::testing::Test {
     ModelOptions options;
     options.model_dir = golden.dir;
     options.device = Device::kCuda;
-    options.limits.num_rows = 320;
+    options.limits.num_tokens = 320;
     options.limits.num_sequences = 8;
     options.batch_invariant = true;
     return options;
@@ -83,7 +83,7 @@ TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
         options.model_dir = directory.path();
         options.device = device;
         options.isa = SupportedCpuIsas().front();
-        options.dtype = DType::kBFloat16;
+        options.weight_format = WeightFormat::kBFloat16;
         options.dummy_weights = true;
         options.seed = 7;
         Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
@@ -107,7 +107,7 @@ TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
 TEST_F(CudaDecoderTest, AModelForOneSequenceLoads) {
   ModelOptions options = OptionsOf(ReadGoldenCase("llama_mha_tied_bf16").value());
   options.limits.num_sequences = 1;
-  options.limits.num_rows = 1;
+  options.limits.num_tokens = 1;
   EXPECT_TRUE(testing::IsOk(Model::Load(options, pool_).status()));
 }
 
@@ -149,17 +149,17 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
     for (int s = 0; s < 3; ++s) {
       batch.sequences.push_back({static_cast<int>(batch.tokens.size()), 70, 0, &pages[2 * s]});
       for (int i = 0; i < 70; ++i) batch.tokens.push_back((11 * s + 5 * i) % golden.vocab);
-      batch.num_prompt_rows.push_back(20 * s);  // none of the first sequence's
+      batch.num_prompt_tokens.push_back(20 * s);  // none of the first sequence's
       batch.logit_rows.insert(batch.logit_rows.end(), {70 * s + 3, 70 * s + 69});
       batch.sample_rows.resize(
           batch.logit_rows.size(),
           {.kind = SampleKind::kDraw, .uniform = uint64_t{0x123456789abcdef} << s});
     }
     EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
-    const std::vector<SampledRow> rows = model->Collect().value();
+    const std::vector<SampledToken> rows = model->Collect().value();
     const std::span<const float> found = model->Logits(0, 6).value();
     std::vector<float> all(found.begin(), found.end());
-    for (const SampledRow& row : rows) all.push_back(static_cast<float>(row.token));
+    for (const SampledToken& row : rows) all.push_back(static_cast<float>(row.token));
     return all;
   };
   EXPECT_EQ(logits_and_draws(1), logits_and_draws(size_t{256} << 20));
@@ -172,7 +172,7 @@ TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
   options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
   EXPECT_THAT(InspectModel(options).status().message(),
               ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
-  options.dtype = DType::kFloat32;
+  options.weight_format = WeightFormat::kFloat32;
   EXPECT_EQ(InspectModel(options).status().message(),
             "--dtype is float32, allowed with --device cuda: auto, bfloat16");
 }

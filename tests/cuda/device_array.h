@@ -127,6 +127,7 @@ class OnDeviceTest : public ::testing::Test {
         check();
       }
     }
+    shim::SetGridOptions({});
 #else
     for (int i = 0; i < 6; ++i) check();
 #endif

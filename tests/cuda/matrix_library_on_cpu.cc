@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/base/dtype.h"
-#include "kernels/ops/linear_cuda.h"
+#include "kernels/ops/matrix_library.h"
 #include "tests/kernels/shim/host_calls.h"
 
 namespace diffserve::cuda {
@@ -20,27 +20,26 @@ namespace {
 
 float Read(const void* data, DType dtype, int64_t i) {
   return dtype == DType::kFloat32 ? static_cast<const float*>(data)[i]
-                                  : BFloat16ToFloat(static_cast<const uint16_t*>(data)[i]);
+                                  : BFloat16ToFloat(static_cast<const BFloat16*>(data)[i]);
 }
 
-cudaError_t Multiply(const LinearArgs& args) {
-  const int64_t stride = args.y_stride == 0 ? args.out_features : args.y_stride;
-  std::vector<float> x(static_cast<size_t>(args.in_features)), weight(x.size());
-  for (int64_t out = 0; out < args.out_features; ++out) {
-    for (int64_t in = 0; in < args.in_features; ++in) {
-      weight[static_cast<size_t>(in)] = BFloat16ToFloat(args.weight[out * args.in_features + in]);
+cudaError_t Compute(const MatrixProduct& p) {
+  std::vector<float> weight(static_cast<size_t>(p.in_features));
+  for (int64_t out = 0; out < p.out_features; ++out) {
+    for (size_t in = 0; in < weight.size(); ++in) {
+      weight[in] = Read(p.weight, DType::kBFloat16, out * p.in_features + static_cast<int64_t>(in));
     }
-    for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t row = 0; row < p.num_rows; ++row) {
+      const BFloat16* x = static_cast<const BFloat16*>(p.x) + row * p.in_features;
       float sum = 0;
-      const uint16_t* in_row = args.x + row * args.in_features;
-      for (size_t in = 0; in < weight.size(); ++in) sum += weight[in] * BFloat16ToFloat(in_row[in]);
-      const int64_t at = row * stride + out;
-      if (args.bias != nullptr) sum += Read(args.bias, args.y_dtype, out);
-      if (args.accumulate) sum += Read(args.y, args.y_dtype, at);
-      if (args.y_dtype == DType::kFloat32) {
-        static_cast<float*>(args.y)[at] = sum;
+      for (size_t in = 0; in < weight.size(); ++in) sum += weight[in] * BFloat16ToFloat(x[in]);
+      const int64_t at = row * p.out_features + out;
+      if (p.bias != nullptr) sum += Read(p.bias, p.y_dtype, out);
+      if (p.accumulate) sum += Read(p.y, p.y_dtype, at);
+      if (p.y_dtype == DType::kFloat32) {
+        static_cast<float*>(p.y)[at] = sum;
       } else {
-        static_cast<uint16_t*>(args.y)[at] = FloatToBFloat16(sum);
+        static_cast<BFloat16*>(p.y)[at] = FloatToBFloat16(sum);
       }
     }
   }
@@ -49,10 +48,9 @@ cudaError_t Multiply(const LinearArgs& args) {
 
 }  // namespace
 
-Status MatrixLibrary::Linear(const LinearArgs& args, const Stream& stream) {
-  return StatusOfCudaError(shim::Enqueue(stream.handle(), [args] { return Multiply(args); }),
+Status MatrixLibrary::Multiply(const MatrixProduct& product, const Stream& stream) {
+  return StatusOfCudaError(shim::Enqueue(stream.handle(), [product] { return Compute(product); }),
                            "a product");
 }
-size_t MatrixLibrary::version() const { return 0; }
 
 }  // namespace diffserve::cuda

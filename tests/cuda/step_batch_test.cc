@@ -18,12 +18,12 @@ struct OwnedBatch {
   Batch batch;
   std::vector<std::vector<int32_t>> pages;
 
-  void Add(int position, int num_rows, int num_prompt_rows) {
+  void Add(int position, int num_rows, int num_prompt_tokens) {
     std::vector<int32_t> table(static_cast<size_t>((position + num_rows + kPage - 1) / kPage));
     std::iota(table.begin(), table.end(), static_cast<int32_t>(100 * pages.size()));
     pages.push_back(std::move(table));
     batch.sequences.push_back({static_cast<int>(batch.tokens.size()), num_rows, position, nullptr});
-    batch.num_prompt_rows.push_back(num_prompt_rows);
+    batch.num_prompt_tokens.push_back(num_prompt_tokens);
     for (int i = 0; i < num_rows; ++i)
       batch.tokens.push_back(static_cast<int32_t>(1000 * pages.size()) + i);
     batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
@@ -69,12 +69,12 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
         EXPECT_EQ(piece.first, next[s]);
         EXPECT_TRUE(seen.emplace(piece.sequence, piece.is_prompt).second)
             << "two entries of one kind";
-        EXPECT_EQ(piece.is_prompt, piece.first < owned.batch.num_prompt_rows[s]);
-        next[s] = piece.first + piece.num_rows;
+        EXPECT_EQ(piece.is_prompt, piece.first < owned.batch.num_prompt_tokens[s]);
+        next[s] = piece.first + piece.num_tokens;
         if (piece.is_prompt) {
-          EXPECT_EQ(next[s], owned.batch.num_prompt_rows[s]);
+          EXPECT_EQ(next[s], owned.batch.num_prompt_tokens[s]);
         } else {
-          items += int64_t{tiling.NumTiles(piece.num_rows)} *
+          items += int64_t{tiling.NumTiles(piece.num_tokens)} *
                    tiling.NumSplits(owned.batch.sequences[s].position + next[s]);
         }
       }
@@ -93,15 +93,15 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
     const std::vector<StepPass> passes = CutIntoPasses(batch, {1, 1, 512}, 1 << 20);
     ASSERT_EQ(passes.size(), 1u);
     PackedStep packed;
-    PackStep(batch, passes[0], kPage, /*samples=*/true, 0, &packed);
-    ASSERT_EQ(packed.shape.num_rows, static_cast<int>(batch.tokens.size()));
+    PackStep(batch, passes[0], kPage, /*draws=*/true, 0, &packed);
+    ASSERT_EQ(packed.shape.num_tokens, static_cast<int>(batch.tokens.size()));
     const StepOffsets at(packed.shape);
     const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences,
                                               static_cast<size_t>(packed.shape.num_sequences));
     const auto tokens = Read<int32_t>(packed.bytes, at.tokens, batch.tokens.size());
     const auto row_sequences = Read<int32_t>(packed.bytes, at.row_sequences, batch.tokens.size());
     const auto logit_rows = Read<int32_t>(packed.bytes, at.logit_rows, batch.logit_rows.size());
-    for (int row = 0; row < packed.shape.num_rows; ++row) {
+    for (int row = 0; row < packed.shape.num_tokens; ++row) {
       const size_t r = static_cast<size_t>(row);
       const DeviceSequence& entry = entries[static_cast<size_t>(row_sequences[r])];
       const int position = entry.position + row - entry.first_row;
@@ -109,7 +109,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
       const size_t s = static_cast<size_t>(tokens[r] / 1000 - 1);
       const int in_batch = tokens[r] % 1000;
       EXPECT_EQ(position, batch.sequences[s].position + in_batch);
-      EXPECT_EQ(row < packed.shape.num_generated_rows, in_batch >= batch.num_prompt_rows[s]);
+      EXPECT_EQ(row < packed.shape.num_generated_tokens, in_batch >= batch.num_prompt_tokens[s]);
       EXPECT_EQ(entry.num_rows + entry.num_rows_after - (row - entry.first_row),
                 batch.sequences[s].num_rows - in_batch);
       const size_t page_at = at.tail + sizeof(int32_t) *
@@ -117,7 +117,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
       const auto page = Read<int32_t>(packed.bytes, page_at, 1);
       EXPECT_EQ(page[0], owned.pages[s][static_cast<size_t>(position / kPage)]);
     }
-    const auto samples = Read<SampleRow>(packed.bytes, at.sample_rows, batch.sample_rows.size());
+    const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, batch.sample_rows.size());
     for (size_t i = 0; i < logit_rows.size(); ++i) {
       EXPECT_EQ(tokens[static_cast<size_t>(logit_rows[i])],
                 batch.tokens[static_cast<size_t>(batch.logit_rows[i])]);
@@ -135,13 +135,13 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
   for (int s = 0; s < 5; ++s) owned.Add(70 + s, 1, 0);
   PackedStep packed;
   PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0], kPage,
-           /*samples=*/true, 8, &packed);
-  EXPECT_EQ(packed.shape.num_rows, 8);
-  EXPECT_EQ(packed.shape.num_generated_rows, 8);
+           /*draws=*/true, 8, &packed);
+  EXPECT_EQ(packed.shape.num_tokens, 8);
+  EXPECT_EQ(packed.shape.num_generated_tokens, 8);
   EXPECT_EQ(packed.shape.num_logit_rows, 8);
   const StepOffsets at(packed.shape);
   const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences, 8);
-  const auto samples = Read<SampleRow>(packed.bytes, at.sample_rows, 8);
+  const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, 8);
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(entries[i].num_rows, i < 5 ? 1 : 0);
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);
@@ -153,14 +153,14 @@ TEST(StepBatchTest, FewGraphsServeAllSizesOfDecodeWithLittlePadding) {
   for (int rows_max : {1, 3, 6, 256, 4096}) {
     std::set<int> sizes;
     for (int rows = 1; rows <= rows_max; ++rows) {
-      const int filled = GraphRows(static_cast<size_t>(rows), rows_max);
+      const int filled = GraphTokens(static_cast<size_t>(rows), rows_max);
       if (rows > 512) {
         EXPECT_EQ(filled, 0);
         continue;
       }
       EXPECT_GE(filled, rows);
       EXPECT_LE(filled, std::min(rows_max, rows + std::max(7, rows / 2)));
-      EXPECT_EQ(GraphRows(static_cast<size_t>(filled), rows_max), filled);
+      EXPECT_EQ(GraphTokens(static_cast<size_t>(filled), rows_max), filled);
       sizes.insert(filled);
     }
     EXPECT_LE(sizes.size(), 25u);
@@ -172,13 +172,13 @@ TEST(StepBatchTest, OnlyAStepOfSingleGeneratedRowsThatAllDrawIsADecode) {
   for (int s = 0; s < 3; ++s) owned.Add(9 + s, 1, 0);
   EXPECT_TRUE(IsDecode(owned.batch));
   Batch changed = owned.batch;
-  changed.num_prompt_rows[1] = 1;
+  changed.num_prompt_tokens[1] = 1;
   EXPECT_FALSE(IsDecode(changed));
   changed = owned.batch;
   changed.sample_rows.clear();
   EXPECT_FALSE(IsDecode(changed));
   changed = owned.batch;
-  changed.num_prompt_rows.clear();  // all rows are a prompt's
+  changed.num_prompt_tokens.clear();  // all rows are a prompt's
   EXPECT_FALSE(IsDecode(changed));
   owned.Add(5, 2, 0);
   EXPECT_FALSE(IsDecode(owned.batch));

@@ -83,10 +83,10 @@ class ModelExecutorTest : public ::testing::Test {
     Request request;
     request.id = id;
     std::vector<int32_t> prompt;
-    for (int i = 0; i < 40; ++i)
-      prompt.push_back(static_cast<int32_t>(id * 11 + static_cast<RequestId>(i) * 3) % 80 + 20);
+    for (RequestId i = 0; i < 40; ++i)
+      prompt.push_back(static_cast<int32_t>((id * 11 + i * 3) % 80 + 20));
     prompt[5] = token_in_the_middle;  // its chunk draws nothing: a later one must see it
-    request.prompt = std::move(prompt);
+    request.prompt = prompt;
     request.max_tokens = 12;
     request.sampling.seed = id;
     request.sampling.num_logprobs = 1;

@@ -64,7 +64,7 @@ Status Measure(const GoldenCase& golden, CpuIsa isa, ThreadPool& pool) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     ModelOptions options;
     options.model_dir = golden.dir;
-    options.dtype = dtype;
+    options.weight_format = WeightFormatOf(dtype);
     options.isa = isa;
     auto model = Model::Load(options, pool);
     if (!model.ok()) {

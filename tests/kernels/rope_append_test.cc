@@ -1,21 +1,21 @@
-// Rotary embedding against its formula, and where K and V land in their pages.
-#include "kernels/ops/rope_append.h"
+// Rotary embedding against its formula, and where K and V land in their pages: every backend, every
+// format.
+#include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <map>
 
 #include "tests/testing/kernel_levels.h"
+#include "tests/testing/rope_append_backends.h"
 
 namespace diffserve {
 namespace {
 
-using testing::KernelLevels;
-using testing::KernelOp;
 using testing::RandomFloats;
-using testing::SameBits;
+using testing::RopeAppendBackend;
+using testing::RopeCase;
+using testing::SequenceShape;
 using testing::Tolerance;
-using testing::ToleranceOf;
 using testing::WithinTolerance;
 
 std::vector<double> InverseFrequencies(int head_dim) {
@@ -24,204 +24,199 @@ std::vector<double> InverseFrequencies(int head_dim) {
   return inv_freq;
 }
 
-struct Shape {
-  int position;
-  int num_rows;
-};
+DiffSpec SpecOf(int k_maps, int head_dim, int v_dim) {
+  return {.num_q1_heads = 4,
+          .num_q2_heads = 2,
+          .num_kv_groups = 2,
+          .k_maps = k_maps,
+          .head_dim = head_dim,
+          .v_dim = v_dim};
+}
 
-// A batch of rows on its way into a cache whose every byte is 0xff before.
-class Append {
- public:
-  Append(const DiffSpec& spec, int page_size, DType dtype, RopeStyle style,
-         const std::vector<Shape>& shapes, double attention_factor = 1)
-      : spec_(spec),
-        format_(KvFormat::Of(spec, page_size, dtype)),
-        style_(style),
-        attention_factor_(attention_factor),
-        rope_(InverseFrequencies(spec.head_dim), 512, attention_factor) {
-    int32_t next_page = 40;  // handed out downwards
-    page_lists_.resize(shapes.size());
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      const int pages = (shapes[i].position + shapes[i].num_rows + page_size - 1) / page_size;
-      for (int page = 0; page < pages; ++page) page_lists_[i].push_back(next_page--);
-      sequences_.push_back(
-          {num_rows_, shapes[i].num_rows, shapes[i].position, page_lists_[i].data()});
-      num_rows_ += shapes[i].num_rows;
+const std::vector<SequenceShape> kShapes = {{0, 1},  {15, 1},  {16, 2},  {63, 1}, {64, 1},
+                                            {60, 9}, {0, 130}, {200, 0}, {300, 2}};
+
+class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
+ protected:
+  RopeCase MakeCase(const DiffSpec& spec, RopeStyle style, const std::vector<SequenceShape>& shapes,
+                    int page_size) const {
+    int num_rows = 0;
+    for (const SequenceShape& shape : shapes) num_rows += shape.num_rows;
+    const int width = spec.q_width() + spec.k_width() + spec.v_width();
+    std::vector<float> qkv = RandomFloats(static_cast<size_t>(num_rows * width), 1);
+    if (GetParam().activations == DType::kBFloat16) {
+      for (float& x : qkv) x = BFloat16ToFloat(FloatToBFloat16(x));
     }
-    kv_.assign(
-        41 * static_cast<size_t>(spec.num_kv_groups) * static_cast<size_t>(format_.PageBytes()),
-        std::byte{0xff});
-    width_ = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
-    qkv_ = RandomFloats(static_cast<size_t>(num_rows_) * width_, 1);
-    q_.assign(static_cast<size_t>(num_rows_) * static_cast<size_t>(spec.q_width()), -77.0f);
+    return {
+        .spec = spec,
+        .style = style,
+        .rope = RopeTable(InverseFrequencies(spec.head_dim), 512, attention_factor_),
+        .memory = {KvFormat::Of(spec, page_size, GetParam().pages, GetParam().arrangement), shapes},
+        .qkv = qkv};
   }
-  Append(const Append&) = delete;
-  Append& operator=(const Append&) = delete;
 
-  RopeAppendArgs Args() {
-    return {.spec = spec_,
-            .sequences = sequences_,
-            .kv = {kv_.data(), format_},
-            .rope = &rope_,
-            .style = style_,
-            .qkv = qkv_.data(),
-            .q = q_.data()};
-  }
-  const std::vector<float>& q() const { return q_; }
-  const std::vector<std::byte>& kv() const { return kv_; }
-
-  // Compares q and every element of every page with the formula; slots outside the batch must be
-  // untouched.
-  void ExpectByFormula(Tolerance q_tolerance, Tolerance kv_tolerance) {
-    std::map<size_t, double> expected;  // by element of the whole cache
-    for (const SequenceRows& sequence : sequences_) {
-      for (int row = 0; row < sequence.num_rows; ++row)
-        ExpectRow(sequence, row, q_tolerance, expected);
+  // Compares q and every number of every page with the formula; what the batch does not fill is
+  // untouched, or 0 where the backend says so.
+  void ExpectByFormula(const RopeCase& rope) const {
+    expected_.clear();
+    for (const SequenceRows& sequence : rope.memory.sequences()) {
+      for (int row = 0; row < sequence.num_rows; ++row) ExpectRow(rope, sequence, row);
+      if (GetParam().clears_fresh_pages && sequence.num_rows > 0) ExpectClear(rope, sequence);
     }
-    const size_t elements = kv_.size() * 8 / static_cast<size_t>(format_.codec.bits);
-    for (size_t i = 0; i < elements; ++i) {
-      const float value = KvValue(format_, kv_.data(), static_cast<int>(i));
-      const auto found = expected.find(i);
-      if (found == expected.end()) {
-        ASSERT_TRUE(std::isnan(value)) << "element " << i << " was written to";
+    const KvFormat& format = rope.memory.format();
+    const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().pages,
+                                            CpuIsa::kAvx2);
+    const size_t numbers = rope.memory.bytes().size() * 8 / static_cast<size_t>(format.codec.bits);
+    for (size_t i = 0; i < numbers; ++i) {
+      const float value = KvValue(format, rope.memory.bytes().data(), static_cast<int>(i));
+      const auto found = expected_.find(i);
+      if (found == expected_.end()) {
+        ASSERT_TRUE(std::isnan(value)) << "number " << i << " was written to";
       } else {
-        ASSERT_TRUE(WithinTolerance(value, found->second, kv_tolerance))
-            << "element " << i << ": " << value << " " << found->second;
+        ASSERT_TRUE(WithinTolerance(value, found->second, tolerance))
+            << "number " << i << ": " << value << " " << found->second;
       }
     }
   }
 
- private:
-  double Rotated(const float* head, int dim, int position) const {
-    const int half = spec_.head_dim / 2;
-    const bool halves = style_ == RopeStyle::kHalfSplit;
+  double Rotated(const RopeCase& rope, const float* head, int dim, int position) const {
+    const int half = rope.spec.head_dim / 2;
+    const bool halves = rope.style == RopeStyle::kHalfSplit;
     const int pair = halves ? dim % half : dim / 2;
     const bool is_second = halves ? dim >= half : dim % 2 == 1;
     const double a = head[halves ? pair : 2 * pair];
     const double b = head[halves ? pair + half : 2 * pair + 1];
     const double angle = static_cast<float>(
-        position * InverseFrequencies(spec_.head_dim)[static_cast<size_t>(pair)]);
+        position * InverseFrequencies(rope.spec.head_dim)[static_cast<size_t>(pair)]);
     return attention_factor_ * (is_second ? b * std::cos(angle) + a * std::sin(angle)
                                           : a * std::cos(angle) - b * std::sin(angle));
   }
 
-  void ExpectRow(const SequenceRows& sequence, int row, Tolerance q_tolerance,
-                 std::map<size_t, double>& expected) {
+  // Calls place(number of the cache, map or -1 for V, group, dim) for all numbers of a token.
+  template <typename Place>
+  static void ForEachNumber(const RopeCase& rope, const SequenceRows& sequence, int position,
+                            Place place) {
+    const KvFormat& format = rope.memory.format();
+    const int slot = position % format.page_size;
+    for (int group = 0; group < format.num_groups; ++group) {
+      const int64_t page =
+          (int64_t{sequence.pages[position / format.page_size]} * format.num_groups + group) *
+          format.PageElements();
+      for (int map = 0; map < format.k_maps; ++map) {
+        for (int d = 0; d < format.head_dim; ++d)
+          place(static_cast<size_t>(page + format.KOffset(map, d, slot)), map, group, d);
+      }
+      for (int d = 0; d < format.v_dim; ++d)
+        place(static_cast<size_t>(page + format.VOffset(d, slot)), -1, group, d);
+    }
+  }
+
+  void ExpectRow(const RopeCase& rope, const SequenceRows& sequence, int row) const {
+    const DiffSpec& spec = rope.spec;
     const int position = sequence.position + row;
-    const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
-    const float* x = qkv_.data() + batch_row * width_;
-    const float* q = q_.data() + batch_row * static_cast<size_t>(spec_.q_width());
-    for (int i = 0; i < spec_.q_width(); ++i) {
-      const int head = i / spec_.head_dim;
-      ASSERT_TRUE(WithinTolerance(
-          q[i], Rotated(x + head * spec_.head_dim, i % spec_.head_dim, position), q_tolerance))
+    const int64_t batch_row = sequence.first_row + row;
+    const float* x = rope.qkv.data() +
+                     batch_row * (spec.q_width() + spec.k_width() + spec.v_width());
+    const float* q = rope.q.data() + batch_row * spec.q_width();
+    const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().activations,
+                                            CpuIsa::kAvx2);
+    for (int i = 0; i < spec.q_width(); ++i) {
+      const float* head = x + i / spec.head_dim * spec.head_dim;
+      ASSERT_TRUE(
+          WithinTolerance(q[i], Rotated(rope, head, i % spec.head_dim, position), tolerance))
           << i;
     }
-    const float* k = x + spec_.q_width();
-    const float* v = k + spec_.k_width();
-    const int slot = position % format_.page_size;
-    for (int group = 0; group < spec_.num_kv_groups; ++group) {
-      const size_t page = (static_cast<size_t>(sequence.pages[position / format_.page_size]) *
-                               static_cast<size_t>(spec_.num_kv_groups) +
-                           static_cast<size_t>(group)) *
-                          static_cast<size_t>(format_.PageElements());
-      for (int map = 0; map < spec_.k_maps; ++map) {
-        const float* head = k + (map * spec_.num_kv_groups + group) * spec_.head_dim;
-        for (int d = 0; d < spec_.head_dim; ++d)
-          expected[page + static_cast<size_t>(format_.KOffset(map, d, slot))] = Rotated(head, d,
-                                                                                        position);
-      }
-      for (int d = 0; d < spec_.v_dim; ++d) {
-        expected[page + static_cast<size_t>(format_.VOffset(d, slot))] = v[group * spec_.v_dim + d];
-      }
+    const float* k = x + spec.q_width();
+    const float* v = k + spec.k_width();
+    ForEachNumber(rope, sequence, position, [&](size_t number, int map, int group, int d) {
+      expected_[number] = map < 0 ? double{v[group * spec.v_dim + d]}
+                                  : Rotated(rope,
+                                            k + (map * spec.num_kv_groups + group) * spec.head_dim,
+                                            d, position);
+    });
+  }
+
+  // Slots behind the last row of a page that the batch has begun.
+  void ExpectClear(const RopeCase& rope, const SequenceRows& sequence) const {
+    const int page_size = rope.memory.format().page_size;
+    const int end = sequence.position + sequence.num_rows;
+    const bool is_fresh = (end - 1) / page_size * page_size >= sequence.position;
+    for (int position = end; is_fresh && position % page_size != 0; ++position) {
+      ForEachNumber(rope, sequence, position,
+                    [&](size_t number, int, int, int) { expected_[number] = 0; });
     }
   }
 
-  DiffSpec spec_;
-  KvFormat format_;
-  RopeStyle style_;
-  double attention_factor_;
-  RopeTable rope_;
-  std::vector<std::vector<int32_t>> page_lists_;
-  std::vector<SequenceRows> sequences_;
-  int num_rows_ = 0;
-  size_t width_ = 0;
-  std::vector<std::byte> kv_;
-  std::vector<float> qkv_;
-  std::vector<float> q_;
+  double attention_factor_ = 1;
+  mutable std::map<size_t, double> expected_;  // by number of the whole cache
 };
 
-const DiffSpec kDiffSpec = {.num_q1_heads = 4,
-                            .num_q2_heads = 2,
-                            .num_kv_groups = 2,
-                            .k_maps = 2,
-                            .head_dim = 12,
-                            .v_dim = 24,
-                            .lambda_kind = LambdaKind::kPerLayer};
-const DiffSpec kPlainSpec = {.num_q1_heads = 3, .num_kv_groups = 1, .head_dim = 64, .v_dim = 64};
-const std::vector<Shape> kShapes = {{0, 19}, {15, 1}, {16, 2}, {40, 1}};
+TEST_P(RopeAppendTest, BothStylesFollowTheFormulaAndKAndVLandInTheirSlots) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+    for (int page_size : GetParam().page_sizes) {
+      RopeCase rope = MakeCase(SpecOf(2, 16, 32), style, kShapes, page_size);
+      GetParam().run(rope);
+      ExpectByFormula(rope);
+    }
+  }
+}
 
-TEST(RopeAppendTest, BothStylesFollowTheFormulaAndKAndVLandInTheirSlots) {
-  ThreadPool pool({.num_threads = 2, .pin = false});
-  for (const DiffSpec& spec : {kDiffSpec, kPlainSpec}) {
+TEST_P(RopeAppendTest, EveryWidthFollowsTheFormula) {
+  for (int head_dim : {2, 12, 16, 24, 48, 64, 96, 128}) {
+    if (head_dim % GetParam().unit != 0) continue;
     for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
-      for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-        for (int page_size : {16, 32}) {
-          Append reference(spec, page_size, dtype, style, kShapes);
-          RopeAppendRef(reference.Args());
-          reference.ExpectByFormula(ToleranceOf(KernelOp::kRope, DType::kFloat32, CpuIsa::kAvx2),
-                                    ToleranceOf(KernelOp::kRope, dtype, CpuIsa::kAvx2));
-          for (CpuIsa isa : KernelLevels()) {
-            Append append(spec, page_size, dtype, style, kShapes);
-            cpu::RopeAppend(append.Args(), isa, pool);
-            append.ExpectByFormula(ToleranceOf(KernelOp::kRope, DType::kFloat32, isa),
-                                   ToleranceOf(KernelOp::kRope, dtype, isa));
-          }
-        }
+      for (const DiffSpec& spec :
+           {SpecOf(1, head_dim, head_dim), SpecOf(2, head_dim, 2 * head_dim)}) {
+        RopeCase rope = MakeCase(spec, style, {{62, 5}}, GetParam().page_sizes.back());
+        GetParam().run(rope);
+        ExpectByFormula(rope);
       }
     }
   }
 }
 
-TEST(RopeAppendTest, TheAttentionFactorScalesQAndKButNotV) {
-  ThreadPool pool({.num_threads = 1});
-  for (CpuIsa isa : KernelLevels()) {
-    Append append(kDiffSpec, 16, DType::kFloat32, RopeStyle::kHalfSplit, kShapes, 1.25);
-    cpu::RopeAppend(append.Args(), isa, pool);
-    const Tolerance tolerance = ToleranceOf(KernelOp::kRope, DType::kFloat32, isa);
-    append.ExpectByFormula(tolerance, tolerance);
+TEST_P(RopeAppendTest, TheAttentionFactorScalesQAndKButNotV) {
+  attention_factor_ = 1.25;
+  RopeCase rope = MakeCase(SpecOf(2, 16, 32), RopeStyle::kHalfSplit, {{3, 20}},
+                           GetParam().page_sizes.back());
+  GetParam().run(rope);
+  ExpectByFormula(rope);
+}
+
+TEST_P(RopeAppendTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
+  const std::vector<SequenceShape> shapes = {{3, 130}, {15, 1}, {16, 40}};  // enough rows to wake
+                                                                            // the CPU's workers
+  const DiffSpec spec = SpecOf(2, 16, 32);
+  RopeCase together = MakeCase(spec, RopeStyle::kInterleaved, shapes, GetParam().page_sizes.back());
+  GetParam().run(together);
+  const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
+  const size_t q_width = static_cast<size_t>(spec.q_width());
+  for (const SequenceRows& sequence : together.memory.sequences()) {
+    for (int row = 0; row < sequence.num_rows; row += 13) {
+      RopeCase alone = MakeCase(spec, RopeStyle::kInterleaved, {{sequence.position + row, 1}},
+                                GetParam().page_sizes.back());
+      const size_t first = static_cast<size_t>(sequence.first_row + row);
+      std::copy_n(together.qkv.begin() + static_cast<std::ptrdiff_t>(first * width), width,
+                  alone.qkv.begin());
+      GetParam().run(alone);
+      EXPECT_TRUE(
+          testing::SameBits(alone.q, std::span(together.q).subspan(first * q_width, q_width)))
+          << first;
+    }
   }
 }
 
-TEST(RopeAppendTest, ThreadsAndBatchmatesChangeNoBit) {
-  ThreadPool one({.num_threads = 1});
-  ThreadPool three({.num_threads = 3, .pin = false});
-  const std::vector<Shape> shapes = {{3, 130}, {15, 1}, {16, 40}};  // enough rows to wake the
-                                                                    // workers
-  for (CpuIsa isa : KernelLevels()) {
-    Append together(kDiffSpec, 16, DType::kBFloat16, RopeStyle::kInterleaved, shapes);
-    cpu::RopeAppend(together.Args(), isa, three);
-    Append apart(kDiffSpec, 16, DType::kBFloat16, RopeStyle::kInterleaved, shapes);
-    const RopeAppendArgs all = apart.Args();
-    for (const SequenceRows& sequence : all.sequences) {
-      for (int row = 0; row < sequence.num_rows; ++row) {
-        const SequenceRows single{sequence.first_row + row, 1, sequence.position + row,
-                                  sequence.pages};
-        RopeAppendArgs args = all;
-        args.sequences = {&single, 1};
-        cpu::RopeAppend(args, isa, one);
-      }
-    }
-    EXPECT_TRUE(SameBits(apart.q(), together.q())) << NameOf(isa);
-    EXPECT_EQ(apart.kv(), together.kv()) << NameOf(isa);
-  }
-}
+INSTANTIATE_TEST_SUITE_P(Backends, RopeAppendTest,
+                         ::testing::ValuesIn(testing::RopeAppendBackends()),
+                         [](const auto& info) { return info.param.name; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RopeAppendTest);
 
 TEST(RopeTableTest, AnglesAreRoundedToFloatAndNoMoreIsLost) {
   const std::vector<double> inv_freq = {1.0, 0.1};
   const RopeTable table(inv_freq, 131072, 1.0);
-  EXPECT_EQ(table.Cos(131071)[0], static_cast<float>(std::cos(131071.0)));
-  EXPECT_EQ(table.Sin(131071)[1],
+  const RopeAngles angles = table.angles();
+  EXPECT_EQ(angles.cos[2 * 131071], static_cast<float>(std::cos(131071.0)));
+  EXPECT_EQ(angles.sin[2 * 131071 + 1],
             static_cast<float>(std::sin(double{static_cast<float>(131071.0 * 0.1)})));
 }
 

@@ -1,154 +1,157 @@
-// RmsNorm, SiLU, PolyNorm, sigmoid and embedding at every level.
+// RmsNorm, SiLU, PolyNorm and sigmoid on every backend.
 #include "kernels/ops/rowwise.h"
 
 #include <cmath>
 #include <limits>
 
-#include "tests/testing/kernel_levels.h"
+#include "tests/testing/op_backends.h"
+#include "tests/testing/stored_values.h"
 
 namespace diffserve {
 namespace {
 
 using testing::AllClose;
-using testing::KernelLevels;
 using testing::KernelOp;
 using testing::RandomFloats;
+using testing::Rounded;
+using testing::RowwiseBackend;
 using testing::SameBits;
 using testing::Tolerance;
 using testing::ToleranceOf;
 
-TEST(RmsNormTest, AnyWidthMatchesTheReference) {
-  ThreadPool pool({.num_threads = 2, .pin = false});
-  for (CpuIsa isa : KernelLevels()) {
-    for (int width : {1, 2, 7, 8, 15, 16, 17, 31, 64, 65, 100, 1536, 4096}) {
-      constexpr int kRows = 5;
-      const std::vector<float> x = RandomFloats(static_cast<size_t>(kRows * width), 1, -3, 3);
+// Whole vectors and a rest, scalar and 16-byte accesses; less than, exactly and more than one round
+// of a thread block.
+constexpr int kWidths[] = {1,  2,   3,   7,   8,    15,   16,   17,   31,   33,   64,   65,
+                           96, 100, 255, 256, 1000, 1031, 1536, 2047, 2048, 2049, 4096, 6152};
+constexpr float kWeight[] = {0.4f, -0.3f, 0.7f};
+
+class RowwiseTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (backends_.empty()) GTEST_SKIP() << "there is no device";
+  }
+
+  // What a result or an input of num_tokens holds of one.
+  static std::vector<float> Token(const std::vector<float>& values, int token, int num_tokens) {
+    const auto width = static_cast<std::ptrdiff_t>(values.size()) / num_tokens;
+    return {values.begin() + token * width, values.begin() + (token + 1) * width};
+  }
+
+  const std::vector<RowwiseBackend> backends_ = testing::RowwiseBackends();
+};
+
+std::vector<float> RandomOf(DType dtype, int num_tokens, int width, uint32_t seed, float spread) {
+  return Rounded(RandomFloats(static_cast<size_t>(num_tokens * width), seed, -spread, spread),
+                 dtype);
+}
+
+PolyNormMulArgs<float> PolyArgs(const std::vector<float>& x, int num_tokens) {
+  const int width = static_cast<int>(x.size()) / (2 * num_tokens);
+  return {.x = x.data(),
+          .num_tokens = num_tokens,
+          .width = width,
+          .weight = {kWeight[0], kWeight[1], kWeight[2]},
+          .bias = 0.125f};
+}
+
+SiluMulArgs<float> SiluArgs(const std::vector<float>& x, int num_tokens) {
+  const int width = static_cast<int>(x.size()) / (2 * num_tokens);
+  return {.x = x.data(), .num_tokens = num_tokens, .width = width};
+}
+
+RmsNormArgs<float> NormArgs(const std::vector<float>& x, const std::vector<float>& weight) {
+  const int num_tokens = static_cast<int>(x.size() / weight.size());
+  return {.x = x.data(),
+          .weight = weight.data(),
+          .num_tokens = num_tokens,
+          .width = static_cast<int>(weight.size()),
+          .eps = 1e-5f};
+}
+
+// What the reference makes of it.
+template <typename Args>
+std::vector<float> Reference(Args args, void (*reference)(const Args&)) {
+  std::vector<float> out(static_cast<size_t>(args.num_tokens) * static_cast<size_t>(args.width));
+  args.out = out.data();
+  reference(args);
+  return out;
+}
+
+TEST_F(RowwiseTest, RmsNormMatchesTheReferenceAtAnyWidth) {
+  constexpr int kTokens = 5;
+  for (const RowwiseBackend& backend : backends_) {
+    for (int width : kWidths) {
+      const std::vector<float> x = RandomOf(DType::kFloat32, kTokens, width, 1, 3);
       const std::vector<float> weight = RandomFloats(static_cast<size_t>(width), 2, 0.5f, 1.5f);
-      std::vector<float> out(x.size());
-      std::vector<float> expected(x.size());
-      RmsNormArgs args{.x = x.data(),
-                       .weight = weight.data(),
-                       .out = expected.data(),
-                       .rows = kRows,
-                       .width = width,
-                       .eps = 1e-5f};
-      RmsNormRef(args);
-      args.out = out.data();
-      cpu::RmsNorm(args, isa, pool);
-      EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kRmsNorm, DType::kFloat32, isa)))
-          << width << " " << NameOf(isa);
+      const RmsNormArgs<float> args = NormArgs(x, weight);
+      EXPECT_TRUE(AllClose(backend.rms_norm(args, kTokens), Reference(args, RmsNormRef),
+                           ToleranceOf(KernelOp::kRmsNorm, backend.activations)))
+          << width << " " << backend.name;
     }
   }
 }
 
-TEST(RmsNormTest, InPlaceAndInAnyBatchGivesTheSameBits) {
-  constexpr int kRows = 37;
-  constexpr int kWidth = 1031;
-  ThreadPool one({.num_threads = 1});
-  ThreadPool three({.num_threads = 3, .pin = false});
-  const std::vector<float> x = RandomFloats(static_cast<size_t>(kRows) * kWidth, 3);
-  const std::vector<float> weight = RandomFloats(kWidth, 4);
-  for (CpuIsa isa : KernelLevels()) {
-    std::vector<float> together(x.size());
-    cpu::RmsNorm({.x = x.data(),
-                  .weight = weight.data(),
-                  .out = together.data(),
-                  .rows = kRows,
-                  .width = kWidth,
-                  .eps = 1e-6f},
-                 isa, three);
-    std::vector<float> alone = x;
-    for (int row = 0; row < kRows; ++row) {
-      float* at = alone.data() + static_cast<size_t>(row) * kWidth;
-      cpu::RmsNorm(
-          {.x = at, .weight = weight.data(), .out = at, .rows = 1, .width = kWidth, .eps = 1e-6f},
-          isa, one);
-    }
-    EXPECT_TRUE(SameBits(alone, together)) << NameOf(isa);
+TEST_F(RowwiseTest, RmsNormTakesTheTokensThatAreNamed) {
+  constexpr int kTokens = 6, kWidth = 72;
+  const std::vector<float> x = RandomOf(DType::kFloat32, kTokens, kWidth, 6, 3);
+  const std::vector<float> weight = RandomFloats(kWidth, 7, 0.5f, 1.5f);
+  const int32_t indices[] = {5, 0, 3};
+  for (const RowwiseBackend& backend : backends_) {
+    RmsNormArgs<float> args = NormArgs(x, weight);
+    const std::vector<float> all = backend.rms_norm(args, kTokens);
+    args.num_tokens = 3;
+    args.indices = indices;
+    const std::vector<float> named = backend.rms_norm(args, kTokens);
+    EXPECT_TRUE(AllClose(named, Reference(args, RmsNormRef),
+                         ToleranceOf(KernelOp::kRmsNorm, backend.activations)));
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(SameBits(Token(named, i, 3), Token(all, indices[i], kTokens))) << backend.name;
   }
 }
 
-TEST(SiluMulTest, TheWholeRangeMatchesTheReference) {
-  // gate sweeps -120 .. 120, so exp is tried from its underflow to its overflow.
-  ThreadPool pool({.num_threads = 2, .pin = false});
+TEST_F(RowwiseTest, SiluMulMatchesTheReferenceAtAnyWidth) {
+  constexpr int kTokens = 3;
+  for (const RowwiseBackend& backend : backends_) {
+    for (int width : kWidths) {
+      const std::vector<float> x = RandomOf(backend.activations, kTokens, 2 * width, 10, 20);
+      const SiluMulArgs<float> args = SiluArgs(x, kTokens);
+      EXPECT_TRUE(AllClose(backend.silu_mul(args), Reference(args, SiluMulRef),
+                           ToleranceOf(KernelOp::kSiluMul, backend.activations)))
+          << width << " " << backend.name;
+    }
+  }
+}
+
+// exp from its underflow to its overflow, and what lies beyond any range.
+TEST_F(RowwiseTest, SiluMulMatchesTheReferenceOverTheWholeRange) {
   constexpr int kWidth = 24001;
-  std::vector<float> x(2 * kWidth);
-  for (int i = 0; i < kWidth; ++i)
-    x[static_cast<size_t>(i)] = -120.0f + 0.01f * static_cast<float>(i);
-  const std::vector<float> up = RandomFloats(kWidth, 5, 0.5f, 2.0f);
-  std::copy(up.begin(), up.end(), x.begin() + kWidth);
-  std::vector<float> expected(kWidth);
-  SiluMulRef({.x = x.data(), .out = expected.data(), .rows = 1, .width = kWidth});
-  for (CpuIsa isa : KernelLevels()) {
-    std::vector<float> out(kWidth);
-    cpu::SiluMul({.x = x.data(), .out = out.data(), .rows = 1, .width = kWidth}, isa, pool);
-    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kSiluMul, DType::kFloat32, isa)))
-        << NameOf(isa);
-  }
-}
-
-TEST(SiluMulTest, ExtremesKeepTheirMeaning) {
-  ThreadPool pool({.num_threads = 1});
   const float infinity = std::numeric_limits<float>::infinity();
-  const float x[] = {-1e38f, 0.0f, 1e38f, std::numeric_limits<float>::quiet_NaN(), infinity, 1, 1,
-                     1,      1,    1};
-  for (CpuIsa isa : KernelLevels()) {
-    float out[5];
-    cpu::SiluMul({.x = x, .out = out, .rows = 1, .width = 5}, isa, pool);
-    EXPECT_EQ(out[0], 0.0f) << NameOf(isa);
-    EXPECT_EQ(out[1], 0.0f);
-    EXPECT_EQ(out[2], 1e38f);
-    EXPECT_TRUE(std::isnan(out[3]));
-    EXPECT_EQ(out[4], infinity);
+  const float extremes[] = {-1e38f, 0.0f, 1e38f, infinity, std::numeric_limits<float>::quiet_NaN()};
+  for (const RowwiseBackend& backend : backends_) {
+    std::vector<float> x = RandomFloats(2 * kWidth, 5, 0.5f, 1.0f);
+    for (int i = 0; i < kWidth; ++i)
+      x[static_cast<size_t>(i)] = -120.0f + 0.01f * static_cast<float>(i);
+    std::copy(std::begin(extremes), std::end(extremes), x.begin() + 77);
+    x = Rounded(x, backend.activations);
+    EXPECT_TRUE(AllClose(backend.silu_mul(SiluArgs(x, 1)), Reference(SiluArgs(x, 1), SiluMulRef),
+                         ToleranceOf(KernelOp::kSiluMul, backend.activations)))
+        << backend.name;
   }
 }
 
-TEST(SiluMulTest, InAnyBatchGivesTheSameBits) {
-  constexpr int kRows = 41;
-  constexpr int kWidth = 517;
-  ThreadPool one({.num_threads = 1});
-  ThreadPool three({.num_threads = 3, .pin = false});
-  const std::vector<float> x = RandomFloats(2 * static_cast<size_t>(kRows) * kWidth, 6, -8, 8);
-  for (CpuIsa isa : KernelLevels()) {
-    std::vector<float> together(static_cast<size_t>(kRows) * kWidth);
-    std::vector<float> alone(together.size());
-    cpu::SiluMul({.x = x.data(), .out = together.data(), .rows = kRows, .width = kWidth}, isa,
-                 three);
-    for (size_t row = 0; row < kRows; ++row) {
-      cpu::SiluMul({.x = x.data() + row * 2 * kWidth,
-                    .out = alone.data() + row * kWidth,
-                    .rows = 1,
-                    .width = kWidth},
-                   isa, one);
-    }
-    EXPECT_TRUE(SameBits(alone, together)) << NameOf(isa);
-  }
-}
-
-TEST(PolyNormMulTest, AnyWidthMatchesTheReference) {
-  ThreadPool pool({.num_threads = 2, .pin = false});
-  constexpr int kRows = 5;
-  for (CpuIsa isa : KernelLevels()) {
-    for (int width : {1, 3, 7, 8, 16, 17, 33, 100, 1031, 8192}) {
-      for (float spread : {0.05f, 1.0f, 30.0f}) {  // small enough that eps counts, and large enough
-                                                   // that z^6 is 7e8
-        const std::vector<float> x = RandomFloats(2 * static_cast<size_t>(kRows * width), 7,
-                                                  -spread, spread);
-        std::vector<float> out(static_cast<size_t>(kRows * width));
-        std::vector<float> expected(out.size());
-        PolyNormMulArgs args{.x = x.data(),
-                             .out = expected.data(),
-                             .rows = kRows,
-                             .width = width,
-                             .weight = {0.4f, -0.3f, 0.7f},
-                             .bias = 0.1f};
-        PolyNormMulRef(args);
-        args.out = out.data();
-        cpu::PolyNormMul(args, isa, pool);
-        Tolerance tolerance = ToleranceOf(KernelOp::kPolyNormMul, DType::kFloat32, isa);
+// Spreads small enough that eps counts, and large enough that z^6 is 7e8.
+TEST_F(RowwiseTest, PolyNormMulMatchesTheReferenceAtAnyWidth) {
+  constexpr int kTokens = 3;
+  for (const RowwiseBackend& backend : backends_) {
+    for (int width : kWidths) {
+      for (float spread : {0.05f, 1.0f, 30.0f}) {
+        const std::vector<float> x = RandomOf(backend.activations, kTokens, 2 * width, 7, spread);
+        const PolyNormMulArgs<float> args = PolyArgs(x, kTokens);
+        Tolerance tolerance = ToleranceOf(KernelOp::kPolyNormMul, backend.activations);
         tolerance.absolute *= spread;  // of `up`
-        EXPECT_TRUE(AllClose(out, expected, tolerance))
-            << width << " " << spread << " " << NameOf(isa);
+        EXPECT_TRUE(
+            AllClose(backend.poly_norm_mul(args), Reference(args, PolyNormMulRef), tolerance))
+            << width << " " << spread << " " << backend.name;
       }
     }
   }
@@ -156,99 +159,65 @@ TEST(PolyNormMulTest, AnyWidthMatchesTheReference) {
 
 // With one weight alone the result's scale does not depend on that of the gate: n(u) has a mean
 // square of 1.
-TEST(PolyNormMulTest, EachTermIsNormalisedOverItsRow) {
-  ThreadPool pool({.num_threads = 1});
+TEST_F(RowwiseTest, EachTermOfPolyNormIsNormalisedOverItsToken) {
   constexpr int kWidth = 300;
-  std::vector<float> x = RandomFloats(2 * kWidth, 8, -2, 2);
-  std::fill(x.begin() + kWidth, x.end(), 1.0f);
-  for (CpuIsa isa : KernelLevels()) {
+  for (const RowwiseBackend& backend : backends_) {
+    const bool is_wide = backend.activations == DType::kFloat32;
+    std::vector<float> x = RandomOf(backend.activations, 1, 2 * kWidth, 8, 2);
+    std::fill(x.begin() + kWidth, x.end(), 1.0f);
     for (int term = 0; term < 3; ++term) {
-      PolyNormMulArgs args{.x = x.data(), .rows = 1, .width = kWidth};
+      PolyNormMulArgs<float> args = {.x = x.data(), .num_tokens = 1, .width = kWidth};
       args.weight[term] = 1;
-      std::vector<float> out(kWidth);
-      args.out = out.data();
-      cpu::PolyNormMul(args, isa, pool);
       double squares = 0;
-      for (float value : out) squares += static_cast<double>(value) * static_cast<double>(value);
-      EXPECT_NEAR(squares / kWidth, 1.0, 1e-5) << term << " " << NameOf(isa);
-      const float power = static_cast<float>(3 - term);
-      EXPECT_NEAR(out[0] / out[1], std::pow(x[0], power) / std::pow(x[1], power),
-                  1e-4 * std::abs(out[0] / out[1]))
-          << term;
+      for (double value : backend.poly_norm_mul(args)) squares += value * value;
+      EXPECT_NEAR(squares / kWidth, 1.0, is_wide ? 1e-5 : 4e-3) << term << " " << backend.name;
     }
   }
 }
 
-TEST(PolyNormMulTest, InAnyBatchGivesTheSameBits) {
-  constexpr int kRows = 41;
-  constexpr int kWidth = 517;
-  ThreadPool one({.num_threads = 1});
-  ThreadPool three({.num_threads = 3, .pin = false});
-  const std::vector<float> x = RandomFloats(2 * static_cast<size_t>(kRows) * kWidth, 9, -4, 4);
-  for (CpuIsa isa : KernelLevels()) {
-    std::vector<float> together(static_cast<size_t>(kRows) * kWidth);
-    std::vector<float> alone(together.size());
-    PolyNormMulArgs args{.x = x.data(),
-                         .out = together.data(),
-                         .rows = kRows,
-                         .width = kWidth,
-                         .weight = {0.3f, 0.3f, 0.4f}};
-    cpu::PolyNormMul(args, isa, three);
-    args.rows = 1;
-    for (size_t row = 0; row < kRows; ++row) {
-      args.x = x.data() + row * 2 * kWidth;
-      args.out = alone.data() + row * kWidth;
-      cpu::PolyNormMul(args, isa, one);
+TEST_F(RowwiseTest, ATokensBitsDoNotDependOnTheBatch) {
+  constexpr int kTokens = 41, kWidth = 1031;  // enough to wake other threads for
+  const std::vector<float> weight = RandomFloats(2 * kWidth, 4);
+  for (const RowwiseBackend& backend : backends_) {
+    const std::vector<float> x = RandomOf(backend.activations, kTokens, 2 * kWidth, 9, 4);
+    const std::vector<float> norm = backend.rms_norm(NormArgs(x, weight), kTokens),
+                             silu = backend.silu_mul(SiluArgs(x, kTokens)),
+                             poly = backend.poly_norm_mul(PolyArgs(x, kTokens));
+    for (int token = 0; token < kTokens; ++token) {
+      const std::vector<float> one = Token(x, token, kTokens);
+      EXPECT_TRUE(SameBits(backend.rms_norm(NormArgs(one, weight), 1), Token(norm, token, kTokens)))
+          << backend.name;
+      EXPECT_TRUE(SameBits(backend.silu_mul(SiluArgs(one, 1)), Token(silu, token, kTokens)))
+          << backend.name;
+      EXPECT_TRUE(SameBits(backend.poly_norm_mul(PolyArgs(one, 1)), Token(poly, token, kTokens)))
+          << backend.name;
     }
-    EXPECT_TRUE(SameBits(alone, together)) << NameOf(isa);
   }
 }
 
-TEST(SigmoidTest, TheWholeRangeMatchesTheReferenceAtAnyOffset) {
+TEST_F(RowwiseTest, SigmoidMatchesTheReferenceOverTheWholeRangeAtAnyOffset) {
   std::vector<float> x(24001);
   for (size_t i = 0; i < x.size(); ++i) x[i] = -120.0f + 0.01f * static_cast<float>(i);
   std::vector<float> expected = x;
-  SigmoidRef(expected);
-  for (CpuIsa isa : KernelLevels()) {
-    std::vector<float> out = x;
-    cpu::Sigmoid(out, isa);
-    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kSigmoid, DType::kFloat32, isa)))
-        << NameOf(isa);
-    std::vector<float> shifted(x.begin() + 5, x.end());
-    cpu::Sigmoid(shifted, isa);
-    EXPECT_TRUE(SameBits(shifted, {out.begin() + 5, out.end()})) << NameOf(isa);
+  SigmoidRef({expected.data(), static_cast<int64_t>(expected.size())});
+  for (const RowwiseBackend& backend : backends_) {
+    const std::vector<float> out = backend.sigmoid(x);
+    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kSigmoid, DType::kFloat32)))
+        << backend.name;
+    EXPECT_TRUE(
+        SameBits(backend.sigmoid({x.begin() + 5, x.end() - 1}), {out.begin() + 5, out.end() - 1}))
+        << backend.name;
   }
 }
 
-TEST(EmbeddingLookupTest, EveryDtypeIsConvertedRowByRow) {
-  ThreadPool pool({.num_threads = 2, .pin = false});
-  const float floats[] = {0, 1, 2, 3, 4, 5};
-  const uint16_t bfloats[] = {0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0};
-  const uint16_t halves[] = {0x0000, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500};
-  for (const TensorView& table :
-       {TensorView{floats, DType::kFloat32, {3, 2}}, TensorView{bfloats, DType::kBFloat16, {3, 2}},
-        TensorView{halves, DType::kFloat16, {3, 2}}}) {
-    for (int repeat : {1, 20}) {
-      std::vector<int32_t> tokens;
-      std::vector<float> expected;
-      for (int i = 0; i < repeat; ++i) {
-        tokens.insert(tokens.end(), {2, 0, 2});
-        expected.insert(expected.end(), {4, 5, 0, 1, 4, 5});
-      }
-      std::vector<float> out(expected.size());
-      cpu::EmbeddingLookup(table, tokens, out.data(), pool);
-      EXPECT_EQ(out, expected) << NameOf(table.dtype);
-    }
+TEST_F(RowwiseTest, NoTokensGiveNothing) {
+  const std::vector<float> weight = RandomFloats(8, 4);
+  for (const RowwiseBackend& backend : backends_) {
+    EXPECT_TRUE(backend.rms_norm({.weight = weight.data(), .width = 8}, 0).empty());
+    EXPECT_TRUE(backend.silu_mul({.width = 8}).empty());
+    EXPECT_TRUE(backend.poly_norm_mul({.width = 8}).empty());
+    EXPECT_TRUE(backend.sigmoid({}).empty());
   }
-}
-
-TEST(EmbeddingLookupDeathTest, ATokenOutsideTheVocabularyIsABug) {
-  ThreadPool pool({.num_threads = 1});
-  const float floats[] = {0, 1};
-  float out[1];
-  const std::vector<int32_t> tokens = {2};
-  EXPECT_DEATH(cpu::EmbeddingLookup({floats, DType::kFloat32, {2, 1}}, tokens, out, pool),
-               "outside the vocabulary");
 }
 
 }  // namespace

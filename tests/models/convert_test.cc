@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -86,7 +87,7 @@ class ConvertTest : public testing::Test {
   std::vector<float> Logits(const fs::path& dir, std::optional<DType> dtype = std::nullopt) {
     ModelOptions options;
     options.model_dir = dir;
-    options.dtype = dtype;
+    if (dtype) options.weight_format = WeightFormatOf(*dtype);
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
     if (!model.ok()) return {};
@@ -199,11 +200,15 @@ TEST_F(ConvertTest, EveryGoldenCaseGivesTheSameBitsInEachDType) {
     EXPECT_THAT(as_stored.dropped, ElementsAre()) << name;
     EXPECT_TRUE(Logits(result()) == Logits(golden)) << name;
     const Result<ModelConfig> config = LoadModelConfig(golden.path());
-    for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
       if (dtype == config->checkpoint_dtype) continue;
       const ConvertReport report = Converted(golden, dtype);
       EXPECT_EQ(report.num_files, 1u);
-      EXPECT_TRUE(Logits(result()) == Logits(golden, dtype)) << name << " " << NameOf(dtype);
+      // A float16 checkpoint is served in float32 unless float16 is asked for.
+      const std::optional<DType> served = dtype == DType::kFloat16 ? std::optional(dtype)
+                                                                   : std::nullopt;
+      EXPECT_TRUE(Logits(result(), served) == Logits(golden, dtype))
+          << name << " " << NameOf(dtype);
       EXPECT_THAT(FileBytes(result() / "config.json"),
                   HasSubstr("dtype\": \"" + std::string(NameOf(dtype)) + "\""));
     }
@@ -299,6 +304,19 @@ TEST_F(ConvertTest, BFloat16RoundsMatricesToNearestEvenAndKeepsVectors) {
   ASSERT_TRUE((*file)->Read(entry, reinterpret_cast<std::byte*>(found)).ok());
   for (size_t i = 0; i + 1 < std::size(rounded); ++i) EXPECT_EQ(found[i], rounded[i]) << i;
   EXPECT_EQ((*file)->header().at("model.norm.weight").dtype_name, "F32");
+}
+
+TEST_F(ConvertTest, AWeightThatFloat16CannotHoldIsRefused) {
+  std::vector<FileTensor> tensors = TinyTensors({});
+  const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight",
+                                        &FileTensor::name);
+  const float value = 1e6f;
+  std::memcpy(matrix->bytes.data(), &value, sizeof(value));
+  WriteModel();
+  Write("model.safetensors", SafetensorsBytes(tensors));
+  EXPECT_THAT(Refusal(source(), DType::kFloat16),
+              EndsWith("/model.safetensors: tensor model.layers.1.mlp.up_proj.weight: an element "
+                       "is 1000000.000000, and float16 holds at most 65504"));
 }
 
 TEST_F(ConvertTest, TensorsLargerThanAPieceAreCopiedWhole) {

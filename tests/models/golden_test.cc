@@ -21,10 +21,10 @@ class GoldenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_FALSE(golden_.logits.empty()); }
 
-  std::unique_ptr<Model> Load(DType dtype, CpuIsa isa) {
+  std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa) {
     ModelOptions options;
     options.model_dir = golden_.dir;
-    options.dtype = dtype;
+    options.weight_format = format;
     options.isa = isa;
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
@@ -43,7 +43,7 @@ class GoldenTest : public testing::TestWithParam<std::string> {
 
 TEST_P(GoldenTest, Float32LogitsEqualTheReference) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(DType::kFloat32, isa);
+    const auto model = Load(WeightFormat::kFloat32, isa);
     ASSERT_NE(model, nullptr);
     const double error = GoldenError(golden_, OneChunk(*model));
     EXPECT_LE(error, kGoldenFloat32Tolerance) << NameOf(isa);
@@ -54,7 +54,7 @@ TEST_P(GoldenTest, Float32LogitsEqualTheReference) {
 
 TEST_P(GoldenTest, BFloat16ErrorIsWithinTwiceTheReferences) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(DType::kBFloat16, isa);
+    const auto model = Load(WeightFormat::kBFloat16, isa);
     ASSERT_NE(model, nullptr);
     const double error = GoldenError(golden_, OneChunk(*model));
     EXPECT_LE(error, kGoldenBFloat16Share * golden_.bfloat16_error) << NameOf(isa);
@@ -63,10 +63,21 @@ TEST_P(GoldenTest, BFloat16ErrorIsWithinTwiceTheReferences) {
   }
 }
 
+TEST_P(GoldenTest, Float16ErrorIsAFractionOfTheReferencesInBFloat16) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    const auto model = Load(WeightFormat::kFloat16, isa);
+    ASSERT_NE(model, nullptr);
+    const double error = GoldenError(golden_, OneChunk(*model));
+    EXPECT_LE(error, kGoldenFloat16Share * golden_.bfloat16_error) << NameOf(isa);
+    RecordProperty(std::string("float16_error_over_bfloat16s_") + std::string(NameOf(isa)),
+                   std::to_string(error / golden_.bfloat16_error));
+  }
+}
+
 // What float16 pages round is an eighth of what bfloat16 pages do, with weights that round nothing.
 TEST_P(GoldenTest, Float16PagesAreWithinAQuarterOfTheBFloat16Error) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(DType::kFloat32, isa);
+    const auto model = Load(WeightFormat::kFloat32, isa);
     ASSERT_NE(model, nullptr);
     GoldenRunner runner(*model, tokens_.size(), kGoldenPageSize, DType::kFloat16);
     const double error = GoldenError(golden_, runner.Run(GoldenSchedule::kOneChunk, tokens_));
@@ -80,7 +91,7 @@ TEST_P(GoldenTest, Float16PagesAreWithinAQuarterOfTheBFloat16Error) {
 // does not matter whether a row is computed alone or in a chunk is the next test's business.
 TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
   for (CpuIsa isa : SupportedCpuIsas()) {
-    const auto model = Load(DType::kFloat32, isa);
+    const auto model = Load(WeightFormat::kFloat32, isa);
     ASSERT_NE(model, nullptr);
     const GoldenChoices choices = CompareChoices(golden_, OneChunk(*model));
     EXPECT_EQ(choices.steps(), 256) << NameOf(isa);
@@ -92,19 +103,19 @@ TEST_P(GoldenTest, EveryScheduleGivesTheSameBits) {
   const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + 130);
   const size_t vocab = static_cast<size_t>(golden_.vocab);
   for (CpuIsa isa : SupportedCpuIsas()) {
-    for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      const auto model = Load(dtype, isa);
+    for (WeightFormat format : kWeightFormats) {
+      const auto model = Load(format, isa);
       ASSERT_NE(model, nullptr);
       GoldenRunner runner(*model, tokens.size());
       const std::vector<float> whole = runner.Run(GoldenSchedule::kOneChunk, tokens).logits;
       EXPECT_TRUE(runner.Chunks(tokens, kGoldenPageSize).logits == whole)
-          << NameOf(isa) << " " << NameOf(dtype) << " chunks of a page";
+          << NameOf(isa) << " " << NameOf(format) << " chunks of a page";
       for (GoldenSchedule schedule : kGoldenSchedules) {
         const GoldenRun run = runner.Run(schedule, tokens);
         const auto begin = whole.begin() + static_cast<long>(run.first_row * vocab);
         ASSERT_EQ(run.logits.size(), whole.size() - run.first_row * vocab);
         EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), begin))
-            << NameOf(isa) << " " << NameOf(dtype) << " " << NameOf(schedule);
+            << NameOf(isa) << " " << NameOf(format) << " " << NameOf(schedule);
       }
     }
   }
@@ -148,7 +159,7 @@ class MistakeTest : public testing::TestWithParam<Mistake> {
     WriteFile(directory_.path() / "config.json", json);
     ModelOptions options;
     options.model_dir = directory_.path().string();
-    options.dtype = DType::kFloat32;
+    options.weight_format = WeightFormat::kFloat32;
     return Model::Load(options, pool_);
   }
 
@@ -237,7 +248,7 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     auto loaded = Model::Load(options, pool);
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     Model& model = **loaded;
-    EXPECT_EQ(model.dtype(), DType::kBFloat16);
+    EXPECT_EQ(model.weight_format(), WeightFormat::kBFloat16);
     const size_t vocab = static_cast<size_t>(model.config().vocab_size);
 
     // Sequence s has the first lengths[s] tokens of the prompt, and all but its last `new_rows` are

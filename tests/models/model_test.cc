@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "models/checkpoint.h"
 #include "tests/testing/checkpoint_writer.h"
@@ -168,6 +170,35 @@ TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
   EXPECT_TRUE((*Load(TinyCheckpoint(options).dir()))->Lambdas().empty());
 }
 
+// What float16 rounds to its largest, and what was infinite before, is no error.
+TEST_F(ModelTest, AWeightThatFloat16CannotHoldIsRefusedByTheNameOfItsTensor) {
+  const auto load = [&](const std::string& name, float value) {
+    TinyCheckpointOptions tiny;
+    tiny.tie_word_embeddings = false;
+    std::vector<FileTensor> tensors = TinyTensors(tiny);
+    const auto tensor = std::ranges::find(tensors, name, &FileTensor::name);
+    std::memcpy(tensor->bytes.data() + 5 * sizeof(float), &value, sizeof(float));
+    const TinyCheckpoint checkpoint(tiny);
+    checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
+    ModelOptions options;
+    options.model_dir = checkpoint.dir();
+    options.weight_format = WeightFormat::kFloat16;
+    const Status status = Model::Load(options, pool_).status();
+    const std::string& message = status.message();
+    return status.ok() ? "" : message.substr(message.find(": tensor ") + 2);
+  };
+  for (const char* name :
+       {"model.embed_tokens.weight", "lm_head.weight", "model.layers.1.self_attn.k_proj.weight",
+        "model.layers.0.mlp.down_proj.weight"}) {
+    EXPECT_EQ(load(name, -70000), "tensor " + std::string(name) +
+                                      ": element [0, 5] is -70000.000000, and float16 holds at "
+                                      "most 65504");
+    EXPECT_EQ(load(name, 65519), "");
+    EXPECT_EQ(load(name, std::numeric_limits<float>::infinity()), "");
+  }
+  EXPECT_EQ(load("model.norm.weight", 70000), "") << "vectors stay float32";
+}
+
 TEST_F(ModelTest, DummyWeightsNeedOnlyTheConfigAndFollowTheSeed) {
   TinyCheckpointOptions options;
   options.dtype = DType::kBFloat16;
@@ -176,7 +207,7 @@ TEST_F(ModelTest, DummyWeightsNeedOnlyTheConfigAndFollowTheSeed) {
   checkpoint.Remove("model.safetensors");
   auto model = Load(checkpoint.dir(), true, 5);
   ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_EQ((*model)->dtype(), DType::kBFloat16);
+  EXPECT_EQ((*model)->weight_format(), WeightFormat::kBFloat16);
   const std::vector<float> logits = Logits(**model);
   EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }));
   EXPECT_TRUE(Logits(**Load(checkpoint.dir(), true, 5)) == logits);

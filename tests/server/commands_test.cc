@@ -9,7 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "server/commands/machine_memory.h"
+#include "kernels/base/machine_memory.h"
 #include "server/commands/model_session.h"
 #include "tests/testing/temporary_directory.h"
 

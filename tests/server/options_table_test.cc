@@ -187,6 +187,12 @@ TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
   EXPECT_FALSE(o.session.dtype.has_value());
 }
 
+TEST(OptionsTest, WeightsMayBeFloat16) {
+  const Result<Options> parsed = Parse({"serve", "DIR"}, {"--dtype", "float16"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->session.dtype, DType::kFloat16);
+}
+
 TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
   const Result<Options> parsed = Parse(
       {"bench", "--batch=2,8", "DIR", "--prompt", "32"},

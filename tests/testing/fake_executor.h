@@ -218,7 +218,7 @@ class FakeExecutor : public Executor {
     const Request& request = *planned.request;
     const std::span<const int32_t> outputs =
         std::span(sequences_.at(request.id).tokens).subspan(request.prompt.size());
-    Require(!UsesPenalties(request.sampling) || std::ranges::equal(planned.outputs, outputs),
+    Require(!request.sampling.uses_penalties() || std::ranges::equal(planned.outputs, outputs),
             "penalties know what was generated");
     Require(planned.banned_tokens.empty() || static_cast<int>(outputs.size()) < request.min_tokens,
             "nothing is banned from min_tokens on");

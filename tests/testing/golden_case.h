@@ -20,6 +20,7 @@ namespace diffserve {
 
 constexpr double kGoldenFloat32Tolerance = 1e-4;  // of the largest logit
 constexpr double kGoldenBFloat16Share = 2.0;      // of the reference's own error in bfloat16
+constexpr double kGoldenFloat16Share = 0.25;      // of the same: float16 has three more bits
 constexpr int kGoldenPageSize = 16;
 
 struct GoldenCase {
@@ -235,7 +236,7 @@ class GoldenRunner {
       const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin,
                                                                             batch.tokens.size())
                                                          : 0;
-      batch.num_prompt_rows = {static_cast<int32_t>(prompt_rows)};
+      batch.num_prompt_tokens = {static_cast<int32_t>(prompt_rows)};
       const Status status = model_.Forward(batch, kv_);
       DS_CHECK(status.ok(), status.message());
       const std::span<const float> more = model_.Logits(0, rows).value();

@@ -33,7 +33,7 @@ HOMES = [
     ("prometheus-cpp", r"prometheus/", ["server/metrics_exporter.cc"]),
     ("OpenSSL", r"openssl/", ["server/api_key*.cc"]),
     ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text", ["engine/text/*.cc"]),
-    ("cuBLASLt", r"cublas", ["kernels/ops/linear_cuda.cc"]),
+    ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc"]),
     ("CUDA", r"cuda|cub/|cooperative_groups|mma\.h$", ["*_cuda.cu", "*_cuda.cc", "*.cuh"]),
     ("intrinsics", r"\w*intrin\.h$", ["kernels/base/simd*.h", "*.isa.cc"]),
 ]

@@ -1,0 +1,20 @@
+// How much memory the machine has, and how much of it this process may still take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace diffserve {
+
+// The machine's memory, or the limit of the control group in /sys/fs/cgroup if that is less.
+int64_t MachineMemoryBytes();
+
+// The system's MemAvailable, or what this process's control group leaves if that is less.
+int64_t FreeMemoryBytes();
+
+// What the control groups of `cgroup_lines` (the text of /proc/self/cgroup) leave below `sys_root`
+// (/sys/fs/cgroup); INT64_MAX if none sets a limit.
+int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_root);
+
+}  // namespace diffserve

@@ -1,0 +1,81 @@
+// WeightPacker: makes of a checkpoint's tensors what the CPU's kernels read: PackedLinear, panels
+// of output features in the order in which the chosen level's micro-kernel reads them
+// (weight_format.h), and EmbeddingTable. weight_packer_cuda.h has the same for a device. Used by
+// the thread that loads a model.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/base/cpu_isa.h"
+#include "kernels/base/status.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/ops/linear.h"
+#include "kernels/ops/weight_format.h"
+
+namespace diffserve::cpu {
+
+class PackedLinear {
+ public:
+  int out_features() const { return out_features_; }
+  int in_features() const { return in_features_; }
+  WeightFormat format() const { return format_; }
+  CpuIsa isa() const { return isa_; }
+  size_t weight_bytes() const { return panels_.size_bytes(); }
+  const void* panels() const { return panels_.data(); }
+  // [out_features], or nullptr
+  const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
+
+ private:
+  friend class WeightPacker;
+  int out_features_ = 0;
+  int in_features_ = 0;
+  WeightFormat format_ = WeightFormat::kFloat32;
+  CpuIsa isa_ = CpuIsa::kAvx2;
+  Buffer panels_;
+  std::vector<float> bias_;
+};
+
+class EmbeddingTable {
+ public:
+  int vocab() const { return vocab_; }
+  int width() const { return width_; }
+  WeightFormat format() const { return format_; }
+  const void* data() const { return memory_.data(); }  // [vocab, width]
+
+ private:
+  friend class WeightPacker;
+  int vocab_ = 0;
+  int width_ = 0;
+  WeightFormat format_ = WeightFormat::kFloat32;
+  Buffer memory_;
+};
+
+// The first error is kept, and what is packed after it is empty.
+class WeightPacker {
+ public:
+  WeightPacker(WeightFormat format, CpuIsa isa, ThreadPool& pool)
+      : format_(format), isa_(isa), pool_(pool) {}
+
+  // The parts stacked; without parts an empty matrix. A wider checkpoint is rounded to nearest
+  // even. Error: a finite weight that the format cannot hold, with the tensor's name. REQUIRES: all
+  // parts share in_features.
+  PackedLinear Linear(std::span<const LinearPart> parts,
+                      LinearOutput output = LinearOutput::kFloat32);
+  // A table [vocab, width]; the same error.
+  EmbeddingTable Table(const TensorView& table);
+  std::vector<float> Floats(std::vector<float> values) { return values; }
+
+  const Status& status() const { return status_; }
+
+ private:
+  // Keeps the error if a value of the tensor is outside the format's range.
+  void CheckRange(const TensorView& tensor);
+
+  const WeightFormat format_;
+  const CpuIsa isa_;
+  ThreadPool& pool_;
+  Status status_;
+};
+
+}  // namespace diffserve::cpu

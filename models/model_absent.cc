@@ -1,0 +1,17 @@
+// What a build without the CUDA backend answers.
+#include "models/model_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+Status NotCompiledIn() {
+  return Status(StatusCode::kUnimplemented, "this build has no CUDA backend");
+}
+
+}  // namespace
+
+Status CheckModel(const std::string&, const ModelConfig&, WeightFormat) { return NotCompiledIn(); }
+size_t StepBytes(const ModelConfig&, StepLimits) { return 0; }
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&) { return NotCompiledIn(); }
+
+}  // namespace diffserve::cuda

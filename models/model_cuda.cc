@@ -1,0 +1,120 @@
+#include "models/model_cuda.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/cuda/device.h"
+#include "models/step_runner_cuda.h"
+#include "models/step_transfer_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+constexpr int kWarmUpSequences = 2;
+
+void Complete(const ModelConfig& config, StepLimits* limits) {
+  limits->num_sequences = std::max(limits->num_sequences, kWarmUpSequences);
+  limits->num_tokens = std::max(limits->num_tokens, limits->num_sequences);
+  if (limits->max_model_len == 0) limits->max_model_len = config.max_positions;
+}
+
+Status UploadRope(const ModelConfig& config, int max_positions, const Stream& stream,
+                  Decoder::Parts* parts) {
+  const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim), max_positions,
+                       config.rope.attention_factor);
+  parts->rope = rope.angles();
+  const size_t angles = static_cast<size_t>(parts->rope.num_positions) *
+                        static_cast<size_t>(parts->rope.half_dim);
+  for (const auto& [buffer, values] :
+       {std::pair(&parts->cos, &parts->rope.cos), std::pair(&parts->sin, &parts->rope.sin)}) {
+    DS_RETURN_IF_ERROR(Assign(buffer, DeviceBuffer::Allocate(angles * sizeof(float))));
+    DS_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(std::span(*values, angles)), *buffer, 0, stream));
+    *values = buffer->as<float>();
+  }
+  return Status();
+}
+
+Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacker& packer,
+                 const Stream& stream, Decoder::Parts* parts) {
+  parts->config = options.config;
+  MatrixLibraryOptions matrices;
+  matrices.batch_invariant = options.batch_invariant;
+  DS_RETURN_IF_ERROR(Assign(&parts->matrices, MatrixLibrary::Open(matrices)));
+  DS_RETURN_IF_ERROR(
+      Assign(&parts->weights, LoadWeights<Weights>(options.config, checkpoint, packer)));
+  DS_RETURN_IF_ERROR(UploadRope(options.config, options.max_positions, stream, parts));
+  DS_RETURN_IF_ERROR(Assign(&parts->work, Workspace::Allocate(options.config, options.limits)));
+  // The first step's work reaches no memory that was never written, but for pages.
+  const Workspace& work = parts->work;
+  for (const DeviceBuffer* buffer : {&work.normed, &work.attention, &work.sampled})
+    DS_RETURN_IF_ERROR(FillBytes(*buffer, std::byte{0}, stream));
+  return Status();
+}
+
+// A prompt's token and a generated one, both with a draw: what can fail on this device fails now.
+Status WarmUp(Model& model) {
+  Result<KvCache> kv = model.MakeKvCache(ImageFormat(model.config().attention), 2);
+  if (!kv.ok()) return kv.status();
+  const int32_t pages[] = {0, 1};
+  Batch batch;
+  batch.tokens = {0, 0};
+  batch.sequences = {{0, 1, 0, &pages[0]}, {1, 1, 0, &pages[1]}};
+  batch.logit_rows = {0, 1};
+  batch.num_prompt_tokens = {1, 0};
+  batch.sample_rows = {{.kind = SampleKind::kGreedy}, {.kind = SampleKind::kGreedy}};
+  DS_RETURN_IF_ERROR(model.Forward(batch, *kv));
+  return model.Collect().status();
+}
+
+}  // namespace
+
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format) {
+  if (format != WeightFormat::kBFloat16) {
+    return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
+                               ", allowed with --device cuda: auto, bfloat16",
+                           "--dtype");
+  }
+  constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
+  const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},
+                                                {"intermediate_size", config.intermediate_size}};
+  for (const auto& [key, width] : widths) {
+    if (width % kUnit == 0) continue;
+    return InvalidArgument(model_dir + "/config.json: --device cuda: " + key + " is " +
+                           std::to_string(width) + ", allowed: a multiple of " +
+                           std::to_string(kUnit));
+  }
+  const char* reason = DiffAttentionUnsupported(config.attention, ImageFormat(config.attention));
+  if (reason == nullptr) return Status();
+  const DiffSpec& spec = config.attention;
+  return InvalidArgument(model_dir + "/config.json: --device cuda: " + reason + ": head_dim " +
+                         std::to_string(spec.head_dim) + ", v_dim " + std::to_string(spec.v_dim) +
+                         ", K maps " + std::to_string(spec.k_maps) +
+                         "; allowed head_dim: 16, 48, 64, 96, 128");
+}
+
+size_t StepBytes(const ModelConfig& config, StepLimits limits) {
+  Complete(config, &limits);
+  return Workspace::Bytes(config, limits) + MatrixLibraryOptions().workspace_bytes +
+         StepUpload::kBytes;
+}
+
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint) {
+  Complete(options.config, &options.limits);
+  DS_RETURN_IF_ERROR(OpenDevice(0).status());
+  Result<Stream> created = Stream::Create();
+  if (!created.ok()) return created.status();
+  auto stream = std::make_unique<Stream>(std::move(*created));
+  Decoder::Parts parts;
+  WeightPacker packer(*stream);
+  const Status loaded = LoadParts(options, checkpoint, packer, *stream, &parts);
+  // Also after an error: what is queued still uses the parts' memory and the packer's.
+  const Status done = stream->Synchronize();
+  DS_RETURN_IF_ERROR(loaded);
+  DS_RETURN_IF_ERROR(done);
+  Result<std::unique_ptr<Model>> model = MakeStepRunner(std::move(stream), std::move(parts),
+                                                        options.limits, options.sizes);
+  if (model.ok()) DS_RETURN_IF_ERROR(WarmUp(**model));
+  return model;
+}
+
+}  // namespace diffserve::cuda

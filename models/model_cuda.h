@@ -1,0 +1,35 @@
+// A Model on a CUDA device: what it needs, and how it is loaded. The whole step runs there, from
+// token ids to drawn tokens (step_runner_cuda.h). A build without the CUDA backend has
+// model_absent.cc. No CUDA type shows here.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/checkpoint.h"
+#include "models/model.h"
+#include "models/weights.h"
+
+namespace diffserve::cuda {
+
+// Whether there are kernels for this model. Errors: kUnimplemented without the backend, else
+// kInvalidArgument that names what is found and what is allowed.
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format);
+
+// Of the device's memory that steps within the limits take.
+size_t StepBytes(const ModelConfig& config, StepLimits limits);
+
+struct LoadOptions {
+  ModelConfig config;
+  int max_positions = 0;
+  WeightSizes sizes;
+  StepLimits limits;
+  bool batch_invariant = false;
+};
+
+// Opens the device, uploads the weights, takes the memory of steps within the limits, and runs one
+// small step, so that what is free afterwards is KV pages'. Errors: as OpenDevice,
+// kResourceExhausted with the numbers, and those of reading.
+Result<std::unique_ptr<Model>> LoadModel(LoadOptions options, Checkpoint& checkpoint);
+
+}  // namespace diffserve::cuda

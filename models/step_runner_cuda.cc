@@ -1,0 +1,147 @@
+#include "models/step_runner_cuda.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "models/decode_graphs_cuda.h"
+#include "models/step_transfer_cuda.h"
+
+namespace diffserve::cuda {
+namespace {
+
+class StepRunner : public Model {
+ public:
+  StepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts, const StepLimits& limits,
+             const WeightSizes& sizes)
+      : stream_(std::move(stream)),
+        decoder_(std::move(parts), *stream_),
+        limits_(limits),
+        sizes_(sizes) {}
+  ~StepRunner() override {
+    // Buffers outlive what the device still does with them; an error here has been told by the call
+    // that met it.
+    static_cast<void>(stream_->Synchronize());
+  }
+  Status TakeMemory() {
+    DS_RETURN_IF_ERROR(Assign(&upload_, StepUpload::Create()));
+    return Assign(&results_, StepResults::Create(limits_.num_tokens));
+  }
+
+  const ModelConfig& config() const override { return decoder_.config(); }
+  WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
+  int steps_in_flight_max() const override { return kStepsInFlightMax; }
+  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
+  Status Forward(const Batch& batch, KvCache& kv) override;
+  Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
+  Result<std::span<const float>> Logits(int first, int count) override;
+  Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
+  std::vector<float> Lambdas() const override { return decoder_.Lambdas(); }
+  size_t weight_bytes() const override { return sizes_.step_bytes; }
+  int64_t num_parameters() const override { return sizes_.num_parameters; }
+
+ private:
+  Status RunDecode(const DeviceStep& step, KvCache& kv);
+
+  const std::unique_ptr<Stream> stream_;
+  Decoder decoder_;
+  const StepLimits limits_;
+  const WeightSizes sizes_;
+  StepUpload upload_;
+  StepResults results_;
+  DecodeGraphs graphs_;
+  PackedStep packed_;
+  int num_logit_rows_ = 0;  // of the last Forward
+  std::vector<float> host_logits_;
+};
+
+Result<KvCache> StepRunner::MakeKvCache(const KvFormat& format, int num_pages) const {
+  const KvFormat image = ImageFormat(config().attention);
+  DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype,
+           "CUDA pages are 64 slots of bfloat16");
+  const int num_layers = config().num_layers;
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(image, num_layers) *
+                                                       static_cast<size_t>(num_pages));
+  if (!memory.ok()) return memory.status();
+  const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
+  return KvCache(image, num_layers, num_pages,
+                 std::shared_ptr<std::byte>(owner, owner->as<std::byte>()));
+}
+
+Status StepRunner::CopyPage(KvCache& kv, int32_t from, int32_t to) {
+  for (int layer = 0; layer < kv.num_layers(); ++layer) {
+    const PagedKv pages = kv.Layer(layer);
+    DS_RETURN_IF_ERROR(CopyOnDevice(pages.Page(from, 0), pages.Page(to, 0),
+                                    KvCache::BytesPerPage(kv.format(), 1), *stream_));
+  }
+  return Status();
+}
+
+Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
+  const size_t num_draws = batch.sample_rows.size();
+  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(limits_.num_tokens),
+           "a step within the limit of tokens");
+  DS_CHECK(num_draws == 0 || num_draws == batch.logit_rows.size(),
+           "one sample row for each row of logits");
+  const DiffSpec& spec = config().attention;
+  const AttentionTiling tiling = DiffDecodeTiling(spec, std::max(1, GeneratedTokensMax(batch)));
+  const std::vector<StepPass> passes = CutIntoPasses(
+      batch, tiling, decoder_.work().GeneratedItemsMax(spec, tiling));
+  const int graph_tokens = passes.size() == 1 && IsDecode(batch)
+                               ? GraphTokens(batch.tokens.size(), limits_.num_sequences)
+                               : 0;
+  num_logit_rows_ = 0;
+  for (const StepPass& pass : passes) {
+    const bool is_last = &pass == &passes.back();
+    PackStep(batch, pass, kImagePageSize, /*draws=*/is_last, graph_tokens, &packed_);
+    DS_RETURN_IF_ERROR(upload_.Copy(packed_, *stream_));
+    const DeviceStep step(packed_.shape, upload_.memory(), tiling);
+    if (graph_tokens > 0) {
+      DS_RETURN_IF_ERROR(RunDecode(step, kv));
+    } else {
+      DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, num_logit_rows_));
+      if (is_last) DS_RETURN_IF_ERROR(decoder_.SampleAll(step));
+    }
+    num_logit_rows_ += step.num_logit_rows;
+  }
+  num_logit_rows_ = static_cast<int>(batch.logit_rows.size());  // without a graph's padding
+  if (num_draws == 0 && !batch.is_collected) return Status();
+  return results_.Queue(decoder_.work().sampled, num_draws, *stream_);
+}
+
+Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
+  const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.num_pages()};
+  return graphs_.Run(step.all.num_rows, memory, *stream_, [&] {
+    DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
+    return decoder_.SampleAll(step);
+  });
+}
+
+Result<std::span<const float>> StepRunner::Logits(int first, int count) {
+  DS_CHECK(first >= 0 && count >= 0 && count <= num_logit_rows_ - first,
+           "logits of rows that the last Forward did not keep");
+  const size_t vocab = static_cast<size_t>(config().vocab_size);
+  host_logits_.resize(std::max(host_logits_.size(), static_cast<size_t>(count) * vocab));
+  const Workspace& work = decoder_.work();
+  for (int done = 0; done < count; done += work.logits_rows) {
+    const int rows = std::min(work.logits_rows, count - done);
+    DS_RETURN_IF_ERROR(decoder_.LogitsOf(first + done, rows));
+    const auto to = std::span(host_logits_)
+                        .subspan(static_cast<size_t>(done) * vocab,
+                                 static_cast<size_t>(rows) * vocab);
+    DS_RETURN_IF_ERROR(CopyToHost(work.logits, 0, std::as_writable_bytes(to), *stream_));
+  }
+  DS_RETURN_IF_ERROR(stream_->Synchronize());
+  return std::span<const float>(host_logits_.data(), static_cast<size_t>(count) * vocab);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> MakeStepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts,
+                                              const StepLimits& limits, const WeightSizes& sizes) {
+  auto runner = std::make_unique<StepRunner>(std::move(stream), std::move(parts), limits, sizes);
+  DS_RETURN_IF_ERROR(runner->TakeMemory());
+  return std::unique_ptr<Model>(std::move(runner));
+}
+
+}  // namespace diffserve::cuda

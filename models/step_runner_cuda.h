@@ -1,0 +1,19 @@
+// The Model on a CUDA device: cuts a batch into passes of the decoder, brings each to the device,
+// runs pure decodes as graphs, and brings the draws back. The next step may be launched before the
+// host has seen the draws of this one, which it finds in the device's memory.
+#pragma once
+
+#include <memory>
+
+#include "models/decoder_cuda.h"
+#include "models/model.h"
+#include "models/weights.h"
+
+namespace diffserve::cuda {
+
+// Takes the memory of what crosses between host and device. The decoder's workspace is for steps
+// within `limits`.
+Result<std::unique_ptr<Model>> MakeStepRunner(std::unique_ptr<Stream> stream, Decoder::Parts parts,
+                                              const StepLimits& limits, const WeightSizes& sizes);
+
+}  // namespace diffserve::cuda

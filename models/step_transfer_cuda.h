@@ -1,0 +1,61 @@
+// What crosses between the host and the device in a step: the packed batch goes up, the draws come
+// down. Both go through pinned memory, one piece for each step in flight, so that the host packs a
+// step while the device computes the one before.
+// Thread safety: none; owned by the step runner.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "kernels/base/cuda/memory.h"
+#include "models/step_batch_cuda.h"
+
+namespace diffserve::cuda {
+
+inline constexpr int kStepsInFlightMax = 2;
+
+// Host memory that a copy reads or writes, free again when its event is done.
+struct PinnedCopy {
+  PinnedBuffer buffer;
+  std::optional<Event> done;
+};
+
+class StepUpload {
+ public:
+  static constexpr size_t kBytes = size_t{1} << 20;  // of a packed step, to begin with
+
+  static Result<StepUpload> Create();
+  // Queues the copy to memory(), which grows rarely: to the largest step seen, by page tables and
+  // adjustments.
+  Status Copy(const PackedStep& step, const Stream& stream);
+  std::byte* memory() const { return memory_.as<std::byte>(); }
+
+ private:
+  std::array<PinnedCopy, kStepsInFlightMax> ring_;
+  size_t next_ = 0;
+  DeviceBuffer memory_;
+};
+
+class StepResults {
+ public:
+  // For steps of at most `draws_max` draws.
+  static Result<StepResults> Create(int draws_max);
+  bool is_full() const { return launched_.size() == kStepsInFlightMax; }
+  // Queues the copy of a step's draws. REQUIRES: !is_full().
+  Status Queue(const DeviceBuffer& sampled, size_t count, const Stream& stream);
+  // Waits for those of the oldest step. REQUIRES: one was queued.
+  Result<std::vector<SampledToken>> Collect();
+
+ private:
+  struct Launched {
+    size_t slot;  // of ring_
+    size_t count;
+  };
+  std::array<PinnedCopy, kStepsInFlightMax> ring_;
+  size_t next_ = 0;
+  std::deque<Launched> launched_;
+};
+
+}  // namespace diffserve::cuda

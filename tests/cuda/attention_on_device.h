@@ -1,0 +1,138 @@
+// An attention call on the device: on a GPU, or the kernels' own source on the CPU shim.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "kernels/attention/attention_plan_cuda.h"
+#include "kernels/attention/diff_attention.h"
+#include "tests/cuda/device_pages.h"
+#include "tests/testing/attention_batch.h"
+
+namespace diffserve::testing {
+
+inline std::vector<BFloat16> ToBFloat16(const std::vector<float>& values) {
+  std::vector<BFloat16> bits(values.size());
+  for (size_t i = 0; i < values.size(); ++i) bits[i] = FloatToBFloat16(values[i]);
+  return bits;
+}
+
+inline std::vector<float> ToFloats(const std::vector<BFloat16>& bits) {
+  std::vector<float> values(bits.size());
+  for (size_t i = 0; i < bits.size(); ++i) values[i] = BFloat16ToFloat(bits[i]);
+  return values;
+}
+
+// In image pages of bfloat16.
+class ImageBatch : public AttentionBatch {
+ public:
+  ImageBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes, uint32_t seed = 1,
+             uint32_t page_seed = 1, std::vector<uint32_t> names = {})
+      : AttentionBatch(spec, shapes,
+                       {.format = cuda::ImageFormat(spec),
+                        .activations = DType::kBFloat16,
+                        .seed = seed,
+                        .page_seed = page_seed,
+                        .names = std::move(names)}) {}
+};
+
+inline int RowsPerSequenceMax(const AttentionBatch& batch) {
+  int rows = 0;
+  for (const SequenceRows& sequence : batch.memory.sequences())
+    rows = std::max(rows, sequence.num_rows);
+  return rows;
+}
+
+// Everything that one call needs on the device, planned; the kernels may then be queued any number
+// of times.
+class AttentionRun {
+ public:
+  AttentionRun(const AttentionBatch& batch, const cuda::AttentionTiling& tiling,
+               const cuda::Stream& stream, int32_t pages_before = 0)
+      : stream_(stream),
+        pages_(batch.memory, stream, pages_before),
+        q_(ToBFloat16(batch.q), stream),
+        lambda_rows_(batch.lambda_rows, stream),
+        weight_(batch.weight, stream),
+        out_(std::vector<BFloat16>(static_cast<size_t>(batch.num_rows()) *
+                                       static_cast<size_t>(batch.spec.out_width()),
+                                   0x4e4e),
+             stream),
+        items_(std::vector<cuda::AttentionItem>(static_cast<size_t>(ItemsMax(batch, tiling))),
+               stream),
+        first_item_(std::vector<int32_t>(batch.memory.sequences().size() + 1), stream),
+        num_items_(std::vector<int32_t>(1), stream) {
+    args_ = {.spec = batch.spec,
+             .batch = pages_.Batch(),
+             .kv = pages_.kv(),
+             .q = q_.data(),
+             .out = out_.data(),
+             .scale = batch.scale(),
+             .lambda = batch.lambda,
+             .lambda_rows = lambda_rows_.data(),
+             .sub_norm_weight = weight_.data(),
+             .out_scale = batch.out_scale};
+    schedule_.tiling = tiling;
+    schedule_.plan = {num_items_.data(), items_.data(), first_item_.data(),
+                      static_cast<int>(items_.size())};
+    QueuePlan();
+    const int32_t num_items = num_items_.Read(stream)[0];
+    partials_.emplace(
+        std::vector<float>(cuda::DiffDecodePartialFloats(batch.spec, tiling, num_items),
+                           std::numeric_limits<float>::quiet_NaN()),
+        stream);
+    schedule_.partials = partials_->data();
+  }
+
+  void QueuePlan() {
+    EXPECT_TRUE(
+        IsOk(cuda::PlanDiffAttention(schedule_.tiling, args_.batch, schedule_.plan, stream_)));
+  }
+  void Queue(bool bulk_copies = true) {
+    schedule_.allow_bulk_copies = bulk_copies;
+    EXPECT_TRUE(IsOk(cuda::DiffAttention(args_, schedule_, stream_)));
+  }
+  std::vector<BFloat16> Out() const { return out_.Read(stream_); }
+  void PoisonOut() const { out_.Write(std::vector<BFloat16>(out_.size(), 0x4e4e), stream_); }
+
+ private:
+  static int64_t ItemsMax(const AttentionBatch& batch, const cuda::AttentionTiling& tiling) {
+    int64_t num_slots = 0;
+    for (const SequenceRows& sequence : batch.memory.sequences())
+      num_slots += sequence.position + sequence.num_rows;
+    return cuda::AttentionItemsMax(tiling, RowsPerSequenceMax(batch),
+                                   static_cast<int>(batch.memory.sequences().size()), num_slots);
+  }
+
+  const cuda::Stream& stream_;
+  DevicePages pages_;
+  DeviceArray<BFloat16> q_;
+  DeviceArray<float> lambda_rows_;
+  DeviceArray<float> weight_;
+  DeviceArray<BFloat16> out_;
+  DeviceArray<cuda::AttentionItem> items_;
+  DeviceArray<int32_t> first_item_;
+  DeviceArray<int32_t> num_items_;
+  std::optional<DeviceArray<float>> partials_;
+  DiffAttentionArgs<BFloat16> args_;
+  cuda::AttentionSchedule schedule_;
+};
+
+// Plan and kernels. A kernel's fault is a test's failure.
+inline std::vector<float> RunAttention(const AttentionBatch& batch,
+                                       const cuda::AttentionTiling& tiling, bool bulk_copies) {
+  const cuda::Stream stream = cuda::Stream::Create().value();
+  AttentionRun run(batch, tiling, stream);
+  run.Queue(bulk_copies);
+  return ToFloats(run.Out());
+}
+inline std::vector<float> Decode(const AttentionBatch& batch, bool bulk_copies = true) {
+  return RunAttention(batch, cuda::DiffDecodeTiling(batch.spec, RowsPerSequenceMax(batch)),
+                      bulk_copies);
+}
+inline std::vector<float> Prefill(const AttentionBatch& batch, bool bulk_copies = true) {
+  return RunAttention(batch, cuda::DiffPrefillTiling(batch.spec, bulk_copies), bulk_copies);
+}
+
+}  // namespace diffserve::testing

@@ -1,0 +1,63 @@
+// A test's pages and batch on the device. With `pages_before`, as many pages of arbitrary content
+// lie before those of the batch, which have higher ids then.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/cuda/device_array.h"
+#include "tests/testing/paged_memory.h"
+
+namespace diffserve::testing {
+
+class DevicePages {
+ public:
+  DevicePages(const PagedMemory& memory, const cuda::Stream& stream, int32_t pages_before = 0)
+      : format_(memory.format()),
+        sequences_(SequencesOf(memory), stream),
+        row_sequences_(RowSequencesOf(memory), stream),
+        tables_(Shifted(memory.tables(), pages_before), stream),
+        bytes_before_(static_cast<size_t>(pages_before) *
+                      static_cast<size_t>(format_.num_groups * format_.PageBytes())),
+        bytes_(memory.bytes(), stream, bytes_before_) {}
+
+  PagedKv kv() const { return {bytes_.data() - bytes_before_, format_}; }
+  cuda::PagedBatch Batch() const {
+    return {static_cast<int>(sequences_.size()), static_cast<int>(row_sequences_.size()),
+            sequences_.data(), row_sequences_.data(), tables_.data()};
+  }
+  // What kernels wrote into the pages.
+  std::vector<std::byte> Read(const cuda::Stream& stream) const { return bytes_.Read(stream); }
+
+ private:
+  static std::vector<cuda::DeviceSequence> SequencesOf(const PagedMemory& memory) {
+    std::vector<cuda::DeviceSequence> sequences;
+    for (const SequenceRows& rows : memory.sequences()) {
+      sequences.push_back({rows.first_row, rows.num_rows, rows.position,
+                           static_cast<int32_t>(rows.pages - memory.tables().data())});
+    }
+    return sequences;
+  }
+  static std::vector<int32_t> RowSequencesOf(const PagedMemory& memory) {
+    std::vector<int32_t> of_rows;
+    for (size_t i = 0; i < memory.sequences().size(); ++i) {
+      of_rows.insert(of_rows.end(), static_cast<size_t>(memory.sequences()[i].num_rows),
+                     static_cast<int32_t>(i));
+    }
+    return of_rows;
+  }
+  static std::vector<int32_t> Shifted(std::vector<int32_t> pages, int32_t pages_before) {
+    for (int32_t& page : pages)
+      page = static_cast<int32_t>(std::min<int64_t>(int64_t{page} + pages_before, 2147480000));
+    return pages;
+  }
+
+  KvFormat format_;
+  DeviceArray<cuda::DeviceSequence> sequences_;
+  DeviceArray<int32_t> row_sequences_;
+  DeviceArray<int32_t> tables_;
+  size_t bytes_before_;
+  DeviceArray<std::byte> bytes_;
+};
+
+}  // namespace diffserve::testing

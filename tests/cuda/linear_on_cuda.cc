@@ -1,0 +1,57 @@
+#include <memory>
+
+#include "kernels/ops/matrix_library.h"
+#include "kernels/ops/weight_packer_cuda.h"
+#include "tests/cuda/device_array.h"
+#include "tests/testing/op_backends.h"
+#include "tests/testing/stored_values.h"
+
+namespace diffserve::testing {
+namespace {
+
+struct OnDevice {
+  cuda::Stream stream = cuda::Stream::Create().value();
+  std::unique_ptr<cuda::MatrixLibrary> library =
+      cuda::MatrixLibrary::Open({.batch_invariant = true}).value();
+  cuda::PackedLinear weight;
+};
+
+template <typename Y>
+std::vector<Y> Run(const OnDevice& device, const LinearInput& input, const std::vector<Y>& y) {
+  const DeviceArray<BFloat16> x(ToBFloat16(input.x), device.stream);
+  const DeviceArray<Y> device_y(y, device.stream);
+  const LinearArgs<BFloat16, Y> args = {.x = x.data(),
+                                        .num_tokens = input.num_tokens,
+                                        .y = device_y.data(),
+                                        .accumulate = input.accumulate};
+  EXPECT_TRUE(IsOk(cuda::Linear(device.weight, args, *device.library, device.stream)));
+  return device_y.Read(device.stream);
+}
+
+PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output) {
+  const auto device = std::make_shared<OnDevice>();
+  cuda::WeightPacker packer(device->stream);
+  device->weight = packer.Linear(parts, output);
+  EXPECT_TRUE(IsOk(packer.status()));
+  EXPECT_TRUE(IsOk(device->stream.Synchronize()));
+  return [=](const LinearInput& input) {
+    std::vector<float> y = input.y;
+    y.resize(static_cast<size_t>(input.num_tokens) *
+             static_cast<size_t>(device->weight.out_features()));
+    if (output == LinearOutput::kFloat32) return Run(*device, input, y);
+    return ToFloat(Run(*device, input, ToBFloat16(y)));
+  };
+}
+
+}  // namespace
+
+std::vector<LinearBackend> LinearBackends() {
+  if (!KernelsCanRun()) return {};
+  return {{.name = "cuda",
+           .format = WeightFormat::kBFloat16,
+           .activations = DType::kBFloat16,
+           .unit = 8,
+           .pack = Pack}};
+}
+
+}  // namespace diffserve::testing

@@ -1,0 +1,49 @@
+#include "kernels/ops/weight_codec.h"
+#include "kernels/ops/weight_packer.h"
+#include "tests/testing/kernel_levels.h"
+#include "tests/testing/op_backends.h"
+#include "tests/testing/stored_values.h"
+
+namespace diffserve {
+namespace testing {
+namespace {
+
+std::vector<float> Lookup(WeightFormat format, const TensorView& table, EmbeddingLookupArgs args,
+                          const std::vector<int32_t>& drawn) {
+  ThreadPool pool({.num_threads = 3, .pin = false});
+  cpu::WeightPacker packer(format, CpuIsa::kAvx2, pool);
+  const cpu::EmbeddingTable packed = packer.Table(table);
+  std::vector<float> out(static_cast<size_t>(args.num_tokens * packed.width()));
+  args.out = out.data();
+  args.drawn = drawn.data();
+  cpu::EmbeddingLookup(packed, args, pool);
+  return out;
+}
+
+}  // namespace
+
+std::vector<EmbeddingBackend> EmbeddingBackends() {
+  std::vector<EmbeddingBackend> backends;
+  for (WeightFormat format : kWeightFormats) {
+    backends.push_back(
+        {std::string(NameOf(format)), format,
+         [=](const TensorView& table, const EmbeddingLookupArgs& args,
+             const std::vector<int32_t>& drawn) { return Lookup(format, table, args, drawn); }});
+  }
+  return backends;
+}
+
+}  // namespace testing
+
+TEST(EmbeddingLookupDeathTest, ATokenOutsideTheVocabularyIsABug) {
+  ThreadPool pool({.num_threads = 1});
+  const testing::StoredTensor table({0, 1}, {2, 1});
+  cpu::WeightPacker packer(WeightFormat::kFloat32, CpuIsa::kAvx2, pool);
+  const cpu::EmbeddingTable packed = packer.Table(table.view());
+  const int32_t token = 2;
+  float out;
+  EXPECT_DEATH(cpu::EmbeddingLookup(packed, {.tokens = &token, .out = &out, .num_tokens = 1}, pool),
+               "outside the vocabulary");
+}
+
+}  // namespace diffserve

@@ -1,0 +1,324 @@
+// Sampling on every backend against the reference, bit for bit.
+#include "kernels/ops/sample.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "kernels/ops/sample_arithmetic.h"
+#include "tests/testing/kernel_levels.h"
+#include "tests/testing/op_backends.h"
+
+namespace diffserve {
+namespace {
+
+using testing::SampleBackend;
+using uint128 = unsigned __int128;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int32_t kPoison = -77;
+
+// One row's work, with all that it points to.
+struct RowCase {
+  bool is_scored = false;
+  int32_t scored_token = 0;
+  int num_top = 0;  // of a scored row
+  SamplingParams params = {};
+  std::vector<float> logits = {};
+  std::vector<int32_t> prompt = {}, output = {}, banned = {};
+  uint64_t position = 0;
+
+  SampleTask Pack(std::vector<LogitAdjustment>* adjustments) const {
+    if (is_scored) return PackScore(scored_token, num_top);
+    return PackDraw({.params = &params,
+                     .vocab_size = static_cast<int>(logits.size()),
+                     .position = position,
+                     .prompt_tokens = prompt,
+                     .output_tokens = output,
+                     .banned_tokens = banned},
+                    adjustments);
+  }
+};
+
+std::vector<float> RandomLogits(int vocab, std::mt19937& random) {
+  std::normal_distribution<float> normal(0.0f, random() % 4 == 0 ? 8.0f : 2.0f);
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  for (float& logit : logits) logit = normal(random);
+  const auto any = [&]() -> float& { return logits[random() % logits.size()]; };
+  switch (random() % 8) {
+    case 0:  // ties everywhere
+      for (float& logit : logits) logit = std::round(logit);
+      break;
+    case 1:  // all equal, but for a few
+      std::fill(logits.begin(), logits.end(), normal(random));
+      for (int i = 0; i < 3; ++i) any() += normal(random);
+      break;
+    case 2:  // a grammar's mask
+      for (float& logit : logits) logit = random() % 3 == 0 ? logit : -kInfinity;
+      any() = 1.0f;
+      break;
+    case 3:  // both zeros are the largest
+      for (float& logit : logits) logit = -std::abs(logit);
+      any() = 0.0f;
+      any() = -0.0f;
+      break;
+    case 4:  // one token has nearly all
+      any() = 60.0f;
+      break;
+    case 5:  // far apart
+      for (float& logit : logits) logit *= 1e37f;
+      break;
+    default:
+      break;
+  }
+  return logits;
+}
+
+std::vector<int32_t> RandomTokens(int vocab, size_t count, std::mt19937& random) {
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens)
+    token = static_cast<int32_t>(random() % static_cast<unsigned>(vocab + 1)) -
+            (random() % 16 == 0);
+  return tokens;
+}
+
+RowCase RandomCase(int vocab, std::mt19937& random) {
+  RowCase row{.logits = RandomLogits(vocab, random), .position = random()};
+  const auto chance = [&](unsigned one_of) { return random() % one_of == 0; };
+  const auto share = [&] { return static_cast<float>(random() % 1000 + 1) / 1001.0f; };
+  SamplingParams& params = row.params;
+  params.seed = random();
+  if (chance(12))
+    row.logits[random() % row.logits.size()] = chance(2) ? kInfinity
+                                                         : std::numeric_limits<float>::quiet_NaN();
+  if (chance(24)) std::fill(row.logits.begin(), row.logits.end(), -kInfinity);
+  if (chance(5)) {
+    row.is_scored = true;
+    row.scored_token = static_cast<int32_t>(random() % row.logits.size());
+    row.num_top = static_cast<int>(random() % 21);
+    return row;
+  }
+  constexpr float kTemperatures[] = {0.0f, 1e-4f, 0.3f, 1.0f, 1.7f, 100.0f, 1e30f};
+  params.temperature = kTemperatures[random() % std::size(kTemperatures)];
+  if (chance(2)) params.top_p = chance(4) ? 0.9999999f : share();
+  if (chance(2))
+    params.top_k = static_cast<int>(random() % static_cast<unsigned>(chance(2) ? 60 : vocab + 5));
+  if (chance(3)) params.min_p = chance(4) ? 1.0f : share() * share();
+  if (chance(3)) params.num_logprobs = static_cast<int>(random() % 21);
+  if (chance(2)) {
+    row.output = RandomTokens(vocab, random() % 40, random);
+    row.prompt = RandomTokens(vocab, random() % 40, random);
+    if (chance(2)) params.frequency_penalty = share() * 4 - 2;
+    if (chance(2)) params.presence_penalty = share() * 4 - 2;
+    if (chance(2)) params.repetition_penalty = chance(8) ? 1e-38f : share() * 2;
+    if (chance(2)) row.banned = RandomTokens(vocab, random() % 5, random);
+    for (int32_t token : RandomTokens(vocab, random() % 8, random))
+      params.logit_bias.emplace_back(token, share() * 200 - 100);
+  }
+  return row;
+}
+
+void ExpectSame(const SampleTask& task, const SampledToken& sampled, const SampledToken& expected,
+                const std::string& what) {
+  EXPECT_EQ(sampled.finite, expected.finite) << what;
+  if (expected.finite == 0) return;
+  EXPECT_EQ(sampled.token, expected.token) << what;
+  if (task.num_top < 0) return;
+  EXPECT_EQ(sampled.max, expected.max) << what;  // of both zeros either is the largest
+  EXPECT_EQ(std::bit_cast<uint32_t>(sampled.logit), std::bit_cast<uint32_t>(expected.logit))
+      << what;
+  EXPECT_EQ(sampled.total, expected.total) << what;
+  for (int i = 0; i < task.num_top && expected.top_tokens[i] >= 0; ++i) {
+    EXPECT_EQ(sampled.top_tokens[i], expected.top_tokens[i]) << what << ", alternative " << i;
+    EXPECT_EQ(std::bit_cast<uint32_t>(sampled.top_logits[i]),
+              std::bit_cast<uint32_t>(expected.top_logits[i]))
+        << what << ", alternative " << i;
+  }
+  const int end = task.num_top;
+  EXPECT_TRUE(end == kTopLogprobsMax || sampled.top_tokens[end] < 0) << what;
+}
+
+// The least uniform numbers that lead to each of the row's tokens, but for the first, without
+// filters; of a few in a large vocabulary.
+std::vector<uint64_t> EdgesOf(const RowCase& row) {
+  const float max = *std::ranges::max_element(row.logits);
+  std::vector<uint64_t> before = {0};
+  for (float logit : row.logits)
+    before.push_back(before.back() + MassOf((logit - max) * (1.0f / row.params.temperature)));
+  const uint64_t total = before.back();
+  std::vector<uint64_t> edges;
+  for (size_t i = 1; i + 1 < before.size(); i += 1 + before.size() / 40) {
+    if (before[i] > 0 && before[i] < total)
+      edges.push_back(static_cast<uint64_t>(((uint128{before[i]} << 64) + (total - 1)) / total));
+  }
+  return edges;
+}
+
+class SampleTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (backends_.empty()) GTEST_SKIP() << "there is no device";
+  }
+
+  // The rows in one call, between rows of nothing.
+  static void ExpectLikeReference(const SampleBackend& backend, const std::vector<RowCase>& cases,
+                                  const std::vector<uint64_t>& uniforms = {}) {
+    const size_t vocab = cases.front().logits.size();
+    std::vector<float> logits(vocab, std::numeric_limits<float>::quiet_NaN());
+    std::vector<SampleTask> tasks(1);
+    std::vector<LogitAdjustment> adjustments;
+    for (const RowCase& row : cases) {
+      tasks.push_back(row.Pack(&adjustments));
+      if (!uniforms.empty()) tasks.back().uniform = uniforms[tasks.size() - 2];
+      logits.insert(logits.end(), row.logits.begin(), row.logits.end());
+    }
+    tasks.emplace_back();
+    logits.resize(logits.size() + vocab, std::numeric_limits<float>::quiet_NaN());
+    SampledToken poison;
+    std::fill_n(reinterpret_cast<int32_t*>(&poison), sizeof(poison) / sizeof(int32_t), kPoison);
+    std::vector<SampledToken> expected(tasks.size(), poison);
+    const SampleArgs args = {.logits = logits.data(),
+                             .vocab_size = static_cast<int>(vocab),
+                             .num_rows = static_cast<int>(tasks.size()),
+                             .tasks = tasks.data(),
+                             .adjustments = adjustments.data(),
+                             .sampled = expected.data()};
+    const std::vector<SampledToken> sampled = backend.run(args);
+    SampleRef(args);
+    ASSERT_EQ(sampled.size(), expected.size());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const std::string what = backend.name + ", vocabulary " + std::to_string(vocab) + ", row " +
+                               std::to_string(i);
+      if (tasks[i].kind == SampleKind::kNothing) {
+        EXPECT_EQ(std::memcmp(&sampled[i], &poison, sizeof(poison)), 0)
+            << what << ": the result of a row of nothing was written";
+      } else {
+        ExpectSame(tasks[i], sampled[i], expected[i], what);
+      }
+    }
+  }
+
+  void ExpectLikeReference(const std::vector<RowCase>& cases) {
+    for (const SampleBackend& backend : backends_) ExpectLikeReference(backend, cases);
+  }
+
+  const std::vector<SampleBackend> backends_ = testing::SampleBackends();
+};
+
+TEST_F(SampleTest, RandomRowsAreThoseOfTheReference) {
+  std::mt19937 random(1);
+  for (int vocab : {1, 2, 3, 4, 31, 32, 33, 100, 255, 256, 257, 1769, 2048}) {
+    std::vector<RowCase> cases;
+    for (int i = 0; i < 20; ++i) cases.push_back(RandomCase(vocab, random));
+    ExpectLikeReference(cases);
+  }
+}
+
+TEST_F(SampleTest, RowsOfLargerVocabulariesAreThoseOfTheReference) {
+  std::mt19937 random(2);
+  for (int vocab : {2049, 5000, 128256}) {
+    std::vector<RowCase> cases;
+    for (int i = 0; i < (backends_[0].is_slow ? 6 : 60); ++i)
+      cases.push_back(RandomCase(vocab, random));
+    ExpectLikeReference(cases);
+  }
+}
+
+// Every combination of filters on rows where their places fall among ties.
+TEST_F(SampleTest, FiltersThatEndAmongTiesAreThoseOfTheReference) {
+  std::mt19937 random(3);
+  std::vector<RowCase> cases;
+  for (int i = 0; i < 32; ++i) {
+    RowCase row{.logits = std::vector<float>(300), .position = random()};
+    for (float& logit : row.logits)
+      logit = -static_cast<float>(random() % 4) * (i % 2 == 0 ? 0.01f : 3.0f);
+    row.params.seed = static_cast<uint64_t>(i);
+    if (i / 2 % 2 == 1) row.params.top_k = 1 + static_cast<int>(random() % 250);
+    if (i / 4 % 2 == 1) row.params.top_p = static_cast<float>(1 + random() % 99) / 100.0f;
+    if (i / 8 % 2 == 1) row.params.min_p = 0.04f;
+    row.params.num_logprobs = static_cast<int>(random() % 21);
+    cases.push_back(std::move(row));
+  }
+  ExpectLikeReference(cases);
+}
+
+// Many tokens of nearly one mass: one that is wrongly kept or not moves most draws.
+TEST_F(SampleTest, FiltersThatEndWithinAPartOfTheHistogramAreThoseOfTheReference) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  std::vector<RowCase> cases;
+  for (int i = 0; i < 48; ++i) {
+    RowCase row{.logits = std::vector<float>(500), .position = random()};
+    for (float& logit : row.logits) logit = normal(random);
+    row.params = {.temperature = i % 2 == 0 ? 100.0f : 3.0f, .seed = static_cast<uint64_t>(i)};
+    if (i % 4 < 2) {
+      row.params.top_p = static_cast<float>(1 + random() % 99) / 100.0f;
+    } else {
+      row.params.top_p = 0.9999f;  // ends at top_k's last token
+      row.params.top_k = 2 + static_cast<int>(random() % 300);
+    }
+    cases.push_back(std::move(row));
+  }
+  ExpectLikeReference(cases);
+}
+
+// The kernel looks for alternatives from the largest logits of its warps down, and a warp has 128
+// neighbours.
+TEST_F(SampleTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
+  std::vector<RowCase> cases;
+  for (int num_top : {1, 2, 11, 20}) {
+    RowCase row{.is_scored = true,
+                .scored_token = 9,
+                .num_top = num_top,
+                .logits = std::vector<float>(4096, -1.0f)};
+    for (size_t warp = 0; warp < 32; ++warp)
+      row.logits[128 * warp + warp] = static_cast<float>(warp * 7 % 32);
+    cases.push_back(std::move(row));
+  }
+  ExpectLikeReference(cases);
+}
+
+TEST_F(SampleTest, EveryScheduleOfTheThreadsGivesTheSameBits) {
+  std::mt19937 random(4);
+  std::vector<RowCase> cases;
+  for (int i = 0; i < 4; ++i) {
+    RowCase row = {.params = {.temperature = 0.9f,
+                              .top_p = 0.8f,
+                              .top_k = 100,
+                              .presence_penalty = 0.5f,
+                              .num_logprobs = 5},
+                   .logits = RandomLogits(300, random),
+                   .output = {1, 2, 3},
+                   .position = random()};
+    cases.push_back(std::move(row));
+  }
+  for (const SampleBackend& backend : backends_)
+    backend.on_every_schedule([&] { ExpectLikeReference(backend, cases); });
+}
+
+// A mass that is one too small or too large moves a draw at such a number.
+// A mass that is one too small or too large moves the draw at the number where a token begins.
+TEST_F(SampleTest, WhereOneTokenEndsAndTheNextBeginsIsThatOfTheReference) {
+  std::mt19937 random(6);
+  for (int vocab : {2, 17, 255, 257, 600}) {
+    for (int temperature : {1, 30}) {
+      RowCase row = {.params = {.temperature = static_cast<float>(temperature)},
+                     .logits = std::vector<float>(static_cast<size_t>(vocab))};
+      std::normal_distribution<float> normal(0.0f, 2.0f);
+      for (float& logit : row.logits) logit = normal(random);
+      std::vector<uint64_t> uniforms = {0, ~uint64_t{0}};
+      for (uint64_t edge : EdgesOf(row)) {
+        uniforms.push_back(edge);
+        uniforms.push_back(edge - 1);
+      }
+      const std::vector<RowCase> cases(uniforms.size(), row);  // the same with each number
+      for (const SampleBackend& backend : backends_) ExpectLikeReference(backend, cases, uniforms);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

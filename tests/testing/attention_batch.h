@@ -1,0 +1,147 @@
+// A batch of sequences over pages of any format for attention tests: random q, K and V, and every
+// slot that no token was written to holds NaNs.
+#pragma once
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/diff_attention.h"
+#include "tests/testing/kernel_levels.h"
+#include "tests/testing/paged_memory.h"
+
+namespace diffserve::testing {
+
+inline std::string Describe(const DiffSpec& spec) {
+  return std::to_string(spec.num_q1_heads) + "+" + std::to_string(spec.num_q2_heads) + " heads, " +
+         std::to_string(spec.num_kv_groups) + " groups, " + std::to_string(spec.k_maps) +
+         " K maps, head_dim " + std::to_string(spec.head_dim) + ", v_dim " +
+         std::to_string(spec.v_dim);
+}
+
+struct AttentionBatchOptions {
+  KvFormat format;
+  DType activations = DType::kFloat32;
+  uint32_t seed = 1;
+  uint32_t page_seed = 1;
+  std::vector<uint32_t> names = {};  // of the sequences; empty: their indices
+};
+
+class AttentionBatch {
+ public:
+  // A sequence's K and V depend on the seed and its name only, its q and lambda on its positions
+  // too: not on who shares the batch, nor on the chunk that a row came in. All are bfloat16 values
+  // where activations are.
+  AttentionBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes,
+                 const AttentionBatchOptions& options)
+      : spec(spec), memory(options.format, shapes, options.page_seed), options_(options) {
+    if (options_.names.empty()) {
+      options_.names.resize(shapes.size());
+      std::iota(options_.names.begin(), options_.names.end(), 0u);
+    }
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const uint32_t seed = options.seed + 1000 * options_.names[i];
+      FillKv(i, shapes[i].position + shapes[i].num_rows, seed);
+      FillRows(shapes[i], seed);
+    }
+    if (spec.sub_norm == SubNorm::kAffine)
+      weight = RandomFloats(static_cast<size_t>(spec.v_dim), options.seed + 19, 0.5f, 1.5f);
+  }
+
+  void SetK(size_t sequence, int group, int slot, int map, int dim, float value) {
+    const int in_page = slot % memory.format().page_size;
+    SetKvValue(memory.format(), PageOf(sequence, group, slot),
+               memory.format().KOffset(map, dim, in_page), value);
+  }
+  void SetV(size_t sequence, int group, int slot, int dim, float value) {
+    const int in_page = slot % memory.format().page_size;
+    SetKvValue(memory.format(), PageOf(sequence, group, slot),
+               memory.format().VOffset(dim, in_page), value);
+  }
+
+  int num_rows() const { return memory.num_rows(); }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(spec.head_dim)); }
+  DType activations() const { return options_.activations; }
+
+  DiffAttentionArgs<float> Args(std::vector<float>& out) {
+    out.assign(static_cast<size_t>(num_rows()) * static_cast<size_t>(spec.out_width()), -77.0f);
+    return {.spec = spec,
+            .batch = memory.sequences(),
+            .kv = memory.kv(),
+            .q = q.data(),
+            .out = out.data(),
+            .scale = scale(),
+            .lambda = lambda,
+            .lambda_rows = lambda_rows.empty() ? nullptr : lambda_rows.data(),
+            .sub_norm_weight = weight.empty() ? nullptr : weight.data(),
+            .out_scale = out_scale};
+  }
+  std::vector<float> Reference() {
+    std::vector<float> out;
+    DiffAttentionRef(Args(out));
+    return out;
+  }
+
+  // The queries of map 1 alone, as plain attention over the same pages.
+  void DropSecondMap() {
+    std::vector<float> q1;
+    const std::ptrdiff_t width = spec.q_width();
+    for (int row = 0; row < num_rows(); ++row)
+      q1.insert(q1.end(), q.begin() + row * width, q.begin() + row * width + width / 2);
+    q = q1;
+    spec.num_q2_heads = 0;
+    spec.lambda_kind = LambdaKind::kNone;
+  }
+
+  DiffSpec spec;
+  PagedMemory memory;
+  std::vector<float> q;            // [rows, q_width]
+  std::vector<float> lambda_rows;  // [rows, num_q1_heads]
+  std::vector<float> weight;       // [v_dim]
+  float lambda = 0.35f;
+  float out_scale = 0.8f;
+
+ private:
+  std::byte* PageOf(size_t sequence, int group, int slot) {
+    const SequenceRows& rows = memory.sequences()[sequence];
+    return memory.kv().Page(rows.pages[slot / memory.format().page_size], group);
+  }
+
+  std::vector<float> Floats(int count, uint32_t seed, float low, float high) const {
+    std::vector<float> values = RandomFloats(static_cast<size_t>(count), seed, low, high);
+    if (activations() == DType::kBFloat16) {
+      for (float& value : values) value = BFloat16ToFloat(FloatToBFloat16(value));
+    }
+    return values;
+  }
+
+  void FillKv(size_t sequence, int length, uint32_t seed) {
+    const std::vector<float> kv = Floats(length * (spec.k_width() + spec.v_width()), seed, -1, 1);
+    size_t next = 0;
+    for (int slot = 0; slot < length; ++slot) {
+      for (int group = 0; group < spec.num_kv_groups; ++group) {
+        for (int map = 0; map < spec.k_maps; ++map) {
+          for (int d = 0; d < spec.head_dim; ++d) SetK(sequence, group, slot, map, d, kv[next++]);
+        }
+        for (int d = 0; d < spec.v_dim; ++d) SetV(sequence, group, slot, d, kv[next++]);
+      }
+    }
+  }
+
+  void FillRows(const SequenceShape& shape, uint32_t seed) {
+    for (int row = 0; row < shape.num_rows; ++row) {
+      const uint32_t row_seed = seed + 17 + 31 * static_cast<uint32_t>(shape.position + row);
+      const std::vector<float> row_q = Floats(spec.q_width(), row_seed, -2, 2);
+      q.insert(q.end(), row_q.begin(), row_q.end());
+      if (spec.lambda_kind != LambdaKind::kPerTokenHead) continue;
+      const std::vector<float> row_lambda = RandomFloats(static_cast<size_t>(spec.num_q1_heads),
+                                                         row_seed + 7, 0.0f, 1.0f);
+      lambda_rows.insert(lambda_rows.end(), row_lambda.begin(), row_lambda.end());
+    }
+  }
+
+  AttentionBatchOptions options_;
+};
+
+}  // namespace diffserve::testing

@@ -1,0 +1,120 @@
+// How far from the reference an attention kernel may be. With float32 activations the table of
+// kernel_tolerance.h says so; with bfloat16 ones it is a multiple of the error of the reference
+// itself when it rounds to bfloat16 what such a kernel has to round.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/testing/attention_batch.h"
+
+namespace diffserve::testing {
+
+// One map of one row with what bf16 kernels round: p before it meets V.
+inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceRows& rows, int row,
+                                      int q_head, int k_map, int group) {
+  const DiffSpec& spec = batch.spec;
+  const PagedKv kv = batch.memory.kv();
+  const int page_size = kv.format.page_size;
+  const float* q = batch.q.data() +
+                   static_cast<size_t>(rows.first_row + row) * static_cast<size_t>(spec.q_width()) +
+                   static_cast<size_t>(q_head * spec.head_dim);
+  const int count = rows.position + row + 1;
+  const auto element = [&](int slot, int offset) {
+    return double{KvValue(kv.format, kv.Page(rows.pages[slot / page_size], group), offset)};
+  };
+  std::vector<double> scores(static_cast<size_t>(count));
+  double max = -std::numeric_limits<double>::infinity();
+  for (int slot = 0; slot < count; ++slot) {
+    double& score = scores[static_cast<size_t>(slot)];
+    for (int d = 0; d < spec.head_dim; ++d)
+      score += double{q[d]} * element(slot, kv.format.KOffset(k_map, d, slot % page_size));
+    score *= double{batch.scale()};
+    max = std::max(max, score);
+  }
+  std::vector<double> out(static_cast<size_t>(spec.v_dim));
+  double sum = 0;
+  for (int slot = 0; slot < count; ++slot) {
+    const float p = static_cast<float>(std::exp(scores[static_cast<size_t>(slot)] - max));
+    sum += double{p};
+    const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
+    for (int d = 0; d < spec.v_dim; ++d)
+      out[static_cast<size_t>(d)] += rounded *
+                                     element(slot, kv.format.VOffset(d, slot % page_size));
+  }
+  for (double& value : out) value /= sum;
+  return out;
+}
+
+// The reference with bf16 rounding of p and of the output: the error that a bf16 kernel cannot
+// avoid.
+inline std::vector<float> RoundedReference(AttentionBatch& batch) {
+  const DiffSpec& spec = batch.spec;
+  std::vector<float> out;
+  for (const SequenceRows& rows : batch.memory.sequences()) {
+    for (int row = 0; row < rows.num_rows; ++row) {
+      for (int head = 0; head < spec.num_q1_heads; ++head) {
+        const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
+        std::vector<double> o = RoundedMap(batch, rows, row, head, 0, group);
+        if (spec.has_second_map()) {
+          const int noise = spec.num_q1_heads + head / (spec.num_q1_heads / spec.num_q2_heads);
+          const std::vector<double> a2 = RoundedMap(batch, rows, row, noise, spec.k_maps - 1,
+                                                    group);
+          const size_t at = static_cast<size_t>((rows.first_row + row) * spec.num_q1_heads + head);
+          const double lambda = batch.lambda_rows.empty() ? batch.lambda : batch.lambda_rows[at];
+          for (size_t d = 0; d < o.size(); ++d) o[d] -= lambda * a2[d];
+        }
+        double squares = 0;
+        for (double value : o) squares += value * value;
+        double factor = batch.out_scale;
+        if (spec.sub_norm != SubNorm::kNone)
+          factor /= std::sqrt(squares / spec.v_dim + double{spec.sub_norm_eps});
+        for (size_t d = 0; d < o.size(); ++d) {
+          const double value = o[d] * factor *
+                               (batch.weight.empty() ? 1.0 : double{batch.weight[d]});
+          out.push_back(BFloat16ToFloat(FloatToBFloat16(static_cast<float>(value))));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+struct Errors {
+  double max = 0;
+  double rms = 0;
+};
+inline Errors ErrorsOf(const std::vector<float>& values, const std::vector<float>& expected) {
+  Errors errors;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double error = std::abs(double{values[i]} - double{expected[i]});
+    errors.max = std::isnan(error) ? std::numeric_limits<double>::infinity()
+                                   : std::max(errors.max, error);
+    errors.rms += error * error;
+  }
+  errors.rms = std::sqrt(errors.rms / static_cast<double>(std::max<size_t>(1, values.size())));
+  return errors;
+}
+
+// `times`: of the rounded reference's own largest error, with bfloat16 activations.
+inline void ExpectLikeReference(AttentionBatch& batch, const std::vector<float>& out,
+                                double times = kAttentionRoundingTimes) {
+  const std::vector<float> expected = batch.Reference();
+  ASSERT_TRUE(
+      std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
+  ASSERT_EQ(out.size(), expected.size());
+  if (batch.activations() == DType::kFloat32) {
+    const DType pages = batch.memory.format().codec.dtype;
+    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kAttention, pages, CpuIsa::kAvx2)))
+        << Describe(batch.spec);
+    return;
+  }
+  const Errors allowed = ErrorsOf(RoundedReference(batch), expected);
+  const Errors errors = ErrorsOf(out, expected);
+  EXPECT_LE(errors.max, times * allowed.max + 1e-6) << Describe(batch.spec);
+  EXPECT_LE(errors.rms, 1.5 * allowed.rms + 1e-7) << Describe(batch.spec);
+}
+
+}  // namespace diffserve::testing
