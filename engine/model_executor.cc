@@ -32,7 +32,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const int first_token = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back(
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
-    batch.num_prompt_rows.push_back(
+    batch.num_prompt_tokens.push_back(
         std::clamp(num_prompt_tokens - planned.num_computed, 0, planned.num_planned));
     for (int position = planned.num_computed; position < planned.end(); ++position) {
       const int32_t token = planned.TokenAt(position);

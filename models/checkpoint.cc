@@ -26,6 +26,32 @@ std::string ShapeString(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+Result<std::vector<std::pair<std::string, std::string>>> ReadWeightMap(
+    const std::string& index_path) {
+  Result<ConfigReader> index = ConfigReader::Open(index_path, kMaxIndexBytes);
+  if (!index.ok()) return index.status();
+  std::optional<ConfigReader> weight_map = index->Object("weight_map");
+  if (!weight_map) index->Refuse("weight_map", "an object of tensor names and file names");
+  DS_RETURN_IF_ERROR(index->status());
+  std::vector<std::pair<std::string, std::string>> places = weight_map->StringMembers();
+  DS_RETURN_IF_ERROR(index->status());
+  for (const auto& [tensor, shard] : places) {
+    if (IsPlainFileName(shard)) continue;
+    weight_map->Refuse(tensor, "a plain file name: shards must lie in the model directory");
+    return index->status();
+  }
+
+  std::ranges::stable_sort(places, {}, &std::pair<std::string, std::string>::second);
+  size_t num_shards = 0;
+  for (size_t i = 0; i < places.size(); ++i)
+    num_shards += i == 0 || places[i].second != places[i - 1].second;
+  if (num_shards == 0 || num_shards > kMaxShards) {
+    return InvalidArgument(index_path + ": weight_map names " + std::to_string(num_shards) +
+                           " files, expected 1.." + std::to_string(kMaxShards));
+  }
+  return places;
+}
+
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
   checkpoint->model_dir_ = model_dir;
@@ -68,34 +94,15 @@ Status Checkpoint::AddFile(const std::string& path) {
 }
 
 Status Checkpoint::OpenShards(const std::string& model_dir, const std::string& index_path) {
-  Result<ConfigReader> index = ConfigReader::Open(index_path, kMaxIndexBytes);
-  if (!index.ok()) return index.status();
-  std::optional<ConfigReader> weight_map = index->Object("weight_map");
-  if (!weight_map) index->Refuse("weight_map", "an object of tensor names and file names");
-  DS_RETURN_IF_ERROR(index->status());
-  std::vector<std::pair<std::string, std::string>> places = weight_map->StringMembers();
-  DS_RETURN_IF_ERROR(index->status());
-  for (const auto& [tensor, shard] : places) {
-    if (IsPlainFileName(shard)) continue;
-    weight_map->Refuse(tensor, "a plain file name: shards must lie in the model directory");
-    return index->status();
-  }
-
-  std::ranges::stable_sort(places, {}, &std::pair<std::string, std::string>::second);
-  size_t num_shards = 0;
-  for (size_t i = 0; i < places.size(); ++i)
-    num_shards += i == 0 || places[i].second != places[i - 1].second;
-  if (num_shards == 0 || num_shards > kMaxShards) {
-    return InvalidArgument(index_path + ": weight_map names " + std::to_string(num_shards) +
-                           " files, expected 1.." + std::to_string(kMaxShards));
-  }
+  const auto places = ReadWeightMap(index_path);
+  if (!places.ok()) return places.status();
   // Each shard must hold what the index says before the next is opened, so that names of one file,
   // linked often, are refused soon.
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto& [tensor, shard] = places[i];
-    if (i == 0 || shard != places[i - 1].second) {
+  std::string_view opened;
+  for (const auto& [tensor, shard] : *places) {
+    if (shard != opened)
       DS_RETURN_IF_ERROR(AddFile((std::filesystem::path(model_dir) / shard).string()));
-    }
+    opened = shard;
     const SafetensorsIndex& inside = files_.back()->index();
     if (inside.Find(tensor) == inside.size()) {
       return InvalidArgument(files_.back()->path() + ": tensor " + ConfigReader::OneLine(tensor) +

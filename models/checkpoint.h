@@ -9,11 +9,17 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/safetensors.h"
 
 namespace diffserve {
+
+// The weight_map of an index file: tensors and the shards that hold them, plain names of files
+// beside it, ordered by shard.
+Result<std::vector<std::pair<std::string, std::string>>> ReadWeightMap(
+    const std::string& index_path);
 
 class Checkpoint {
  public:

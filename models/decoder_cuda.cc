@@ -38,21 +38,6 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
   return Norm(parts_.weights.final_norm, step.num_logit_rows, final_state, step.logit_rows);
 }
 
-// Which blocks of the device compute what, once a step for all layers.
-Status Decoder::PlanAttention(const DeviceStep& step) {
-  if (step.generated.num_rows > 0) {
-    DS_RETURN_IF_ERROR(
-        StatusOfCudaError(PlanDiffAttention(step.generated_tiling, step.generated,
-                                            parts_.work.generated_plan.Plan(), stream_.handle()),
-                          "planning decode attention"));
-  }
-  if (step.prompts.num_rows == 0) return Status();
-  return StatusOfCudaError(
-      PlanDiffAttention(DiffPrefillTiling(parts_.config.attention), step.prompts,
-                        parts_.work.prompt_plan.Plan(), stream_.handle()),
-      "planning prefill attention");
-}
-
 // hidden += W_o attention(norm(hidden)); K and V of the step's tokens are appended to their pages.
 Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv) {
   const Workspace& work = parts_.work;
@@ -192,6 +177,21 @@ Status Decoder::LogitsOf(int first, int count) {
                       static_cast<int64_t>(first) * parts_.config.hidden_size;
   return Linear(parts_.weights.lm_head, {.x = x, .num_tokens = count, .y = work.logits.as<float>()},
                 *parts_.matrices, stream_);
+}
+
+// Which blocks of the device compute what, once a step for all layers.
+Status Decoder::PlanAttention(const DeviceStep& step) {
+  if (step.generated.num_rows > 0) {
+    DS_RETURN_IF_ERROR(
+        StatusOfCudaError(PlanDiffAttention(step.generated_tiling, step.generated,
+                                            parts_.work.generated_plan.Plan(), stream_.handle()),
+                          "planning decode attention"));
+  }
+  if (step.prompts.num_rows == 0) return Status();
+  return StatusOfCudaError(
+      PlanDiffAttention(DiffPrefillTiling(parts_.config.attention), step.prompts,
+                        parts_.work.prompt_plan.Plan(), stream_.handle()),
+      "planning prefill attention");
 }
 
 }  // namespace diffserve::cuda

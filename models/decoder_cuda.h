@@ -42,11 +42,11 @@ class Decoder {
   std::vector<float> Lambdas() const { return parts_.weights.Lambdas(parts_.config); }
 
  private:
-  Status PlanAttention(const DeviceStep& step);
   Status Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv);
   Status Mlp(const Weights::Layer& layer, int tokens);
   Status Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
               const int32_t* indices = nullptr);
+  Status PlanAttention(const DeviceStep& step);
 
   const Parts parts_;
   const Stream& stream_;

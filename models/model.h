@@ -24,10 +24,10 @@ enum class Device { kCpu, kCuda };
 // What one step may hold at most. A device takes its memory for it when the model is loaded; the
 // CPU's buffers grow as needed.
 struct StepLimits {
-  int num_rows = 2048;
+  int num_tokens = 2048;
   int num_sequences = 256;
   int max_model_len = 0;  // tokens of a sequence; 0: the config's
-  // A device's memory for partial results of decode attention, unless a single row needs more: a
+  // A device's memory for partial results of decode attention, unless a single token needs more: a
   // step whose contexts sum to more than this holds is cut into passes.
   size_t attention_partial_bytes_max = size_t{256} << 20;
 };
@@ -42,8 +42,8 @@ struct ModelOptions {
   CpuIsa isa = CpuIsa::kAvx2;
   int max_positions = 0;  // length of the rope table; 0: the config's
   StepLimits limits;
-  bool batch_invariant = false;  // CUDA: a row's bits do not depend on the batch (the CPU's never
-                                 // do)
+  bool batch_invariant = false;  // CUDA: a token's bits do not depend on the batch (the CPU's
+                                 // never do)
 };
 
 // What can be told of a model directory without reading its weights.
@@ -51,10 +51,10 @@ struct ModelSummary {
   ModelConfig config;
   WeightFormat weight_format = WeightFormat::kFloat32;
   int64_t num_parameters = 0;
-  size_t weight_bytes = 0;              // read by a decode step
-  size_t memory_bytes = 0;              // kept in memory: weights, embedding table, rope table
-  size_t activation_bytes_per_row = 0;  // of a step's batch on the CPU, logits not counted
-  size_t device_step_bytes = 0;         // taken on a CUDA device for steps within the StepLimits
+  size_t weight_bytes = 0;                // read by a decode step
+  size_t memory_bytes = 0;                // kept in memory: weights, embedding table, rope table
+  size_t activation_bytes_per_token = 0;  // of a step's batch on the CPU, logits not counted
+  size_t device_step_bytes = 0;           // taken on a CUDA device for steps within the StepLimits
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
@@ -63,15 +63,15 @@ Result<ModelSummary> InspectModel(const ModelOptions& options);
 // are scored in slices of it.
 inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
-// One step's work, row-major: row r is one token of one sequence.
+// One step's work: tokens of sequences, those of each together. Activations are one row a token.
 struct Batch {
-  std::vector<int32_t> tokens;  // [rows]; -1 - i: the token that entry i of the step before drew
-  std::vector<SequenceRows> sequences;  // cover all rows; pages already hold room for every row
-  std::vector<int32_t> logit_rows;      // rows whose logits are wanted, ascending
-  // [sequences]: how many leading rows of each are tokens of its prompt. Empty: all. A device
-  // computes rows of a prompt and generated ones by different kernels, so which one a token meets
+  std::vector<int32_t> tokens;  // [tokens]; -1 - i: the token that entry i of the step before drew
+  std::vector<SequenceRows> sequences;  // cover all tokens; pages already hold room for every one
+  std::vector<int32_t> logit_rows;      // tokens whose logits are wanted, ascending
+  // [sequences]: how many of the first tokens of each are its prompt's. Empty: all. A device
+  // computes tokens of a prompt and generated ones by different kernels, so which one a token meets
   // must not depend on how the work was cut into steps.
-  std::vector<int32_t> num_prompt_rows = {};
+  std::vector<int32_t> num_prompt_tokens = {};
   // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
   std::vector<SampleTask> sample_rows = {};
   std::vector<LogitAdjustment> adjustments = {};  // of sample_rows

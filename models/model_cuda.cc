@@ -14,7 +14,7 @@ constexpr int kWarmUpSequences = 2;
 
 void Complete(const ModelConfig& config, StepLimits* limits) {
   limits->num_sequences = std::max(limits->num_sequences, kWarmUpSequences);
-  limits->num_rows = std::max(limits->num_rows, limits->num_sequences);
+  limits->num_tokens = std::max(limits->num_tokens, limits->num_sequences);
   if (limits->max_model_len == 0) limits->max_model_len = config.max_positions;
 }
 
@@ -58,7 +58,7 @@ Status WarmUp(Model& model) {
   batch.tokens = {0, 0};
   batch.sequences = {{0, 1, 0, &pages[0]}, {1, 1, 0, &pages[1]}};
   batch.logit_rows = {0, 1};
-  batch.num_prompt_rows = {1, 0};
+  batch.num_prompt_tokens = {1, 0};
   batch.sample_rows = {{.kind = SampleKind::kGreedy}, {.kind = SampleKind::kGreedy}};
   DS_RETURN_IF_ERROR(model.Forward(batch, *kv));
   return model.Collect().status();

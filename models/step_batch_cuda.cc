@@ -14,8 +14,8 @@ constexpr size_t kGraphTokensMax = 512;
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 int NumPromptTokens(const Batch& batch, size_t sequence) {
-  return batch.num_prompt_rows.empty() ? batch.sequences[sequence].num_rows
-                                       : batch.num_prompt_rows[sequence];
+  return batch.num_prompt_tokens.empty() ? batch.sequences[sequence].num_rows
+                                         : batch.num_prompt_tokens[sequence];
 }
 
 template <typename T>
@@ -99,8 +99,8 @@ bool IsDecode(const Batch& batch) {
   const size_t rows = batch.tokens.size();
   const bool all_draw = batch.sample_rows.size() == rows && batch.logit_rows.size() == rows &&
                         batch.sequences.size() == rows;
-  return all_draw && !batch.num_prompt_rows.empty() &&
-         std::all_of(batch.num_prompt_rows.begin(), batch.num_prompt_rows.end(),
+  return all_draw && !batch.num_prompt_tokens.empty() &&
+         std::all_of(batch.num_prompt_tokens.begin(), batch.num_prompt_tokens.end(),
                      [](int32_t count) { return count == 0; });
 }
 

@@ -25,7 +25,7 @@ class StepRunner : public Model {
   }
   Status TakeMemory() {
     DS_RETURN_IF_ERROR(Assign(&upload_, StepUpload::Create()));
-    return Assign(&results_, StepResults::Create(limits_.num_rows));
+    return Assign(&results_, StepResults::Create(limits_.num_tokens));
   }
 
   const ModelConfig& config() const override { return decoder_.config(); }
@@ -79,7 +79,7 @@ Status StepRunner::CopyPage(KvCache& kv, int32_t from, int32_t to) {
 
 Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
   const size_t num_draws = batch.sample_rows.size();
-  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(limits_.num_rows),
+  DS_CHECK(batch.tokens.size() <= static_cast<size_t>(limits_.num_tokens),
            "a step within the limit of tokens");
   DS_CHECK(num_draws == 0 || num_draws == batch.logit_rows.size(),
            "one sample row for each row of logits");

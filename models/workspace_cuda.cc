@@ -55,13 +55,13 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
 }
 
 int64_t PromptItems(const DiffSpec& spec, const StepLimits& limits) {
-  return int64_t{DiffPrefillTiling(spec).NumTiles(limits.num_rows)} + limits.num_sequences;
+  return int64_t{DiffPrefillTiling(spec).NumTiles(limits.num_tokens)} + limits.num_sequences;
 }
 
 int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
   const int64_t slice = std::max<int64_t>(limits.num_sequences,
                                           kMaxLogitElements / config.vocab_size);
-  return static_cast<int>(std::min<int64_t>(slice, limits.num_rows));
+  return static_cast<int>(std::min<int64_t>(slice, limits.num_tokens));
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
 size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits) {
   size_t bytes = 0;
   for (const BufferSize& size : BytesPerToken(config))
-    bytes += size.bytes * static_cast<size_t>(limits.num_rows);
+    bytes += size.bytes * static_cast<size_t>(limits.num_tokens);
   bytes += static_cast<size_t>(LogitsRows(config, limits)) *
            static_cast<size_t>(config.vocab_size) * sizeof(float);
   const DiffSpec& spec = config.attention;
@@ -86,7 +86,7 @@ int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling
 
 Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimits& limits) {
   Workspace work;
-  const auto tokens = static_cast<size_t>(limits.num_rows);
+  const auto tokens = static_cast<size_t>(limits.num_tokens);
   for (const auto& [buffer, bytes] : BytesPerToken(config))
     DS_RETURN_IF_ERROR(Take(&(work.*buffer), tokens * bytes));
   work.logits_rows = LogitsRows(config, limits);

@@ -4,9 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
 
-#include "models/config_reader.h"
+#include "models/checkpoint.h"
 
 namespace diffserve {
 namespace {
@@ -15,8 +14,6 @@ namespace fs = std::filesystem;
 
 constexpr char kSingle[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
-constexpr size_t kMaxIndexBytes = size_t{32} << 20;
-constexpr size_t kMaxShards = 4096;
 constexpr size_t kMaxFiles = 65536;  // in the directory
 
 bool IsPickle(const std::string& name) {
@@ -28,12 +25,6 @@ const char kPickleAdvice[] =
     "a pickle is never opened, since it can run code: save its tensors with "
     "safetensors.torch.save_file into a directory with a "
     "config.json, and convert that";
-
-bool IsPlainName(const std::string& name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         std::ranges::none_of(
-             name, [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20; });
-}
 
 bool IsBelow(const fs::path& path, const fs::path& dir) {
   return std::mismatch(dir.begin(), dir.end(), path.begin(), path.end()).first == dir.end();
@@ -133,29 +124,17 @@ Result<std::vector<std::string>> SourceDirectory::FindTensorFiles() const {
 
 Result<std::vector<std::string>> SourceDirectory::ReadIndex() const {
   DS_RETURN_IF_ERROR(CheckInside(kIndex));
-  Result<ConfigReader> index = ConfigReader::Open((fs::path(path_) / kIndex).string(),
-                                                  kMaxIndexBytes);
-  if (!index.ok()) return index.status();
-  std::optional<ConfigReader> weight_map = index->Object("weight_map");
-  if (!weight_map) index->Refuse("weight_map", "an object of tensor names and file names");
-  DS_RETURN_IF_ERROR(index->status());
-  std::set<std::string> shards;
-  for (const auto& [tensor, shard] : weight_map->StringMembers()) {
-    if (!IsPlainName(shard))
-      weight_map->Refuse(tensor, "a plain file name: shards must lie in the directory itself");
-    shards.insert(shard);
-  }
-  DS_RETURN_IF_ERROR(index->status());
-  if (shards.empty() || shards.size() > kMaxShards) {
-    return InvalidArgument(index->file() + ": weight_map names " + std::to_string(shards.size()) +
-                           " files, expected 1.." + std::to_string(kMaxShards));
-  }
-  for (const std::string& shard : shards) {
+  const std::string index_path = (fs::path(path_) / kIndex).string();
+  const auto places = ReadWeightMap(index_path);
+  if (!places.ok()) return places.status();
+  std::vector<std::string> shards;
+  for (const auto& [tensor, shard] : *places) {
+    if (!shards.empty() && shard == shards.back()) continue;
     if (!Has(shard))
-      return InvalidArgument(path_ + "/" + shard + ": is missing, but " + index->file() +
-                             " names it");
+      return InvalidArgument(path_ + "/" + shard + ": is missing, but " + index_path + " names it");
+    shards.push_back(shard);
   }
-  return std::vector<std::string>(shards.begin(), shards.end());
+  return shards;
 }
 
 Result<std::string> SourceDirectory::Read(const std::string& name, size_t max_bytes) const {

@@ -100,7 +100,7 @@ class Runner {
         batch.sequences.push_back({s, 1, depth + step, tables_[static_cast<size_t>(s)].data()});
         batch.logit_rows.push_back(s);
       }
-      batch.num_prompt_rows.assign(tokens.size(), 0);
+      batch.num_prompt_tokens.assign(tokens.size(), 0);
       batch.sample_rows.assign(tokens.size(), {.kind = SampleKind::kGreedy});
       Check(model().Forward(batch, session_.kv()));
       if (++in_flight == model().steps_in_flight_max()) Collect(tokens, in_flight);

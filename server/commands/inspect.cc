@@ -119,7 +119,8 @@ double StepBytes(const SessionPlan& plan) {
   const double logits = std::max(
       vocab,
       std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, rows) * vocab));
-  return rows * static_cast<double>(plan.summary.activation_bytes_per_row) + logits * sizeof(float);
+  return rows * static_cast<double>(plan.summary.activation_bytes_per_token) +
+         logits * sizeof(float);
 }
 
 double TotalBytes(const SessionPlan& plan) {

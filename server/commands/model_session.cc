@@ -26,7 +26,7 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   const EngineOptions& engine = options.engine;
   ModelOptions model;
   model.model_dir = options.model_dir;
-  model.limits.num_rows = std::max(
+  model.limits.num_tokens = std::max(
       {engine.max_num_batched_tokens, needs.step_tokens, engine.max_num_seqs});
   model.limits.num_sequences = std::max(
       std::min(engine.max_num_seqs, engine.max_num_batched_tokens), needs.step_sequences);

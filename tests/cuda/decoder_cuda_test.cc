@@ -23,7 +23,7 @@ class CudaDecoderTest : public ::testing::Test {
     ModelOptions options;
     options.model_dir = golden.dir;
     options.device = Device::kCuda;
-    options.limits.num_rows = 320;
+    options.limits.num_tokens = 320;
     options.limits.num_sequences = 8;
     options.batch_invariant = true;
     return options;
@@ -107,7 +107,7 @@ TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
 TEST_F(CudaDecoderTest, AModelForOneSequenceLoads) {
   ModelOptions options = OptionsOf(ReadGoldenCase("llama_mha_tied_bf16").value());
   options.limits.num_sequences = 1;
-  options.limits.num_rows = 1;
+  options.limits.num_tokens = 1;
   EXPECT_TRUE(testing::IsOk(Model::Load(options, pool_).status()));
 }
 
@@ -149,7 +149,7 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
     for (int s = 0; s < 3; ++s) {
       batch.sequences.push_back({static_cast<int>(batch.tokens.size()), 70, 0, &pages[2 * s]});
       for (int i = 0; i < 70; ++i) batch.tokens.push_back((11 * s + 5 * i) % golden.vocab);
-      batch.num_prompt_rows.push_back(20 * s);  // none of the first sequence's
+      batch.num_prompt_tokens.push_back(20 * s);  // none of the first sequence's
       batch.logit_rows.insert(batch.logit_rows.end(), {70 * s + 3, 70 * s + 69});
       batch.sample_rows.resize(
           batch.logit_rows.size(),

@@ -18,12 +18,12 @@ struct OwnedBatch {
   Batch batch;
   std::vector<std::vector<int32_t>> pages;
 
-  void Add(int position, int num_rows, int num_prompt_rows) {
+  void Add(int position, int num_rows, int num_prompt_tokens) {
     std::vector<int32_t> table(static_cast<size_t>((position + num_rows + kPage - 1) / kPage));
     std::iota(table.begin(), table.end(), static_cast<int32_t>(100 * pages.size()));
     pages.push_back(std::move(table));
     batch.sequences.push_back({static_cast<int>(batch.tokens.size()), num_rows, position, nullptr});
-    batch.num_prompt_rows.push_back(num_prompt_rows);
+    batch.num_prompt_tokens.push_back(num_prompt_tokens);
     for (int i = 0; i < num_rows; ++i)
       batch.tokens.push_back(static_cast<int32_t>(1000 * pages.size()) + i);
     batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
@@ -69,10 +69,10 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
         EXPECT_EQ(piece.first, next[s]);
         EXPECT_TRUE(seen.emplace(piece.sequence, piece.is_prompt).second)
             << "two entries of one kind";
-        EXPECT_EQ(piece.is_prompt, piece.first < owned.batch.num_prompt_rows[s]);
+        EXPECT_EQ(piece.is_prompt, piece.first < owned.batch.num_prompt_tokens[s]);
         next[s] = piece.first + piece.num_tokens;
         if (piece.is_prompt) {
-          EXPECT_EQ(next[s], owned.batch.num_prompt_rows[s]);
+          EXPECT_EQ(next[s], owned.batch.num_prompt_tokens[s]);
         } else {
           items += int64_t{tiling.NumTiles(piece.num_tokens)} *
                    tiling.NumSplits(owned.batch.sequences[s].position + next[s]);
@@ -109,7 +109,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
       const size_t s = static_cast<size_t>(tokens[r] / 1000 - 1);
       const int in_batch = tokens[r] % 1000;
       EXPECT_EQ(position, batch.sequences[s].position + in_batch);
-      EXPECT_EQ(row < packed.shape.num_generated_tokens, in_batch >= batch.num_prompt_rows[s]);
+      EXPECT_EQ(row < packed.shape.num_generated_tokens, in_batch >= batch.num_prompt_tokens[s]);
       EXPECT_EQ(entry.num_rows + entry.num_rows_after - (row - entry.first_row),
                 batch.sequences[s].num_rows - in_batch);
       const size_t page_at = at.tail + sizeof(int32_t) *
@@ -172,13 +172,13 @@ TEST(StepBatchTest, OnlyAStepOfSingleGeneratedRowsThatAllDrawIsADecode) {
   for (int s = 0; s < 3; ++s) owned.Add(9 + s, 1, 0);
   EXPECT_TRUE(IsDecode(owned.batch));
   Batch changed = owned.batch;
-  changed.num_prompt_rows[1] = 1;
+  changed.num_prompt_tokens[1] = 1;
   EXPECT_FALSE(IsDecode(changed));
   changed = owned.batch;
   changed.sample_rows.clear();
   EXPECT_FALSE(IsDecode(changed));
   changed = owned.batch;
-  changed.num_prompt_rows.clear();  // all rows are a prompt's
+  changed.num_prompt_tokens.clear();  // all rows are a prompt's
   EXPECT_FALSE(IsDecode(changed));
   owned.Add(5, 2, 0);
   EXPECT_FALSE(IsDecode(owned.batch));

@@ -82,10 +82,11 @@ class ModelExecutorTest : public ::testing::Test {
   static Request MakeRequest(RequestId id, int32_t token_in_the_middle) {
     Request request;
     request.id = id;
+    std::vector<int32_t> prompt;
     for (int i = 0; i < 40; ++i)
-      request.prompt.push_back(static_cast<int32_t>(id * 11 + static_cast<RequestId>(i) * 3) % 80 +
-                               20);
-    request.prompt[5] = token_in_the_middle;  // its chunk draws nothing: a later one must see it
+      prompt.push_back(static_cast<int32_t>(id * 11 + static_cast<RequestId>(i) * 3) % 80 + 20);
+    prompt[5] = token_in_the_middle;  // its chunk draws nothing: a later one must see it
+    request.prompt = prompt;
     request.max_tokens = 12;
     request.sampling.seed = id;
     request.sampling.num_logprobs = 1;

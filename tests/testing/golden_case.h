@@ -236,7 +236,7 @@ class GoldenRunner {
       const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin,
                                                                             batch.tokens.size())
                                                          : 0;
-      batch.num_prompt_rows = {static_cast<int32_t>(prompt_rows)};
+      batch.num_prompt_tokens = {static_cast<int32_t>(prompt_rows)};
       const Status status = model_.Forward(batch, kv_);
       DS_CHECK(status.ok(), status.message());
       const std::span<const float> more = model_.Logits(0, rows).value();
