@@ -3,7 +3,6 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace diffserve {
 namespace {
@@ -36,8 +35,8 @@ Status CheckCount(int64_t value, int64_t low, int64_t high, const char* param) {
                          param);
 }
 
-Status CheckListSize(size_t size, int max_size, const char* param) {
-  if (std::cmp_less_equal(size, max_size)) return {};
+Status CheckListSize(size_t size, size_t max_size, const char* param) {
+  if (size <= max_size) return {};
   return InvalidArgument(std::string(param) + " has " + std::to_string(size) +
                              " entries; at most " + std::to_string(max_size) + " are allowed",
                          param);
