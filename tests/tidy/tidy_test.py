@@ -17,7 +17,7 @@ CLEAN = {
     "kernels/attention/decode_cuda.cu": DECODE + "#include <cuda_runtime.h>\n// Stage 1: scores\n",
     "kernels/attention/decode_tail_cuda.cu": DECODE + "// Stage 2: softmax.\n",
     "kernels/attention/decode.isa.cc": '#include "kernels/base/simd.h"\n' + DECODE,
-    "kernels/ops/linear_cuda.cc": DECODE + "#include <cublasLt.h>\n",
+    "kernels/ops/matrix_library_cuda.cc": DECODE + "#include <cublasLt.h>\n",
     "engine/scheduler.h":
         HEADER + '#include <vector>\n#include "kernels/base/status.h"\n// Submit never blocks.\n',
     "engine/engine.cc": '#include <thread>\n#include "engine/scheduler.h"\n',
