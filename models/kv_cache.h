@@ -1,6 +1,5 @@
-// KvCache: the memory of all KV pages of one rank: num_layers x num_pages x num_groups pages. It
-// knows no policy; which page belongs to whom is engine/page_pool.h's business. What a page
-// is, KvFormat says.
+// KvCache: the memory of all KV pages of a model, num_layers x num_pages x num_groups of them. It
+// knows no policy: engine/page_pool.h says which page belongs to whom, KvFormat what a page is.
 #pragma once
 
 #include <memory>

@@ -7,10 +7,10 @@
 //
 //   K1 | K2 (if k_maps == 2) | V | scales of K1 | of K2 | of V (if the codec has scales)
 //
-//   kSlotLanes  K: [head_dim / k_pack][page_size][k_pack], so that neighbouring slots lie in
-//   (the CPU)      neighbouring SIMD lanes; V: [page_size][v_dim]
-//   kImage      K and V: matrices [page_size][head_dim] and [page_size][v_dim] in swizzled tiles,
-//   the (a GPU)        image of their place in shared memory (kv_image.h)
+//   kSlotLanes, on the CPU: K is [head_dim / k_pack][page_size][k_pack], so that neighbouring slots
+//     lie in neighbouring SIMD lanes; V is [page_size][v_dim].
+//   kImage, on a GPU: K and V are matrices [page_size][head_dim] and [page_size][v_dim] in swizzled
+//     tiles, the image of their place in shared memory (kv_image.h).
 //
 // Scales lie in slot lanes in both: of K [head_dim / scale_group][page_size], of V
 // [page_size][v_dim / scale_group]. K is rotated before it is stored. Slots that no token has been

@@ -8,7 +8,7 @@ namespace diffserve {
 
 enum class CpuIsa;     // kernels/base/cpu_isa.h
 struct LinearSlice;    // kernels/ops/linear_kernel.h
-struct RopeRow;        // kernels/ops/rope_kernel.h
+struct RopeRow;        // kernels/ops/rope_append_kernel.h
 struct AttentionCall;  // kernels/attention/diff_attention_kernel.h
 struct AttentionTask;  // kernels/attention/diff_attention_kernel.h
 

@@ -1,6 +1,6 @@
 // Element by element, so any vectorisation by the compiler gives the same bits.
 #include "kernels/base/simd.h"
-#include "kernels/ops/rope_kernel.h"
+#include "kernels/ops/rope_append_kernel.h"
 
 namespace diffserve::DS_ISA {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/base/kernel_table.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/rope_append.h"
-#include "kernels/ops/rope_kernel.h"
+#include "kernels/ops/rope_append_kernel.h"
 
 namespace diffserve::cpu {
 namespace {
