@@ -112,11 +112,14 @@ class ConvertTest(unittest.TestCase):
     def test_wrong_usage_is_exit_code_2(self):
         source = tiny_model.directory()
         result = self.folder / "result"
-        for arguments, word in (((), "MODEL_DIR"), ((source, ), "NEW_DIR"), ((source, result,
-                                                                              "more"), "more"),
-                                ((source, result, "--dtype", "float16"), "float32, bfloat16"),
-                                ((source, result, "--max-shard-size", "0.5"),
-                                 "--max-shard-size"), ((source, result, "--port", "1"), "--port")):
+        for arguments, word in (
+            ((), "MODEL_DIR"),
+            ((source, ), "NEW_DIR"),
+            ((source, result, "more"), "more"),
+            ((source, result, "--dtype", "int8"), "float32, bfloat16"),
+            ((source, result, "--max-shard-size", "0.5"), "--max-shard-size"),
+            ((source, result, "--port", "1"), "--port"),
+        ):
             with self.subTest(arguments=arguments):
                 refused = run(*arguments)
                 self.assertEqual((refused.returncode, refused.stdout), (2, ""))
