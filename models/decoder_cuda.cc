@@ -14,7 +14,7 @@ namespace diffserve::cuda {
 
 Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
   const Workspace& work = parts_.work;
-  const int tokens = step.all.num_rows;
+  const int tokens = step.all.num_tokens;
   DS_RETURN_IF_ERROR(PlanAttention(step));
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
@@ -43,7 +43,7 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
 Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv) {
   const Workspace& work = parts_.work;
   const DiffSpec& spec = parts_.config.attention;
-  const int tokens = step.all.num_rows;
+  const int tokens = step.all.num_tokens;
   // Stage 1: q, k and v.
   DS_RETURN_IF_ERROR(Norm(layer.input_norm, tokens, work.normed.as<BFloat16>()));
   DS_RETURN_IF_ERROR(
@@ -181,11 +181,11 @@ Status Decoder::LogitsOf(int first, int count) {
 // Which blocks of the device compute what, once a step for all layers.
 Status Decoder::PlanAttention(const DeviceStep& step) {
   const Workspace& work = parts_.work;
-  if (step.generated.num_rows > 0) {
+  if (step.generated.num_tokens > 0) {
     DS_RETURN_IF_ERROR(PlanDiffAttention(step.generated_tiling, step.generated,
                                          work.generated_plan.Plan(), stream_));
   }
-  if (step.prompts.num_rows == 0) return Status();
+  if (step.prompts.num_tokens == 0) return Status();
   return PlanDiffAttention(DiffPrefillTiling(parts_.config.attention), step.prompts,
                            work.prompt_plan.Plan(), stream_);
 }

@@ -66,8 +66,8 @@ inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 // One step's work: tokens of sequences, those of each together. Activations are one row a token.
 struct Batch {
   std::vector<int32_t> tokens;  // [tokens]; -1 - i: the token that entry i of the step before drew
-  std::vector<SequenceRows> sequences;  // cover all tokens; pages already hold room for every one
-  std::vector<int32_t> logit_rows;      // tokens whose logits are wanted, ascending
+  std::vector<SequenceTokens> sequences;  // cover all tokens; pages already hold room for every one
+  std::vector<int32_t> logit_rows;        // tokens whose logits are wanted, ascending
   // [sequences]: how many of the first tokens of each are its prompt's. Empty: all. A device
   // computes tokens of a prompt and generated ones by different kernels, so which one a token meets
   // must not depend on how the work was cut into steps.

@@ -14,7 +14,7 @@ constexpr size_t kGraphTokensMax = 512;
 size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 int NumPromptTokens(const Batch& batch, size_t sequence) {
-  return batch.num_prompt_tokens.empty() ? batch.sequences[sequence].num_rows
+  return batch.num_prompt_tokens.empty() ? batch.sequences[sequence].num_tokens
                                          : batch.num_prompt_tokens[sequence];
 }
 
@@ -28,7 +28,7 @@ void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& 
 // What is collected of a pass before its sizes are known.
 struct StepArrays {
   std::vector<DeviceSequence> sequences;
-  std::vector<int32_t> row_sequences, tokens, logit_rows, pages;
+  std::vector<int32_t> token_sequences, tokens, logit_rows, pages;
   std::vector<int32_t> packed_of_token;  // of the batch: its packed index, or -1
 };
 
@@ -36,13 +36,13 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
                StepArrays& arrays) {
   for (const StepPiece& piece : pass) {
     if (piece.is_prompt != prompts) continue;
-    const SequenceRows& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
+    const SequenceTokens& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
     const int position = rows.position + piece.first;
     DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_tokens, position,
                             static_cast<int32_t>(arrays.pages.size())};
     for (const StepPiece& other : pass) {
       if (other.sequence == piece.sequence && other.first > piece.first)
-        entry.num_rows_after += other.num_tokens;
+        entry.num_tokens_after += other.num_tokens;
     }
     const int num_pages = (position + piece.num_tokens + page_size - 1) / page_size;
     arrays.pages.insert(arrays.pages.end(), rows.pages, rows.pages + num_pages);
@@ -50,7 +50,7 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
       const size_t row = static_cast<size_t>(rows.first_row + piece.first + i);
       arrays.packed_of_token[row] = static_cast<int32_t>(arrays.tokens.size());
       arrays.tokens.push_back(batch.tokens[row]);
-      arrays.row_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
+      arrays.token_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
     }
     arrays.sequences.push_back(entry);
   }
@@ -61,7 +61,7 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
 int GeneratedTokensMax(const Batch& batch) {
   int most = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i)
-    most = std::max(most, batch.sequences[i].num_rows - NumPromptTokens(batch, i));
+    most = std::max(most, batch.sequences[i].num_tokens - NumPromptTokens(batch, i));
   return most;
 }
 
@@ -70,16 +70,16 @@ std::vector<StepPass> CutIntoPasses(const Batch& batch, const AttentionTiling& t
   std::vector<StepPass> passes(1);
   int64_t items = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const SequenceRows& rows = batch.sequences[i];
+    const SequenceTokens& rows = batch.sequences[i];
     const int num_prompt_tokens = NumPromptTokens(batch, i);
     const int sequence = static_cast<int>(i);
     if (num_prompt_tokens > 0) passes.back().push_back({sequence, 0, num_prompt_tokens, true});
-    for (int first = num_prompt_tokens; first < rows.num_rows;) {
+    for (int first = num_prompt_tokens; first < rows.num_tokens;) {
       const auto items_of = [&](int num_tokens) {
         return int64_t{tiling.NumTiles(num_tokens)} *
                tiling.NumSplits(rows.position + first + num_tokens);
       };
-      int num_tokens = rows.num_rows - first;
+      int num_tokens = rows.num_tokens - first;
       while (num_tokens > 1 && items_of(num_tokens) > items_max) num_tokens = (num_tokens + 1) / 2;
       DS_CHECK(items_of(num_tokens) <= items_max, "the attention of one token fits a pass");
       // A pass has one generated entry of a sequence.
@@ -118,7 +118,7 @@ StepOffsets::StepOffsets(const StepShape& shape) {
     return offset;
   };
   sequences = take(static_cast<size_t>(shape.num_sequences), sizeof(DeviceSequence));
-  row_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
+  token_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   tokens = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   logit_rows = take(static_cast<size_t>(shape.num_logit_rows), sizeof(int32_t));
   sample_rows = take(static_cast<size_t>(shape.num_sample_rows), sizeof(SampleTask));
@@ -146,7 +146,7 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
            "a padded step wants the logits of every token");
   while (arrays.tokens.size() < padded) {
     const auto row = static_cast<int32_t>(arrays.tokens.size());
-    arrays.row_sequences.push_back(row);
+    arrays.token_sequences.push_back(row);
     arrays.sequences.push_back({row, 0, 0, 0});
     arrays.tokens.push_back(0);
     arrays.logit_rows.push_back(row);
@@ -167,7 +167,7 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
 
   step->bytes.assign(offsets.tail, std::byte{0});
   Append(step->bytes, offsets.sequences, arrays.sequences);
-  Append(step->bytes, offsets.row_sequences, arrays.row_sequences);
+  Append(step->bytes, offsets.token_sequences, arrays.token_sequences);
   Append(step->bytes, offsets.tokens, arrays.tokens);
   Append(step->bytes, offsets.logit_rows, arrays.logit_rows);
   Append(step->bytes, offsets.sample_rows, sample_rows);
@@ -182,15 +182,15 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
   const StepOffsets at(shape);
   const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const auto* sequences = reinterpret_cast<const DeviceSequence*>(base + at.sequences);
-  all = {shape.num_sequences, shape.num_tokens, sequences, ints(at.row_sequences), ints(at.tail)};
+  all = {shape.num_sequences, shape.num_tokens, sequences, ints(at.token_sequences), ints(at.tail)};
   generated = all;
   generated.num_sequences = shape.num_generated_sequences;
-  generated.num_rows = shape.num_generated_tokens;
+  generated.num_tokens = shape.num_generated_tokens;
   prompts = all;
   prompts.num_sequences -= generated.num_sequences;
-  prompts.num_rows -= generated.num_rows;
+  prompts.num_tokens -= generated.num_tokens;
   prompts.sequences += generated.num_sequences;
-  prompts.row_sequences = nullptr;  // of no use to prefill
+  prompts.token_sequences = nullptr;  // of no use to prefill
   tokens = ints(at.tokens);
   logit_rows = ints(at.logit_rows);
   sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);

@@ -53,11 +53,11 @@ struct StepShape {
 // Byte offsets; each is a multiple of 16.
 struct StepOffsets {
   explicit StepOffsets(const StepShape& shape);
-  size_t sequences;      // DeviceSequence [num_sequences]
-  size_t row_sequences;  // int32 [num_tokens]
-  size_t tokens;         // int32 [num_tokens]
-  size_t logit_rows;     // int32 [num_logit_rows], indices in the packed order
-  size_t sample_rows;    // SampleTask [num_sample_rows]
+  size_t sequences;        // DeviceSequence [num_sequences]
+  size_t token_sequences;  // int32 [num_tokens]
+  size_t tokens;           // int32 [num_tokens]
+  size_t logit_rows;       // int32 [num_logit_rows], indices in the packed order
+  size_t sample_rows;      // SampleTask [num_sample_rows]
   size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleTask's
                 // first_adjustment counts from here
 };

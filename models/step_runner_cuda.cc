@@ -111,7 +111,7 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
 
 Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
   const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.num_pages()};
-  return graphs_.Run(step.all.num_rows, memory, *stream_, [&] {
+  return graphs_.Run(step.all.num_tokens, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);
   });

@@ -52,8 +52,8 @@ struct AttentionTiling {
   int split_slots = kSplitSlots;
 
   bool is_decode() const { return split_slots != kNoSplitSlots; }
-  DIFFSERVE_HOST_DEVICE int NumTiles(int num_rows) const {
-    return (num_rows * heads_per_group + rows_per_tile - 1) / rows_per_tile;
+  DIFFSERVE_HOST_DEVICE int NumTiles(int num_tokens) const {
+    return (num_tokens * heads_per_group + rows_per_tile - 1) / rows_per_tile;
   }
   DIFFSERVE_HOST_DEVICE int TileOf(int row, int head) const {
     return (row * heads_per_group + head) / rows_per_tile;
@@ -64,8 +64,8 @@ struct AttentionTiling {
   // Number of slots that some row of the tile attends to.
   DIFFSERVE_HOST_DEVICE int NumSlots(const DeviceSequence& sequence, int tile) const {
     const int last = (tile + 1) * rows_per_tile - 1;
-    const int row = last / heads_per_group < sequence.num_rows ? last / heads_per_group
-                                                               : sequence.num_rows - 1;
+    const int row = last / heads_per_group < sequence.num_tokens ? last / heads_per_group
+                                                                 : sequence.num_tokens - 1;
     return sequence.position + row + 1;
   }
 };
@@ -89,8 +89,8 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
     const int sequence = begin + lanes.Id();
     DeviceSequence rows = {0, 0, 0, 0};
     if (sequence < batch.num_sequences) rows = batch.sequences[sequence];
-    const int num_tiles = rows.num_rows > 0 ? tiling.NumTiles(rows.num_rows) : 0;
-    const int num_splits = tiling.NumSplits(rows.position + rows.num_rows);
+    const int num_tiles = rows.num_tokens > 0 ? tiling.NumTiles(rows.num_tokens) : 0;
+    const int num_splits = tiling.NumSplits(rows.position + rows.num_tokens);
     int sum = 0;
     int item = total + lanes.ExclusiveSum(num_tiles * num_splits, &sum);
     if (sequence < batch.num_sequences) plan.first_item[sequence] = item;

@@ -55,7 +55,7 @@ __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
   tile.group = group;
   tile.first_query = item.tile * call.tiling.rows_per_tile;
   tile.num_queries = min(call.tiling.rows_per_tile,
-                         tile.sequence.num_rows * call.tiling.heads_per_group - tile.first_query);
+                         tile.sequence.num_tokens * call.tiling.heads_per_group - tile.first_query);
   tile.num_slots = call.tiling.NumSlots(tile.sequence, item.tile);
   tile.first_slot = item.split * call.tiling.split_slots;
   tile.end_slot = min(tile.first_slot + call.tiling.split_slots, tile.num_slots);

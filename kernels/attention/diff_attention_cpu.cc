@@ -58,9 +58,9 @@ class TaskList {
  public:
   TaskList(const DiffAttentionArgs<float>& args, int tokens_per_task)
       : args_(args), tokens_per_task_(tokens_per_task) {
-    for (const SequenceRows& sequence : args.batch) {
+    for (const SequenceTokens& sequence : args.batch) {
       first_task_.push_back(num_tasks_);
-      const int64_t chunks = (sequence.num_rows + tokens_per_task - 1) / tokens_per_task;
+      const int64_t chunks = (sequence.num_tokens + tokens_per_task - 1) / tokens_per_task;
       num_tasks_ += chunks * args.spec.num_kv_groups;
     }
   }
@@ -71,14 +71,14 @@ class TaskList {
                              std::upper_bound(first_task_.begin(), first_task_.end(), task) -
                              first_task_.begin()) -
                          1;
-    const SequenceRows& sequence = args_.batch[index];
+    const SequenceTokens& sequence = args_.batch[index];
     const int64_t in_sequence = task - first_task_[index];
     const int token = static_cast<int>(in_sequence / args_.spec.num_kv_groups) * tokens_per_task_;
     return {.pages = sequence.pages,
             .group = static_cast<int>(in_sequence % args_.spec.num_kv_groups),
             .first_row = sequence.first_row + token,
             .position = sequence.position + token,
-            .num_tokens = std::min(tokens_per_task_, sequence.num_rows - token)};
+            .num_tokens = std::min(tokens_per_task_, sequence.num_tokens - token)};
   }
 
  private:

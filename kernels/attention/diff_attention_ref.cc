@@ -51,7 +51,7 @@ std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int 
   return out;
 }
 
-void Row(const DiffAttentionArgs<float>& args, const SequenceRows& sequence, int row, int head) {
+void Row(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, int row, int head) {
   const DiffSpec& spec = args.spec;
   const int position = sequence.position + row;
   const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
@@ -87,8 +87,8 @@ void Row(const DiffAttentionArgs<float>& args, const SequenceRows& sequence, int
 }  // namespace
 
 void DiffAttentionRef(const DiffAttentionArgs<float>& args) {
-  for (const SequenceRows& sequence : args.batch) {
-    for (int row = 0; row < sequence.num_rows; ++row) {
+  for (const SequenceTokens& sequence : args.batch) {
+    for (int row = 0; row < sequence.num_tokens; ++row) {
       for (int head = 0; head < args.spec.num_q1_heads; ++head) Row(args, sequence, row, head);
     }
   }

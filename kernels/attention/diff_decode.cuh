@@ -273,8 +273,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const int64_t row_head = int64_t{blockIdx.x} * kDecodeWarps + threadIdx.x / 32;
   const int64_t row = row_head / call.finish.num_q1_heads;
   const int head = static_cast<int>(row_head % call.finish.num_q1_heads);
-  if (row >= call.batch.num_rows) return;
-  const int index = call.batch.row_sequences[row];
+  if (row >= call.batch.num_tokens) return;
+  const int index = call.batch.token_sequences[row];
   const DeviceSequence sequence = call.batch.sequences[index];
   const int heads = call.tiling.heads_per_group;
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
@@ -282,7 +282,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
   if (call.tiling.NumSlots(sequence, tile) <= kSplitSlots) return;
   const int num_splits = call.tiling.NumSplits(sequence.position + in_sequence + 1);
   const int64_t item = call.plan.first_item[index] +
-                       int64_t{tile} * call.tiling.NumSplits(sequence.position + sequence.num_rows);
+                       int64_t{tile} *
+                           call.tiling.NumSplits(sequence.position + sequence.num_tokens);
   const int query = in_sequence * heads + head % heads - tile * call.tiling.rows_per_tile;
   const int64_t stride = call.Partial(1, 0, 0, 0, kVDim) - call.Partial(0, 0, 0, 0, kVDim);
   RowState<kVDim> maps[2] = {};

@@ -130,7 +130,7 @@ Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
 
 Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
                      const Stream& stream) {
-  if (args.batch.num_rows == 0) return Status();
+  if (args.batch.num_tokens == 0) return Status();
   return (schedule.tiling.is_decode() ? DiffDecode : DiffPrefill)(args, schedule, stream);
 }
 
@@ -158,7 +158,7 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
                                       .threads = dim3(kDecodeThreads),
                                       .shared_bytes = bytes},
                                      stream, call));
-  const int64_t row_heads = int64_t{args.batch.num_rows} * args.spec.num_q1_heads;
+  const int64_t row_heads = int64_t{args.batch.num_tokens} * args.spec.num_q1_heads;
   const int64_t grid = (row_heads + kDecodeWarps - 1) / kDecodeWarps;
   return Launch("decode attention's merge",
                 {.grid = dim3(static_cast<unsigned>(grid)), .threads = dim3(kDecodeThreads)},

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kElementsWorthWaking = 16384;
 
 void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
-               const SequenceRows& sequence, int row) {
+               const SequenceTokens& sequence, int row) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
@@ -39,21 +39,21 @@ void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool)
   DS_CHECK(2 * args.rope.half_dim == spec.head_dim, "the rope table's width is not the head's");
   DS_CHECK(spec.head_dim <= 1024, "head_dim above 1024");
   const KernelTable& kernels = KernelsFor(isa);
-  int64_t num_rows = 0;
-  for (const SequenceRows& sequence : args.batch) num_rows += sequence.num_rows;
-  const int num_workers = num_rows * (spec.q_width() + spec.k_width() + spec.v_width()) <
+  int64_t num_tokens = 0;
+  for (const SequenceTokens& sequence : args.batch) num_tokens += sequence.num_tokens;
+  const int num_workers = num_tokens * (spec.q_width() + spec.k_width() + spec.v_width()) <
                                   kElementsWorthWaking
                               ? 1
                               : pool.num_threads();
   const auto share = [&](int worker) {
-    const Share mine = ShareOf(static_cast<int>(num_rows), worker, num_workers);
+    const Share mine = ShareOf(static_cast<int>(num_tokens), worker, num_workers);
     int begin = 0;  // of the sequence, among all rows
-    for (const SequenceRows& sequence : args.batch) {
+    for (const SequenceTokens& sequence : args.batch) {
       for (int row = std::max(0, mine.begin - begin);
-           row < std::min(sequence.num_rows, mine.end - begin); ++row) {
+           row < std::min(sequence.num_tokens, mine.end - begin); ++row) {
         AppendRow(args, kernels, sequence, row);
       }
-      begin += sequence.num_rows;
+      begin += sequence.num_tokens;
     }
   };
   if (num_workers == 1) {

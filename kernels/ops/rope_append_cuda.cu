@@ -115,9 +115,9 @@ __global__ void __launch_bounds__(kRopeThreads)
     RopeAppendKernel(const __grid_constant__ RopeCall call) {
   const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
   const int64_t row = blockIdx.x;
-  const DeviceSequence sequence = call.batch.sequences[call.batch.row_sequences[row]];
+  const DeviceSequence sequence = call.batch.sequences[call.batch.token_sequences[row]];
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
-  if (in_sequence >= sequence.num_rows) return;
+  if (in_sequence >= sequence.num_tokens) return;
   const int position = sequence.position + in_sequence;
   const int slot = position % image.page_size;
   const int32_t page_id = call.batch.pages[sequence.first_page + position / image.page_size];
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kRopeThreads)
   }
 
   // The row that begins a page clears what no row of the batch fills.
-  const int filled = sequence.num_rows + sequence.num_rows_after - in_sequence;
+  const int filled = sequence.num_tokens + sequence.num_tokens_after - in_sequence;
   if (slot == 0 && filled < image.page_size) {
     for (int group = 0; group < image.num_groups; ++group)
       ClearSlots(image, ImagePage<Codec>(call, page_id, group), filled, image.page_size);
@@ -172,7 +172,7 @@ const Instance kInstances[] = {{DType::kBFloat16, RopeAppendKernel<BFloat16Codec
 }  // namespace
 
 Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
-  if (args.batch.num_rows == 0) return Status();
+  if (args.batch.num_tokens == 0) return Status();
   const auto* instance = std::ranges::find(kInstances, args.kv.format.codec.dtype,
                                            &Instance::dtype);
   if (instance == std::end(kInstances))
@@ -189,7 +189,7 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
   };
   return Launch(
       "appending to pages",
-      {.grid = dim3(static_cast<unsigned>(args.batch.num_rows)), .threads = dim3(kRopeThreads)},
+      {.grid = dim3(static_cast<unsigned>(args.batch.num_tokens)), .threads = dim3(kRopeThreads)},
       stream, instance->kernel, call);
 }
 

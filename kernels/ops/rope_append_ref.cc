@@ -40,7 +40,7 @@ std::vector<float> RotatedHead(const RopeAppendArgs<float>& args, const float* x
   return out;
 }
 
-void Row(const RopeAppendArgs<float>& args, const SequenceRows& sequence, int row) {
+void Row(const RopeAppendArgs<float>& args, const SequenceTokens& sequence, int row) {
   const DiffSpec& spec = args.spec;
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
@@ -74,8 +74,8 @@ void Row(const RopeAppendArgs<float>& args, const SequenceRows& sequence, int ro
 void RopeAppendRef(const RopeAppendArgs<float>& args) {
   DS_CHECK(2 * args.rope.half_dim == args.spec.head_dim,
            "the rope table's width is not the head's");
-  for (const SequenceRows& sequence : args.batch) {
-    for (int row = 0; row < sequence.num_rows; ++row) Row(args, sequence, row);
+  for (const SequenceTokens& sequence : args.batch) {
+    for (int row = 0; row < sequence.num_tokens; ++row) Row(args, sequence, row);
   }
 }
 

@@ -14,7 +14,8 @@ namespace diffserve::bench {
 int LaunchNothing(CUstream_st* stream);
 
 // bf16 in [-1, 1): the columns [first_column, + width) of a random matrix of unbounded width.
-int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column, CUstream_st* stream);
+int FillRandom(uint16_t* values, size_t num_tokens, int width, int first_column,
+               CUstream_st* stream);
 
 // Fills whole pages: K of map m gets the numbers of K map (first_map + m), V the numbers from
 // column first_v_column on of a V that is wider, so that pages of other layouts can hold the same K

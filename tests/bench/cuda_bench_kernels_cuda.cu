@@ -65,9 +65,9 @@ int Launch(void (*kernel)(Parameters...), int64_t num_thread_blocks, int num_thr
 
 int LaunchNothing(CUstream_st* stream) { return Launch(NothingKernel, 1, 32, stream); }
 
-int FillRandom(uint16_t* values, size_t num_rows, int width, int first_column,
+int FillRandom(uint16_t* values, size_t num_tokens, int width, int first_column,
                CUstream_st* stream) {
-  const int64_t count = static_cast<int64_t>(num_rows) * width;
+  const int64_t count = static_cast<int64_t>(num_tokens) * width;
   const int64_t grid = std::min<int64_t>(4096, (count + kFillThreads - 1) / kFillThreads);
   return Launch(FillRandomKernel, grid, kFillThreads, stream, values, count, width, first_column);
 }

@@ -37,22 +37,22 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), std::mt19937(1));
   std::vector<cuda::DeviceSequence> sequences;
-  std::vector<int32_t> row_sequences;
+  std::vector<int32_t> token_sequences;
   for (int i = 0; i < shape.batch; ++i) {
     sequences.push_back(
         {i * shape.rows, shape.rows, shape.position, static_cast<int32_t>(i * pages_of_sequence)});
-    row_sequences.insert(row_sequences.end(), static_cast<size_t>(shape.rows), i);
+    token_sequences.insert(token_sequences.end(), static_cast<size_t>(shape.rows), i);
   }
   sequences_ = Upload(sequences);
-  row_sequences_ = Upload(row_sequences);
+  row_sequences_ = Upload(token_sequences);
   page_table_ = Upload(table);
-  const size_t num_rows = row_sequences.size();
-  q_ = Must(cuda::DeviceBuffer::Allocate(2 * num_rows * static_cast<size_t>(spec.q_width())));
-  out_ = Must(cuda::DeviceBuffer::Allocate(2 * num_rows * static_cast<size_t>(spec.out_width())));
-  Must(FillRandom(q_.as<uint16_t>(), num_rows, spec.q_width(), shape.first_q_column,
+  const size_t num_tokens = token_sequences.size();
+  q_ = Must(cuda::DeviceBuffer::Allocate(2 * num_tokens * static_cast<size_t>(spec.q_width())));
+  out_ = Must(cuda::DeviceBuffer::Allocate(2 * num_tokens * static_cast<size_t>(spec.out_width())));
+  Must(FillRandom(q_.as<uint16_t>(), num_tokens, spec.q_width(), shape.first_q_column,
                   stream.handle()));
   lambda_rows_ = Upload(
-      std::vector<float>(num_rows * static_cast<size_t>(spec.num_q1_heads), 0.5f));
+      std::vector<float>(num_tokens * static_cast<size_t>(spec.num_q1_heads), 0.5f));
   for (int copy = 0; copy < shape.copies; ++copy) {
     pages_of_copies_.push_back(
         Must(cuda::DeviceBuffer::Allocate(static_cast<size_t>(BytesOfOneCopy(spec, shape)))));
@@ -77,9 +77,9 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
   }
   args_.spec = spec;
   args_.batch.num_sequences = shape.batch;
-  args_.batch.num_rows = static_cast<int>(num_rows);
+  args_.batch.num_tokens = static_cast<int>(num_tokens);
   args_.batch.sequences = sequences_.as<cuda::DeviceSequence>();
-  args_.batch.row_sequences = row_sequences_.as<int32_t>();
+  args_.batch.token_sequences = row_sequences_.as<int32_t>();
   args_.batch.pages = page_table_.as<int32_t>();
   args_.q = q_.as<uint16_t>();
   args_.out = out_.as<uint16_t>();

@@ -122,7 +122,7 @@ void LinearBench(Bench& bench, WeightFormat format) {
   }
 }
 
-void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
+void AttentionBench(Bench& bench, DType dtype, int position, int num_tokens) {
   const DiffSpec spec = {.num_q1_heads = 8,
                          .num_q2_heads = 8,
                          .num_kv_groups = 8,
@@ -133,8 +133,8 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
                          .sub_norm = SubNorm::kPlain};
   constexpr int kLayers = 8;
   const KvFormat format = KvFormat::Of(spec, 16, dtype);
-  const int num_pages = (position + num_rows + 15) / 16;
-  const int copies = num_rows == 1 ? kLayers : 1;
+  const int num_pages = (position + num_tokens + 15) / 16;
+  const int copies = num_tokens == 1 ? kLayers : 1;
   Buffer kv(static_cast<size_t>(copies) * static_cast<size_t>(num_pages) * 8 *
             static_cast<size_t>(format.PageBytes()));
   std::memset(kv.data(), 0, kv.size_bytes());  // memory of its own, or all reads would be of one
@@ -142,9 +142,9 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
   std::vector<int32_t> pages(static_cast<size_t>(num_pages));
   for (size_t i = 0; i < pages.size(); ++i)
     pages[i] = static_cast<int32_t>((i * 7919) % pages.size());
-  std::vector<float> q(static_cast<size_t>(num_rows) * static_cast<size_t>(spec.q_width()), 0.1f);
-  std::vector<float> out(static_cast<size_t>(num_rows) * static_cast<size_t>(spec.out_width()));
-  const SequenceRows rows{0, num_rows, position, pages.data()};
+  std::vector<float> q(static_cast<size_t>(num_tokens) * static_cast<size_t>(spec.q_width()), 0.1f);
+  std::vector<float> out(static_cast<size_t>(num_tokens) * static_cast<size_t>(spec.out_width()));
+  const SequenceTokens rows{0, num_tokens, position, pages.data()};
   const auto run = [&] {
     for (int layer = 0; layer < copies; ++layer) {
       const PagedKv part{kv.as<std::byte>() + static_cast<size_t>(layer) * kv.size_bytes() /
@@ -161,12 +161,12 @@ void AttentionBench(Bench& bench, DType dtype, int position, int num_rows) {
     }
   };
   char name[80];
-  std::snprintf(name, sizeof(name), "attention %s %d rows from %d", NameOf(dtype).data(), num_rows,
-                position);
-  if (num_rows == 1) {
+  std::snprintf(name, sizeof(name), "attention %s %d rows from %d", NameOf(dtype).data(),
+                num_tokens, position);
+  if (num_tokens == 1) {
     bench.ReportBytes(name, static_cast<double>(kv.size_bytes()), run);
   } else {
-    const double pairs = num_rows * (position + 0.5 * num_rows);
+    const double pairs = num_tokens * (position + 0.5 * num_tokens);
     bench.ReportFlops(name, pairs * 2.0 * 2 * (spec.head_dim + spec.v_dim) * spec.num_q1_heads,
                       run);
   }

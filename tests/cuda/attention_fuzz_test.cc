@@ -39,13 +39,13 @@ class CaseMaker {
     const int count = 1 + Below(kHasGpu ? 12 : 3);
     for (int i = 0; i < count; ++i) {
       SequenceShape shape = {Length(), Below(8) == 0 ? 0 : Below(3) > 0 ? 1 : Rows()};
-      while (shape.num_rows > 1 &&
-             per_pair * shape.num_rows * (shape.position + shape.num_rows) > budget)
-        shape.num_rows /= 2;
-      if (per_pair * shape.num_rows * (shape.position + shape.num_rows) > budget)
+      while (shape.num_tokens > 1 &&
+             per_pair * shape.num_tokens * (shape.position + shape.num_tokens) > budget)
+        shape.num_tokens /= 2;
+      if (per_pair * shape.num_tokens * (shape.position + shape.num_tokens) > budget)
         shape.position %= 64;
       budget = std::max<int64_t>(
-          0, budget - per_pair * shape.num_rows * (shape.position + shape.num_rows));
+          0, budget - per_pair * shape.num_tokens * (shape.position + shape.num_tokens));
       made.shapes.push_back(shape);
     }
     return made;

@@ -39,8 +39,8 @@ class ImageBatch : public AttentionBatch {
 
 inline int RowsPerSequenceMax(const AttentionBatch& batch) {
   int rows = 0;
-  for (const SequenceRows& sequence : batch.memory.sequences())
-    rows = std::max(rows, sequence.num_rows);
+  for (const SequenceTokens& sequence : batch.memory.sequences())
+    rows = std::max(rows, sequence.num_tokens);
   return rows;
 }
 
@@ -55,7 +55,7 @@ class AttentionRun {
         q_(ToBFloat16(batch.q), stream),
         lambda_rows_(batch.lambda_rows, stream),
         weight_(batch.weight, stream),
-        out_(std::vector<BFloat16>(static_cast<size_t>(batch.num_rows()) *
+        out_(std::vector<BFloat16>(static_cast<size_t>(batch.num_tokens()) *
                                        static_cast<size_t>(batch.spec.out_width()),
                                    0x4e4e),
              stream),
@@ -99,8 +99,8 @@ class AttentionRun {
  private:
   static int64_t ItemsMax(const AttentionBatch& batch, const cuda::AttentionTiling& tiling) {
     int64_t num_slots = 0;
-    for (const SequenceRows& sequence : batch.memory.sequences())
-      num_slots += sequence.position + sequence.num_rows;
+    for (const SequenceTokens& sequence : batch.memory.sequences())
+      num_slots += sequence.position + sequence.num_tokens;
     return cuda::AttentionItemsMax(tiling, RowsPerSequenceMax(batch),
                                    static_cast<int>(batch.memory.sequences().size()), num_slots);
   }

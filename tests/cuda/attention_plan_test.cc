@@ -37,9 +37,9 @@ std::vector<DeviceSequence> RandomSequences(size_t count, uint32_t seed) {
   std::vector<DeviceSequence> sequences;
   int32_t row = 0;
   for (size_t i = 0; i < count; ++i) {
-    const int32_t num_rows = static_cast<int32_t>(generator() % 5);  // some have none
-    sequences.push_back({row, num_rows, static_cast<int32_t>(generator() % 3000), 0});
-    row += num_rows;
+    const int32_t num_tokens = static_cast<int32_t>(generator() % 5);  // some have none
+    sequences.push_back({row, num_tokens, static_cast<int32_t>(generator() % 3000), 0});
+    row += num_tokens;
   }
   return sequences;
 }
@@ -59,7 +59,7 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
     }
     size_t tiles = 0;
     for (size_t s = 0; s < sequences.size(); ++s) {
-      for (int row = 0; row < sequences[s].num_rows; ++row) {
+      for (int row = 0; row < sequences[s].num_tokens; ++row) {
         for (int head = 0; head < tiling.heads_per_group; ++head) {
           const int tile = tiling.TileOf(row, head);
           const auto found = covered.find({static_cast<int>(s), tile});
@@ -67,11 +67,11 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
           ASSERT_GE(found->second, sequences[s].position + row + 1);
           ASSERT_GE(tiling.NumSlots(sequences[s], tile), sequences[s].position + row + 1);
           ASSERT_LE(tiling.NumSlots(sequences[s], tile),
-                    sequences[s].position + sequences[s].num_rows);
+                    sequences[s].position + sequences[s].num_tokens);
         }
       }
       tiles += static_cast<size_t>(
-          sequences[s].num_rows > 0 ? tiling.NumTiles(sequences[s].num_rows) : 0);
+          sequences[s].num_tokens > 0 ? tiling.NumTiles(sequences[s].num_tokens) : 0);
     }
     ASSERT_EQ(covered.size(), tiles);
   }
@@ -140,7 +140,8 @@ TEST(AttentionPlanTest, TheBoundOnItemsHoldsForEveryBatch) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     const std::vector<DeviceSequence> sequences = RandomSequences(1 + seed, seed);
     int64_t slots = 0;
-    for (const DeviceSequence& sequence : sequences) slots += sequence.position + sequence.num_rows;
+    for (const DeviceSequence& sequence : sequences)
+      slots += sequence.position + sequence.num_tokens;
     const AttentionTiling tiling = DiffDecodeTiling(spec, 4);
     ASSERT_LE(PlanOnHost(sequences, tiling).num_items,
               AttentionItemsMax(tiling, 4, static_cast<int>(sequences.size()), slots));

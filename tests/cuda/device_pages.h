@@ -32,8 +32,8 @@ class DevicePages {
  private:
   static std::vector<cuda::DeviceSequence> SequencesOf(const PagedMemory& memory) {
     std::vector<cuda::DeviceSequence> sequences;
-    for (const SequenceRows& rows : memory.sequences()) {
-      sequences.push_back({rows.first_row, rows.num_rows, rows.position,
+    for (const SequenceTokens& rows : memory.sequences()) {
+      sequences.push_back({rows.first_row, rows.num_tokens, rows.position,
                            static_cast<int32_t>(rows.pages - memory.tables().data())});
     }
     return sequences;
@@ -41,7 +41,7 @@ class DevicePages {
   static std::vector<int32_t> RowSequencesOf(const PagedMemory& memory) {
     std::vector<int32_t> of_rows;
     for (size_t i = 0; i < memory.sequences().size(); ++i) {
-      of_rows.insert(of_rows.end(), static_cast<size_t>(memory.sequences()[i].num_rows),
+      of_rows.insert(of_rows.end(), static_cast<size_t>(memory.sequences()[i].num_tokens),
                      static_cast<int32_t>(i));
     }
     return of_rows;

@@ -82,7 +82,7 @@ TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
   ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
   DiffAttentionArgs<BFloat16> args;
   args.spec = batch.spec;
-  args.batch.num_rows = 3;
+  args.batch.num_tokens = 3;
   args.kv.format = cuda::ImageFormat(batch.spec);
   cuda::AttentionSchedule schedule;
   schedule.allow_bulk_copies = IsHopper();

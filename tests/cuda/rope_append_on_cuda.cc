@@ -15,7 +15,7 @@ void Append(RopeCase& rope) {
   angles.sin = sin.data();
   const DeviceArray<BFloat16> qkv(ToBFloat16(rope.qkv), stream);
   const DeviceArray<BFloat16> q(
-      std::vector<BFloat16>(static_cast<size_t>(rope.memory.num_rows() * rope.spec.q_width()),
+      std::vector<BFloat16>(static_cast<size_t>(rope.memory.num_tokens() * rope.spec.q_width()),
                             0x4e4e),
       stream);
   EXPECT_TRUE(IsOk(cuda::RopeAppend({.spec = rope.spec,

@@ -18,13 +18,14 @@ struct OwnedBatch {
   Batch batch;
   std::vector<std::vector<int32_t>> pages;
 
-  void Add(int position, int num_rows, int num_prompt_tokens) {
-    std::vector<int32_t> table(static_cast<size_t>((position + num_rows + kPage - 1) / kPage));
+  void Add(int position, int num_tokens, int num_prompt_tokens) {
+    std::vector<int32_t> table(static_cast<size_t>((position + num_tokens + kPage - 1) / kPage));
     std::iota(table.begin(), table.end(), static_cast<int32_t>(100 * pages.size()));
     pages.push_back(std::move(table));
-    batch.sequences.push_back({static_cast<int>(batch.tokens.size()), num_rows, position, nullptr});
+    batch.sequences.push_back(
+        {static_cast<int>(batch.tokens.size()), num_tokens, position, nullptr});
     batch.num_prompt_tokens.push_back(num_prompt_tokens);
-    for (int i = 0; i < num_rows; ++i)
+    for (int i = 0; i < num_tokens; ++i)
       batch.tokens.push_back(static_cast<int32_t>(1000 * pages.size()) + i);
     batch.logit_rows.push_back(static_cast<int32_t>(batch.tokens.size()) - 1);
     batch.sample_rows.push_back(
@@ -80,7 +81,8 @@ TEST(StepBatchTest, PassesCoverEachRowOnceInOrderAndKeepWithinTheItems) {
       }
       EXPECT_LE(items, items_max);
     }
-    for (size_t s = 0; s < next.size(); ++s) EXPECT_EQ(next[s], owned.batch.sequences[s].num_rows);
+    for (size_t s = 0; s < next.size(); ++s)
+      EXPECT_EQ(next[s], owned.batch.sequences[s].num_tokens);
   }
 }
 
@@ -99,19 +101,20 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
     const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences,
                                               static_cast<size_t>(packed.shape.num_sequences));
     const auto tokens = Read<int32_t>(packed.bytes, at.tokens, batch.tokens.size());
-    const auto row_sequences = Read<int32_t>(packed.bytes, at.row_sequences, batch.tokens.size());
+    const auto token_sequences = Read<int32_t>(packed.bytes, at.token_sequences,
+                                               batch.tokens.size());
     const auto logit_rows = Read<int32_t>(packed.bytes, at.logit_rows, batch.logit_rows.size());
     for (int row = 0; row < packed.shape.num_tokens; ++row) {
       const size_t r = static_cast<size_t>(row);
-      const DeviceSequence& entry = entries[static_cast<size_t>(row_sequences[r])];
+      const DeviceSequence& entry = entries[static_cast<size_t>(token_sequences[r])];
       const int position = entry.position + row - entry.first_row;
-      EXPECT_TRUE(row >= entry.first_row && row < entry.first_row + entry.num_rows);
+      EXPECT_TRUE(row >= entry.first_row && row < entry.first_row + entry.num_tokens);
       const size_t s = static_cast<size_t>(tokens[r] / 1000 - 1);
       const int in_batch = tokens[r] % 1000;
       EXPECT_EQ(position, batch.sequences[s].position + in_batch);
       EXPECT_EQ(row < packed.shape.num_generated_tokens, in_batch >= batch.num_prompt_tokens[s]);
-      EXPECT_EQ(entry.num_rows + entry.num_rows_after - (row - entry.first_row),
-                batch.sequences[s].num_rows - in_batch);
+      EXPECT_EQ(entry.num_tokens + entry.num_tokens_after - (row - entry.first_row),
+                batch.sequences[s].num_tokens - in_batch);
       const size_t page_at = at.tail + sizeof(int32_t) *
                                            static_cast<size_t>(entry.first_page + position / kPage);
       const auto page = Read<int32_t>(packed.bytes, page_at, 1);
@@ -143,7 +146,7 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
   const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences, 8);
   const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, 8);
   for (size_t i = 0; i < 8; ++i) {
-    EXPECT_EQ(entries[i].num_rows, i < 5 ? 1 : 0);
+    EXPECT_EQ(entries[i].num_tokens, i < 5 ? 1 : 0);
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);
     EXPECT_EQ(entries[i].first_row, static_cast<int>(i));
   }

@@ -137,8 +137,8 @@ TEST_P(DiffAttentionTest, EqualMapsWithLambdaOneGiveExactlyZero) {
       if (i % width >= width / 2) batch.q[i] = batch.q[i - width / 2];
     }
     for (size_t sequence = 0; sequence < 2 && k_maps == 2; ++sequence) {
-      const SequenceRows& rows = batch.memory.sequences()[sequence];
-      for (int slot = 0; slot < rows.position + rows.num_rows; ++slot) {
+      const SequenceTokens& rows = batch.memory.sequences()[sequence];
+      for (int slot = 0; slot < rows.position + rows.num_tokens; ++slot) {
         for (int i = 0; i < 2 * 64; ++i) {
           batch.SetK(sequence, 0, slot, i / 64, i % 64,
                      static_cast<float>((slot * 7 + i % 64 * 3) % 11) / 8 - 0.5f);

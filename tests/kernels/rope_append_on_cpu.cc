@@ -5,7 +5,7 @@ namespace diffserve::testing {
 namespace {
 
 RopeAppendArgs<float> ArgsOf(RopeCase& rope) {
-  rope.q.assign(static_cast<size_t>(rope.memory.num_rows() * rope.spec.q_width()), -77.0f);
+  rope.q.assign(static_cast<size_t>(rope.memory.num_tokens() * rope.spec.q_width()), -77.0f);
   return {.spec = rope.spec,
           .batch = rope.memory.sequences(),
           .kv = rope.memory.kv(),

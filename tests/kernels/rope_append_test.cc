@@ -40,10 +40,10 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
  protected:
   RopeCase MakeCase(const DiffSpec& spec, RopeStyle style, const std::vector<SequenceShape>& shapes,
                     int page_size) const {
-    int num_rows = 0;
-    for (const SequenceShape& shape : shapes) num_rows += shape.num_rows;
+    int num_tokens = 0;
+    for (const SequenceShape& shape : shapes) num_tokens += shape.num_tokens;
     const int width = spec.q_width() + spec.k_width() + spec.v_width();
-    std::vector<float> qkv = RandomFloats(static_cast<size_t>(num_rows * width), 1);
+    std::vector<float> qkv = RandomFloats(static_cast<size_t>(num_tokens * width), 1);
     if (GetParam().activations == DType::kBFloat16) {
       for (float& x : qkv) x = BFloat16ToFloat(FloatToBFloat16(x));
     }
@@ -59,13 +59,12 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
   // untouched, or 0 where the backend says so.
   void ExpectByFormula(const RopeCase& rope) const {
     expected_.clear();
-    for (const SequenceRows& sequence : rope.memory.sequences()) {
-      for (int row = 0; row < sequence.num_rows; ++row) ExpectRow(rope, sequence, row);
-      if (GetParam().clears_fresh_pages && sequence.num_rows > 0) ExpectClear(rope, sequence);
+    for (const SequenceTokens& sequence : rope.memory.sequences()) {
+      for (int row = 0; row < sequence.num_tokens; ++row) ExpectRow(rope, sequence, row);
+      if (GetParam().clears_fresh_pages && sequence.num_tokens > 0) ExpectClear(rope, sequence);
     }
     const KvFormat& format = rope.memory.format();
-    const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().pages,
-                                            CpuIsa::kAvx2);
+    const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().pages);
     const size_t numbers = rope.memory.bytes().size() * 8 / static_cast<size_t>(format.codec.bits);
     for (size_t i = 0; i < numbers; ++i) {
       const float value = KvValue(format, rope.memory.bytes().data(), static_cast<int>(i));
@@ -94,7 +93,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
 
   // Calls place(number of the cache, map or -1 for V, group, dim) for all numbers of a token.
   template <typename Place>
-  static void ForEachNumber(const RopeCase& rope, const SequenceRows& sequence, int position,
+  static void ForEachNumber(const RopeCase& rope, const SequenceTokens& sequence, int position,
                             Place place) {
     const KvFormat& format = rope.memory.format();
     const int slot = position % format.page_size;
@@ -111,15 +110,14 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     }
   }
 
-  void ExpectRow(const RopeCase& rope, const SequenceRows& sequence, int row) const {
+  void ExpectRow(const RopeCase& rope, const SequenceTokens& sequence, int row) const {
     const DiffSpec& spec = rope.spec;
     const int position = sequence.position + row;
     const int64_t batch_row = sequence.first_row + row;
     const float* x = rope.qkv.data() +
                      batch_row * (spec.q_width() + spec.k_width() + spec.v_width());
     const float* q = rope.q.data() + batch_row * spec.q_width();
-    const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().activations,
-                                            CpuIsa::kAvx2);
+    const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().activations);
     for (int i = 0; i < spec.q_width(); ++i) {
       const float* head = x + i / spec.head_dim * spec.head_dim;
       ASSERT_TRUE(
@@ -137,9 +135,9 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
   }
 
   // Slots behind the last row of a page that the batch has begun.
-  void ExpectClear(const RopeCase& rope, const SequenceRows& sequence) const {
+  void ExpectClear(const RopeCase& rope, const SequenceTokens& sequence) const {
     const int page_size = rope.memory.format().page_size;
-    const int end = sequence.position + sequence.num_rows;
+    const int end = sequence.position + sequence.num_tokens;
     const bool is_fresh = (end - 1) / page_size * page_size >= sequence.position;
     for (int position = end; is_fresh && position % page_size != 0; ++position) {
       ForEachNumber(rope, sequence, position,
@@ -191,8 +189,8 @@ TEST_P(RopeAppendTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
   GetParam().run(together);
   const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
   const size_t q_width = static_cast<size_t>(spec.q_width());
-  for (const SequenceRows& sequence : together.memory.sequences()) {
-    for (int row = 0; row < sequence.num_rows; row += 13) {
+  for (const SequenceTokens& sequence : together.memory.sequences()) {
+    for (int row = 0; row < sequence.num_tokens; row += 13) {
       RopeCase alone = MakeCase(spec, RopeStyle::kInterleaved, {{sequence.position + row, 1}},
                                 GetParam().page_sizes.back());
       const size_t first = static_cast<size_t>(sequence.first_row + row);

@@ -42,7 +42,7 @@ class AttentionBatch {
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
       const uint32_t seed = options.seed + 1000 * options_.names[i];
-      FillKv(i, shapes[i].position + shapes[i].num_rows, seed);
+      FillKv(i, shapes[i].position + shapes[i].num_tokens, seed);
       FillRows(shapes[i], seed);
     }
     if (spec.sub_norm == SubNorm::kAffine)
@@ -60,12 +60,12 @@ class AttentionBatch {
                memory.format().VOffset(dim, in_page), value);
   }
 
-  int num_rows() const { return memory.num_rows(); }
+  int num_tokens() const { return memory.num_tokens(); }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(spec.head_dim)); }
   DType activations() const { return options_.activations; }
 
   DiffAttentionArgs<float> Args(std::vector<float>& out) {
-    out.assign(static_cast<size_t>(num_rows()) * static_cast<size_t>(spec.out_width()), -77.0f);
+    out.assign(static_cast<size_t>(num_tokens()) * static_cast<size_t>(spec.out_width()), -77.0f);
     return {.spec = spec,
             .batch = memory.sequences(),
             .kv = memory.kv(),
@@ -87,7 +87,7 @@ class AttentionBatch {
   void DropSecondMap() {
     std::vector<float> q1;
     const std::ptrdiff_t width = spec.q_width();
-    for (int row = 0; row < num_rows(); ++row)
+    for (int row = 0; row < num_tokens(); ++row)
       q1.insert(q1.end(), q.begin() + row * width, q.begin() + row * width + width / 2);
     q = q1;
     spec.num_q2_heads = 0;
@@ -104,7 +104,7 @@ class AttentionBatch {
 
  private:
   std::byte* PageOf(size_t sequence, int group, int slot) {
-    const SequenceRows& rows = memory.sequences()[sequence];
+    const SequenceTokens& rows = memory.sequences()[sequence];
     return memory.kv().Page(rows.pages[slot / memory.format().page_size], group);
   }
 
@@ -130,7 +130,7 @@ class AttentionBatch {
   }
 
   void FillRows(const SequenceShape& shape, uint32_t seed) {
-    for (int row = 0; row < shape.num_rows; ++row) {
+    for (int row = 0; row < shape.num_tokens; ++row) {
       const uint32_t row_seed = seed + 17 + 31 * static_cast<uint32_t>(shape.position + row);
       const std::vector<float> row_q = Floats(spec.q_width(), row_seed, -2, 2);
       q.insert(q.end(), row_q.begin(), row_q.end());

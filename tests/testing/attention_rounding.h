@@ -13,7 +13,7 @@
 namespace diffserve::testing {
 
 // One map of one row with what bf16 kernels round: p before it meets V.
-inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceRows& rows, int row,
+inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceTokens& rows, int row,
                                       int q_head, int k_map, int group) {
   const DiffSpec& spec = batch.spec;
   const PagedKv kv = batch.memory.kv();
@@ -53,8 +53,8 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceRows&
 inline std::vector<float> RoundedReference(AttentionBatch& batch) {
   const DiffSpec& spec = batch.spec;
   std::vector<float> out;
-  for (const SequenceRows& rows : batch.memory.sequences()) {
-    for (int row = 0; row < rows.num_rows; ++row) {
+  for (const SequenceTokens& rows : batch.memory.sequences()) {
+    for (int row = 0; row < rows.num_tokens; ++row) {
       for (int head = 0; head < spec.num_q1_heads; ++head) {
         const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
         std::vector<double> o = RoundedMap(batch, rows, row, head, 0, group);
@@ -107,7 +107,7 @@ inline void ExpectLikeReference(AttentionBatch& batch, const std::vector<float>&
   ASSERT_EQ(out.size(), expected.size());
   if (batch.activations() == DType::kFloat32) {
     const DType pages = batch.memory.format().codec.dtype;
-    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kAttention, pages, CpuIsa::kAvx2)))
+    EXPECT_TRUE(AllClose(out, expected, ToleranceOf(KernelOp::kAttention, pages)))
         << Describe(batch.spec);
     return;
   }

@@ -1,11 +1,10 @@
-// The one table of how far a CPU kernel may be from the double-precision reference. Both read the
-// same stored K, V and weights, so what is left is float32 arithmetic, at every level and for
-// either storage dtype.
+// The one table of how far a kernel may be from the double-precision reference. Both read the same
+// stored K, V and weights, so what is left is float32 arithmetic, the same at every level, and the
+// rounding of what is stored.
 #pragma once
 
 #include <cmath>
 
-#include "kernels/base/cpu_isa.h"
 #include "kernels/base/dtype.h"
 
 namespace diffserve::testing {
@@ -19,40 +18,19 @@ struct Tolerance {
 
 struct ToleranceRow {
   KernelOp op;
-  DType dtype;  // of the stored weights, K and V
-  Tolerance avx2;
-  Tolerance avx512;  // also avx512_bf16 and paired16, which run the same arithmetic
+  DType dtype;  // in which results are stored; of attention: K and V
+  Tolerance tolerance;
 };
 
 // Linear sums up to 700 products of size 1; the sub-norm after a subtraction magnifies attention's
-// rounding errors; rope's result is rounded once more when it is stored as 16 bits.
+// rounding errors; PolyNorm's terms cancel. Half a unit of the stored dtype at worst comes on top.
 inline constexpr ToleranceRow kTolerances[] = {
-    {KernelOp::kAttention, DType::kFloat32, {4e-5, 2e-5}, {4e-5, 2e-5}},
-    {KernelOp::kAttention, DType::kBFloat16, {4e-5, 2e-5}, {4e-5, 2e-5}},
-    {KernelOp::kAttention, DType::kFloat16, {4e-5, 2e-5}, {4e-5, 2e-5}},
-    {KernelOp::kRope, DType::kFloat32, {5e-7, 1e-6}, {5e-7, 1e-6}},
-    {KernelOp::kRope, DType::kBFloat16, {5e-7, 8e-3}, {5e-7, 8e-3}},
-    {KernelOp::kRope, DType::kFloat16, {6e-7, 1e-3}, {6e-7, 1e-3}},
-};
-
-// With bfloat16 activations: an attention kernel's largest error, of that of the reference when it
-// rounds to bfloat16 what such a kernel has to round (attention_rounding.h).
-inline constexpr double kAttentionRoundingTimes = 2;
-
-inline Tolerance ToleranceOf(KernelOp op, DType dtype, CpuIsa isa) {
-  for (const ToleranceRow& row : kTolerances) {
-    if (row.op == op && row.dtype == dtype) return isa == CpuIsa::kAvx2 ? row.avx2 : row.avx512;
-  }
-  return {0, 0};
-}
-
-// Of an op whose weights are exact in every format: `results` is the dtype that they are stored in.
-inline constexpr struct {
-  KernelOp op;
-  DType results;
-  Tolerance tolerance;
-} kResultTolerances[] = {
-    // Half a unit of bfloat16 at worst, and float32's own error; the polynomial's terms cancel.
+    {KernelOp::kAttention, DType::kFloat32, {4e-5, 2e-5}},
+    {KernelOp::kAttention, DType::kBFloat16, {4e-5, 2e-5}},
+    {KernelOp::kAttention, DType::kFloat16, {4e-5, 2e-5}},
+    {KernelOp::kRope, DType::kFloat32, {5e-7, 1e-6}},
+    {KernelOp::kRope, DType::kBFloat16, {5e-7, 8e-3}},
+    {KernelOp::kRope, DType::kFloat16, {6e-7, 1e-3}},
     {KernelOp::kLinear, DType::kFloat32, {1e-4, 1e-5}},
     {KernelOp::kLinear, DType::kBFloat16, {1e-4, 0x1p-8 * 1.01}},
     {KernelOp::kRmsNorm, DType::kFloat32, {0, 1e-6}},
@@ -64,9 +42,13 @@ inline constexpr struct {
     {KernelOp::kSigmoid, DType::kFloat32, {1e-36, 1e-6}},
 };
 
-inline Tolerance ToleranceOf(KernelOp op, DType results) {
-  for (const auto& row : kResultTolerances) {
-    if (row.op == op && row.results == results) return row.tolerance;
+// With bfloat16 activations: an attention kernel's largest error, of that of the reference when it
+// rounds to bfloat16 what such a kernel has to round (attention_rounding.h).
+inline constexpr double kAttentionRoundingTimes = 2;
+
+inline Tolerance ToleranceOf(KernelOp op, DType dtype) {
+  for (const ToleranceRow& row : kTolerances) {
+    if (row.op == op && row.dtype == dtype) return row.tolerance;
   }
   return {0, 0};
 }

@@ -14,7 +14,7 @@ namespace diffserve::testing {
 
 struct SequenceShape {
   int position;  // of its first row in the batch
-  int num_rows;
+  int num_tokens;
 };
 
 class PagedMemory {
@@ -23,7 +23,8 @@ class PagedMemory {
               uint32_t page_seed = 1)
       : format_(format) {
     int num_pages = 1;
-    for (const SequenceShape& shape : shapes) num_pages += PagesOf(shape.position + shape.num_rows);
+    for (const SequenceShape& shape : shapes)
+      num_pages += PagesOf(shape.position + shape.num_tokens);
     std::vector<int32_t> ids(static_cast<size_t>(num_pages));
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(page_seed));
@@ -32,7 +33,7 @@ class PagedMemory {
     std::vector<size_t> first_page;
     for (const SequenceShape& shape : shapes) {
       first_page.push_back(tables_.size());
-      for (int page = 0; page < PagesOf(shape.position + shape.num_rows); ++page) {
+      for (int page = 0; page < PagesOf(shape.position + shape.num_tokens); ++page) {
         tables_.push_back(ids.back());
         ids.pop_back();
       }
@@ -40,8 +41,8 @@ class PagedMemory {
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
       sequences_.push_back(
-          {num_rows_, shapes[i].num_rows, shapes[i].position, tables_.data() + first_page[i]});
-      num_rows_ += shapes[i].num_rows;
+          {num_rows_, shapes[i].num_tokens, shapes[i].position, tables_.data() + first_page[i]});
+      num_rows_ += shapes[i].num_tokens;
     }
   }
   PagedMemory(const PagedMemory&) = delete;
@@ -49,9 +50,9 @@ class PagedMemory {
 
   PagedKv kv() { return {bytes_.data(), format_}; }
   const KvFormat& format() const { return format_; }
-  const std::vector<SequenceRows>& sequences() const { return sequences_; }
+  const std::vector<SequenceTokens>& sequences() const { return sequences_; }
   const std::vector<int32_t>& tables() const { return tables_; }  // all sequences'
-  int num_rows() const { return num_rows_; }
+  int num_tokens() const { return num_rows_; }
   std::vector<std::byte>& bytes() { return bytes_; }
   const std::vector<std::byte>& bytes() const { return bytes_; }
 
@@ -61,7 +62,7 @@ class PagedMemory {
   KvFormat format_;
   std::vector<std::byte> bytes_;
   std::vector<int32_t> tables_;
-  std::vector<SequenceRows> sequences_;
+  std::vector<SequenceTokens> sequences_;
   int num_rows_ = 0;
 };
 
