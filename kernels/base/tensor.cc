@@ -31,6 +31,7 @@ float TensorView::At(int64_t i) const {
 }
 
 void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* out) {
+  if (count == 0) return;
   if (tensor.dtype == DType::kFloat32) {
     std::memcpy(out, static_cast<const float*>(tensor.data) + begin,
                 static_cast<size_t>(count) * sizeof(float));
@@ -45,6 +46,7 @@ void CopyToFloat(const TensorView& tensor, int64_t begin, int64_t count, float* 
 }
 
 void CopyFromFloat(std::span<const float> values, DType dtype, void* out) {
+  if (values.empty()) return;
   if (dtype == DType::kFloat32) {
     std::memcpy(out, values.data(), values.size_bytes());
   } else {
