@@ -10,6 +10,7 @@
 
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/response_client.h"
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve {
@@ -76,15 +77,6 @@ class OutputLoopTest : public ::testing::Test {
                                      cancelled_.push_back(id);
                                    }});
   }
-  static TokenEvent Event(RequestId id, std::vector<int32_t> tokens,
-                          FinishReason finish = FinishReason::kNone) {
-    TokenEvent event;
-    event.request = id;
-    event.tokens = std::move(tokens);
-    event.finish = finish;
-    return event;
-  }
-
   std::unique_ptr<Tokenizer> tokenizer_ = LoadTokenizerFixture("byte_bpe");
   std::mutex mutex_;
   std::vector<RequestId> cancelled_;
