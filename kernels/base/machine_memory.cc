@@ -8,6 +8,8 @@
 #include <iterator>
 #include <limits>
 
+#include "kernels/base/control_groups.h"
+
 namespace diffserve {
 namespace {
 
@@ -53,27 +55,11 @@ int64_t FreeOfGroup(const std::string& folder, const char* limit_file, const cha
 
 int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_root) {
   int64_t least = kNoLimit;
-  while (!cgroup_lines.empty()) {
-    const size_t end = cgroup_lines.find('\n');
-    const std::string_view line = cgroup_lines.substr(0, end);
-    cgroup_lines.remove_prefix(end == std::string_view::npos ? cgroup_lines.size() : end + 1);
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string_view::npos || second == std::string_view::npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    const bool is_v2 = controllers.empty();
-    if (!is_v2 && controllers.find("memory") == std::string_view::npos) continue;
-    // The group and its ancestors; in a container the group's own path may not be there, and the
-    // root is the group.
-    for (std::string path(line.substr(second + 1));; path.resize(path.rfind('/'))) {
-      if (path == "/") path.clear();
-      least = std::min(
-          least, is_v2
-                     ? FreeOfGroup(sys_root + path, "memory.max", "memory.current", "inactive_file")
-                     : FreeOfGroup(sys_root + "/memory" + path, "memory.limit_in_bytes",
-                                   "memory.usage_in_bytes", "total_inactive_file"));
-      if (path.rfind('/') == std::string::npos) break;
-    }
+  for (const auto& [folder, is_v2] : ControlGroups(cgroup_lines, sys_root, "memory")) {
+    least = std::min(least,
+                     is_v2 ? FreeOfGroup(folder, "memory.max", "memory.current", "inactive_file")
+                           : FreeOfGroup(folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                         "total_inactive_file"));
   }
   return least;
 }
