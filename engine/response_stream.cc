@@ -6,11 +6,10 @@
 namespace diffserve {
 namespace {
 
-size_t BytesOf(const TokenText& token) { return sizeof(token) + token.bytes.size(); }
-
-size_t BytesOf(const TokenOutput& output) {
-  size_t bytes = BytesOf(output.token) + sizeof(output.top);
-  for (const TokenText& token : output.top) bytes += BytesOf(token);
+size_t BytesOf(const std::vector<SampleResult>& tokens) {
+  size_t bytes = tokens.size() * sizeof(SampleResult);
+  for (const SampleResult& token : tokens)
+    bytes += token.top_logprobs.size() * sizeof(TokenLogprob);
   return bytes;
 }
 
@@ -22,10 +21,9 @@ size_t BytesOf(const ResponseEvent& event) {
       bytes += sizeof(prompt) + prompt.token_ids.size() * sizeof(int32_t) + prompt.text.size();
     }
   } else if (const auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {
-    for (const auto& token : logprobs->tokens) bytes += token ? BytesOf(*token) : sizeof(token);
+    bytes += BytesOf(logprobs->tokens);
   } else if (const auto* delta = std::get_if<ResponseDelta>(&event)) {
-    bytes += delta->text.size();
-    for (const TokenOutput& token : delta->tokens) bytes += BytesOf(token);
+    bytes += delta->text.size() + BytesOf(delta->tokens);
   }
   return bytes;
 }

@@ -21,17 +21,6 @@
 
 namespace diffserve {
 
-struct TokenText {
-  int32_t id = 0;
-  std::string bytes;  // what the token stands for; may be part of a character
-  float logprob = 0;
-};
-
-struct TokenOutput {
-  TokenText token;
-  std::vector<TokenText> top;  // most likely first; empty unless asked for
-};
-
 struct PromptInfo {
   SharedTokens token_ids;
   std::string text;  // as rendered, for echo
@@ -42,17 +31,17 @@ struct ResponseStarted {
   std::vector<PromptInfo> prompts;
 };
 
-// Log-probabilities of a prompt (echo with logprobs): entry i belongs to prompt token i; the first
-// has none (nullopt).
+// Log-probabilities of a prompt: entry i belongs to prompt token i + 1, since nothing comes before
+// the first.
 struct ResponsePromptLogprobs {
   int choice = 0;
-  std::vector<std::optional<TokenOutput>> tokens;
+  std::vector<SampleResult> tokens;
 };
 
 struct ResponseDelta {
   int choice = 0;  // prompt index * n + continuation index
   std::string text;
-  std::vector<TokenOutput> tokens;  // ids always; logprob and top only if asked for
+  std::vector<SampleResult> tokens;  // ids always; log-probabilities only if asked for
   FinishReason finish = FinishReason::kNone;
   std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or id that
                                                                    // matched

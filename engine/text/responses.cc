@@ -95,7 +95,7 @@ void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& e
   const int index = static_cast<int>(&choice - response.choices.data());
   bool taken = true;
   if (!event.prompt_logprobs.empty())
-    taken = response.opened.stream->Push(PromptLogprobs(event, index));
+    taken = response.opened.stream->Push(ResponsePromptLogprobs{index, event.prompt_logprobs});
   ResponseDelta delta = Delta(event, response, choice);
   delta.choice = index;
   response.cancelled |= delta.finish == FinishReason::kCancelled;
@@ -152,23 +152,6 @@ TimePoint Responses::next_deadline() const {
   return deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first;
 }
 
-TokenOutput Responses::Output(const SampleResult& sample) const {
-  TokenOutput output{Text(sample.token, sample.logprob), {}};
-  output.top.reserve(sample.top_logprobs.size());
-  for (const TokenLogprob& top : sample.top_logprobs)
-    output.top.push_back(Text(top.token, top.logprob));
-  return output;
-}
-
-ResponsePromptLogprobs Responses::PromptLogprobs(const TokenEvent& event, int choice) const {
-  ResponsePromptLogprobs logprobs{choice, {}};
-  logprobs.tokens.reserve(event.prompt_logprobs.size() + 1);
-  logprobs.tokens.emplace_back(std::nullopt);  // nothing comes before the first token
-  for (const SampleResult& sample : event.prompt_logprobs)
-    logprobs.tokens.emplace_back(Output(sample));
-  return logprobs;
-}
-
 ResponseDelta Responses::Delta(const TokenEvent& event, const Response& response,
                                Choice& choice) const {
   const TokenizedRequest& asked = response.tokenized;
@@ -188,7 +171,7 @@ ResponseDelta Responses::Delta(const TokenEvent& event, const Response& response
     const int32_t id = event.tokens[i];
     ++choice.num_tokens;
     const bool scored = response.logprobs && i < event.logprobs.size();
-    delta.tokens.push_back(scored ? Output(event.logprobs[i]) : TokenOutput{Text(id, 0), {}});
+    delta.tokens.push_back(scored ? event.logprobs[i] : SampleResult{.token = id});
     if (i + 1 == event.tokens.size() && !show_last) break;
     if (!show(choice.detokenizer.Push(id))) return delta;
   }

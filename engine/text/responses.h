@@ -75,11 +75,6 @@ class Responses {
   void End(Response& response, Status status);
   void TakeText(Response& response, Choice& choice, const TokenEvent& event);
   ResponseDelta Delta(const TokenEvent& event, const Response& response, Choice& choice) const;
-  ResponsePromptLogprobs PromptLogprobs(const TokenEvent& event, int choice) const;
-  TokenOutput Output(const SampleResult& sample) const;
-  TokenText Text(int32_t id, float logprob) const {
-    return {id, tokenizer_.TokenBytes(id), logprob};
-  }
 
   const Tokenizer& tokenizer_;
   const Ways ways_;

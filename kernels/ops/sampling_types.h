@@ -35,7 +35,7 @@ struct SampleResult {
   bool finite = true;  // false: the row held a NaN, +Inf or nothing finite; the other fields mean
                        // nothing then
   float logprob = 0;   // of `token`, if num_logprobs >= 0; at least -9999, as JSON has no -Infinity
-  std::vector<TokenLogprob> top_logprobs;  // most likely first, ties to the smaller id
+  std::vector<TokenLogprob> top_logprobs = {};  // most likely first, ties to the smaller id
 };
 
 }  // namespace diffserve

@@ -38,15 +38,16 @@ SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& def
   return out;
 }
 
-void Fill(const TokenText& in, v1::TokenLogprob& out) {
-  out.set_id(in.id);
-  out.set_token(in.bytes);
-  out.set_logprob(in.logprob);
+void Fill(int32_t id, float logprob, const Tokenizer& tokenizer, v1::TokenLogprob& out) {
+  out.set_id(id);
+  out.set_token(tokenizer.TokenBytes(id));
+  out.set_logprob(logprob);
 }
 
-void Fill(const TokenOutput& in, v1::TokenOutput& out) {
-  Fill(in.token, *out.mutable_chosen());
-  for (const TokenText& other : in.top) Fill(other, *out.add_top());
+void Fill(const SampleResult& in, const Tokenizer& tokenizer, v1::TokenOutput& out) {
+  Fill(in.token, in.logprob, tokenizer, *out.mutable_chosen());
+  for (const TokenLogprob& other : in.top_logprobs)
+    Fill(other.token, other.logprob, tokenizer, *out.add_top());
 }
 
 v1::FinishReason ToProto(FinishReason reason) {
@@ -72,14 +73,13 @@ void Append(const ResponseStarted& started, const AnswerShape& shape,
     start.mutable_token_ids()->Add(prompt.token_ids.begin(), prompt.token_ids.end());
 }
 
-void Append(const ResponsePromptLogprobs& scores, const AnswerShape&,
+void Append(const ResponsePromptLogprobs& scores, const AnswerShape& shape,
             std::deque<v1::GenerateResponse>& out) {
   v1::PromptLogprobs& message = *out.emplace_back().mutable_prompt_logprobs();
   message.set_choice(scores.choice);
-  for (const std::optional<TokenOutput>& token : scores.tokens) {
-    v1::TokenOutput& entry = *message.add_tokens();
-    if (token) Fill(*token, entry);
-  }
+  message.add_tokens();  // the first has none
+  for (const SampleResult& token : scores.tokens)
+    Fill(token, shape.tokenizer, *message.add_tokens());
 }
 
 void Append(const ResponseDelta& delta, const AnswerShape& shape,
@@ -88,9 +88,9 @@ void Append(const ResponseDelta& delta, const AnswerShape& shape,
     v1::Delta& message = *out.emplace_back().mutable_delta();
     message.set_choice(delta.choice);
     message.set_text(delta.text);
-    for (const TokenOutput& token : delta.tokens) {
-      message.add_token_ids(token.token.id);
-      if (shape.logprobs) Fill(token, *message.add_logprobs());
+    for (const SampleResult& token : delta.tokens) {
+      message.add_token_ids(token.token);
+      if (shape.logprobs) Fill(token, shape.tokenizer, *message.add_logprobs());
     }
   }
   if (delta.finish == FinishReason::kNone) return;

@@ -23,10 +23,11 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
                                   const SamplingParams& defaults);
 Result<Prompt> FromProto(const v1::TokenizeRequest& message);
 
-// What of a request its answers depend on.
+// What the messages of an answer depend on beside its events.
 struct AnswerShape {
   std::string request_id;
   bool logprobs = false;
+  const Tokenizer& tokenizer;
 };
 
 // Appends the messages that one event becomes; ResponseDone becomes its usage if it is ok.

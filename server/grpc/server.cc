@@ -204,7 +204,8 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     }
     if (context_->deadline() < system_clock::now() + std::chrono::hours(24 * 365))
       request->deadline = ToSteady(context_->deadline());
-    shape_ = {request->request_id, request->sampling.num_logprobs >= 0};
+    shape_.request_id = request->request_id;
+    shape_.logprobs = request->sampling.num_logprobs >= 0;
     stream_ = std::make_shared<ResponseStream>(
         shared_.frontend.options().max_stream_bytes,
         [call = std::weak_ptr<GenerateCall>(self_)] { Notify(call); });
@@ -275,7 +276,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
   grpc::CallbackServerContext* const context_;
   const CallRecord record_;
   std::shared_ptr<GenerateCall> self_;
-  AnswerShape shape_;
+  AnswerShape shape_{{}, false, shared_.frontend.tokenizer()};
   std::shared_ptr<ResponseStream> stream_;
   ResponseId response_ = 0;          // set before any reaction can run
   std::atomic<bool> queued_{false};  // in the WriteStarter's queue

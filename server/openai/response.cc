@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "server/openai/json.h"
@@ -66,29 +67,37 @@ Json ByteList(const std::string& bytes) {
   return list;
 }
 
+// More may have been computed than this list shows.
+std::span<const TokenLogprob> FirstOf(const std::vector<TokenLogprob>& top, int count) {
+  return std::span(top).first(std::min(static_cast<size_t>(std::max(count, 0)), top.size()));
+}
+
 // The lists of a completion's logprobs object, filled token by token.
 struct CompletionLogprobs {
+  const TokenBytes& token_bytes;
+  const int num_top;
+  int64_t* const offset;  // characters before the next token
   Json tokens = Json::array(), token_logprobs = Json::array(), top_logprobs = Json::array(),
        text_offset = Json::array();
 
-  void AddUnscored(const std::string& bytes, int64_t* offset) {
-    tokens.push_back(TokenKey(bytes));
-    token_logprobs.push_back(nullptr);
-    top_logprobs.push_back(nullptr);
-    AddOffset(bytes, offset);
+  // The first token of a prompt has no log-probability.
+  void AddPrompt(const SharedTokens& ids, const std::vector<SampleResult>& scores) {
+    if (!ids.empty()) AddToken(token_bytes(*ids.begin()), nullptr, nullptr);
+    for (const SampleResult& score : scores) Add(score);
   }
-  void Add(const TokenOutput& output, int num_top, int64_t* offset) {
+  void Add(const SampleResult& sample) {
+    const std::string bytes = token_bytes(sample.token);
     Json top = Json::object();
-    for (int i = 0; i < std::min(num_top, static_cast<int>(output.top.size())); ++i) {
-      top[TokenKey(output.top[i].bytes)] = LogprobNumber(output.top[i].logprob);
+    for (const TokenLogprob& other : FirstOf(sample.top_logprobs, num_top)) {
+      top[TokenKey(token_bytes(other.token))] = LogprobNumber(other.logprob);
     }
-    top[TokenKey(output.token.bytes)] = LogprobNumber(output.token.logprob);
-    tokens.push_back(TokenKey(output.token.bytes));
-    token_logprobs.push_back(LogprobNumber(output.token.logprob));
-    top_logprobs.push_back(std::move(top));
-    AddOffset(output.token.bytes, offset);
+    top[TokenKey(bytes)] = LogprobNumber(sample.logprob);
+    AddToken(bytes, LogprobNumber(sample.logprob), std::move(top));
   }
-  void AddOffset(const std::string& bytes, int64_t* offset) {
+  void AddToken(const std::string& bytes, Json logprob, Json top) {
+    tokens.push_back(TokenKey(bytes));
+    token_logprobs.push_back(std::move(logprob));
+    top_logprobs.push_back(std::move(top));
     text_offset.push_back(*offset);
     *offset += CharactersStartedIn(bytes);
   }
@@ -100,19 +109,18 @@ struct CompletionLogprobs {
   }
 };
 
-Json ChatToken(const TokenText& token) {
-  return Json{{"token", token.bytes},
-              {"logprob", LogprobNumber(token.logprob)},
-              {"bytes", ByteList(token.bytes)}};
+Json ChatToken(const std::string& bytes, float logprob) {
+  return Json{{"token", bytes}, {"logprob", LogprobNumber(logprob)}, {"bytes", ByteList(bytes)}};
 }
 
-Json ChatLogprobs(const std::vector<TokenOutput>& tokens, int num_top) {
+Json ChatLogprobs(const std::vector<SampleResult>& tokens, int num_top,
+                  const TokenBytes& token_bytes) {
   Json content = Json::array();
-  for (const TokenOutput& output : tokens) {
-    Json entry = ChatToken(output.token);
+  for (const SampleResult& sample : tokens) {
+    Json entry = ChatToken(token_bytes(sample.token), sample.logprob);
     Json top = Json::array();
-    for (int i = 0; i < std::min(num_top, static_cast<int>(output.top.size())); ++i)
-      top.push_back(ChatToken(output.top[i]));
+    for (const TokenLogprob& other : FirstOf(sample.top_logprobs, num_top))
+      top.push_back(ChatToken(token_bytes(other.token), other.logprob));
     entry["top_logprobs"] = std::move(top);
     content.push_back(std::move(entry));
   }
@@ -121,31 +129,30 @@ Json ChatLogprobs(const std::vector<TokenOutput>& tokens, int num_top) {
 
 // vLLM's form: for each prompt token an object of id to {logprob, rank, decoded_token}; null for
 // the first.
-Json PromptLogprobsJson(const std::vector<std::optional<TokenOutput>>& tokens, int num_top) {
-  Json list = Json::array();
-  for (const auto& output : tokens) {
-    if (!output) {
-      list.push_back(nullptr);
-      continue;
-    }
+Json PromptLogprobsJson(const std::vector<SampleResult>& tokens, int num_top,
+                        const TokenBytes& token_bytes) {
+  Json list = Json::array({nullptr});
+  for (const SampleResult& sample : tokens) {
     Json entry = Json::object();
-    const auto add = [&entry](const TokenText& token, const Json& rank) {
-      entry[std::to_string(token.id)] = Json{{"logprob", LogprobNumber(token.logprob)},
-                                             {"rank", rank},
-                                             {"decoded_token", TokenKey(token.bytes)}};
+    const auto add = [&](int32_t id, float logprob, const Json& rank) {
+      entry[std::to_string(id)] = Json{{"logprob", LogprobNumber(logprob)},
+                                       {"rank", rank},
+                                       {"decoded_token", TokenKey(token_bytes(id))}};
     };
-    add(output->token, nullptr);  // its rank is known only if it is among the alternatives
-    for (int i = 0; i < static_cast<int>(output->top.size()); ++i) {
-      if (i < num_top || output->top[i].id == output->token.id) add(output->top[i], i + 1);
+    // Its rank is known only if it is among the alternatives.
+    add(sample.token, sample.logprob, nullptr);
+    int rank = 0;
+    for (const TokenLogprob& other : sample.top_logprobs) {
+      if (++rank <= num_top || other.token == sample.token) add(other.token, other.logprob, rank);
     }
     list.push_back(std::move(entry));
   }
   return list;
 }
 
-Json IdList(const std::vector<TokenOutput>& tokens) {
+Json IdList(const std::vector<SampleResult>& tokens) {
   Json list = Json::array();
-  for (const TokenOutput& output : tokens) list.push_back(output.token.id);
+  for (const SampleResult& sample : tokens) list.push_back(sample.token);
   return list;
 }
 
@@ -190,7 +197,7 @@ std::string OpenAiErrorBody(const Status& status) {
 }
 
 OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity,
-                               std::function<std::string(int32_t)> token_bytes)
+                               TokenBytes token_bytes)
     : chat_(request.chat),
       stream_(request.stream),
       include_usage_(request.include_usage),
@@ -254,7 +261,6 @@ void OpenAiResponse::OpenChoice(int index, std::string* frames) {
   Chunk chunk;
   chunk.opens = true;
   if (echo_) chunk.text = PromptOf(index).text;
-  if (echo_ && logprobs_) chunk.prompt_logprobs = &choice.prompt_logprobs;
   AppendChunk(index, chunk, frames);
 }
 
@@ -318,21 +324,12 @@ void OpenAiResponse::AppendChunk(int index, const Chunk& chunk, std::string* fra
   }
   out += ",\"logprobs\":";
   if (logprobs_ && chat_ && chunk.tokens != nullptr && !chunk.tokens->empty()) {
-    out += Dump(ChatLogprobs(*chunk.tokens, num_logprobs_));
+    out += Dump(ChatLogprobs(*chunk.tokens, num_logprobs_, token_bytes_));
   } else if (logprobs_ && !chat_) {
-    CompletionLogprobs lists;
-    if (chunk.prompt_logprobs != nullptr) {
-      for (size_t i = 0; i < chunk.prompt_logprobs->size(); ++i) {
-        const auto& token = (*chunk.prompt_logprobs)[i];
-        if (token)
-          lists.Add(*token, num_logprobs_, &choice.text_offset);
-        else
-          lists.AddUnscored(token_bytes_(PromptOf(index).token_ids[i]), &choice.text_offset);
-      }
-    }
-    for (size_t i = 0; chunk.tokens != nullptr && i < chunk.tokens->size(); ++i) {
-      lists.Add((*chunk.tokens)[i], num_logprobs_, &choice.text_offset);
-    }
+    CompletionLogprobs lists{token_bytes_, num_logprobs_, &choice.text_offset};
+    if (chunk.opens && echo_) lists.AddPrompt(PromptOf(index).token_ids, choice.prompt_logprobs);
+    for (size_t i = 0; chunk.tokens != nullptr && i < chunk.tokens->size(); ++i)
+      lists.Add((*chunk.tokens)[i]);
     out += Dump(std::move(lists).Object());
   } else {
     out += "null";
@@ -361,28 +358,24 @@ std::string OpenAiResponse::Body() const {
     Json json{{"index", i}};
     if (chat_) {
       json["message"] = Json{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-      json["logprobs"] = logprobs_ ? ChatLogprobs(choice.tokens, num_logprobs_) : Json(nullptr);
+      json["logprobs"] = logprobs_ ? ChatLogprobs(choice.tokens, num_logprobs_, token_bytes_)
+                                   : Json(nullptr);
     } else {
       json["text"] = echo_ ? prompt.text + choice.text : choice.text;
       json["logprobs"] = nullptr;
       if (logprobs_) {
-        CompletionLogprobs lists;
         int64_t offset = 0;
-        for (size_t t = 0; echo_ && t < choice.prompt_logprobs.size(); ++t) {
-          const auto& token = choice.prompt_logprobs[t];
-          if (token)
-            lists.Add(*token, num_logprobs_, &offset);
-          else
-            lists.AddUnscored(token_bytes_(prompt.token_ids[t]), &offset);
-        }
-        for (const TokenOutput& token : choice.tokens) lists.Add(token, num_logprobs_, &offset);
+        CompletionLogprobs lists{token_bytes_, num_logprobs_, &offset};
+        if (echo_) lists.AddPrompt(prompt.token_ids, choice.prompt_logprobs);
+        for (const SampleResult& token : choice.tokens) lists.Add(token);
         json["logprobs"] = std::move(lists).Object();
       }
     }
     json["finish_reason"] = FinishJson(choice.finish);
     json["stop_reason"] = StopReasonJson(choice.stop_reason);
     if (!chat_ && prompt_logprobs_ >= 0)
-      json["prompt_logprobs"] = PromptLogprobsJson(choice.prompt_logprobs, prompt_logprobs_);
+      json["prompt_logprobs"] = PromptLogprobsJson(choice.prompt_logprobs, prompt_logprobs_,
+                                                   token_bytes_);
     if (return_token_ids_) json["token_ids"] = IdList(choice.tokens);
     if (return_token_ids_ && !chat_) json["prompt_token_ids"] = prompt.token_ids.ids();
     choices.push_back(std::move(json));
@@ -390,8 +383,8 @@ std::string OpenAiResponse::Body() const {
   std::string list = Dump(choices);
   std::string body = head_ + list.substr(1) + ",\"usage\":" + Dump(UsageJson(usage_));
   if (chat_ && prompt_logprobs_ >= 0 && !choices_.empty()) {
-    body += ",\"prompt_logprobs\":" +
-            Dump(PromptLogprobsJson(choices_.front().prompt_logprobs, prompt_logprobs_));
+    body += ",\"prompt_logprobs\":" + Dump(PromptLogprobsJson(choices_.front().prompt_logprobs,
+                                                              prompt_logprobs_, token_bytes_));
   }
   if (chat_ && return_token_ids_)
     body += ",\"prompt_token_ids\":" + Dump(Json(prompts_.front().token_ids.ids()));

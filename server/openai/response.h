@@ -27,12 +27,12 @@ struct OpenAiIdentity {
   int64_t created = 0;  // Unix seconds
 };
 
+// What a token stands for; may be part of a character.
+using TokenBytes = std::function<std::string(int32_t)>;
+
 class OpenAiResponse {
  public:
-  // `token_bytes` gives the bytes of a token (the first one of an echoed prompt has no event of its
-  // own).
-  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity,
-                 std::function<std::string(int32_t)> token_bytes);
+  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenBytes token_bytes);
 
   // Takes the next event; a streaming response appends its frames to `frames`.
   void Take(ResponseEvent event, std::string* frames);
@@ -50,8 +50,8 @@ class OpenAiResponse {
  private:
   struct Choice {
     std::string text;
-    std::vector<TokenOutput> tokens;  // kept for log-probabilities and ids
-    std::vector<std::optional<TokenOutput>> prompt_logprobs;
+    std::vector<SampleResult> tokens;           // kept for log-probabilities and ids
+    std::vector<SampleResult> prompt_logprobs;  // as ResponsePromptLogprobs has them
     FinishReason finish = FinishReason::kNone;
     std::variant<std::monostate, std::string, int32_t> stop_reason;
     int64_t text_offset = 0;  // characters before the next token
@@ -60,8 +60,7 @@ class OpenAiResponse {
   // What one streamed chunk says of a choice.
   struct Chunk {
     std::string_view text;
-    const std::vector<TokenOutput>* tokens = nullptr;
-    const std::vector<std::optional<TokenOutput>>* prompt_logprobs = nullptr;
+    const std::vector<SampleResult>* tokens = nullptr;
     const ResponseDelta* end = nullptr;  // the delta that finishes the choice
     bool opens = false;
   };
@@ -77,7 +76,7 @@ class OpenAiResponse {
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
   const int n_, num_logprobs_, prompt_logprobs_;
   const OpenAiIdentity identity_;
-  const std::function<std::string(int32_t)> token_bytes_;
+  const TokenBytes token_bytes_;
   std::string head_;  // of every chunk, up to "choices"
   std::vector<PromptInfo> prompts_;
   std::vector<Choice> choices_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -15,9 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-TokenOutput Token(int32_t id, const std::string& bytes, float logprob,
-                  std::vector<TokenText> top = {}) {
-  return {{id, bytes, logprob}, std::move(top)};
+SampleResult Token(int32_t id, float logprob, std::vector<TokenLogprob> top = {}) {
+  return {.token = id, .logprob = logprob, .top_logprobs = std::move(top)};
 }
 
 // A response fed with the usual events: one prompt "ab" (ids 10, 11), tokens "x" and "yz".
@@ -25,7 +25,7 @@ class OpenAiResponseTest : public ::testing::Test {
  protected:
   OpenAiResponse Make() {
     return OpenAiResponse(request_, {"cmpl-1", "tiny", "fp", 123},
-                          [](int32_t id) { return "<" + std::to_string(id) + ">"; });
+                          [this](int32_t id) { return bytes_.at(id); });
   }
   // Frames for a stream, the body otherwise.
   std::string Run(std::vector<ResponseDelta> deltas, Status end = {}) {
@@ -33,10 +33,8 @@ class OpenAiResponseTest : public ::testing::Test {
     std::string frames;
     response.Take(ResponseStarted{{{{10, 11}, "ab"}}}, &frames);
     if (request_.echo && request_.logprobs) {
-      response.Take(
-          ResponsePromptLogprobs{
-              0, {std::nullopt, Token(11, "b", -1.5f, {{11, "b", -1.5f}, {12, "c", -2.0f}})}},
-          &frames);
+      response.Take(ResponsePromptLogprobs{0, {Token(11, -1.5f, {{11, -1.5f}, {12, -2.0f}})}},
+                    &frames);
     }
     for (ResponseDelta& delta : deltas) response.Take(std::move(delta), &frames);
     response.Take(ResponseDone{end, {2, 2, 1}}, &frames);
@@ -46,9 +44,9 @@ class OpenAiResponseTest : public ::testing::Test {
   static std::vector<ResponseDelta> Deltas() {
     ResponseDelta first, last;
     first.text = "x";
-    first.tokens = {Token(1, "x", -0.5f, {{1, "x", -0.5f}, {2, "q", -1.0f}})};
+    first.tokens = {Token(1, -0.5f, {{1, -0.5f}, {2, -1.0f}})};
     last.text = "yz";
-    last.tokens = {Token(3, "yz", -0.25f, {{4, "w", -0.125f}, {5, "\xE2", -3.0f}})};
+    last.tokens = {Token(3, -0.25f, {{4, -0.125f}, {5, -3.0f}})};
     last.finish = FinishReason::kStop;
     last.stop_reason = std::string("!");
     return {first, last};
@@ -62,6 +60,8 @@ class OpenAiResponseTest : public ::testing::Test {
   }
 
   OpenAiRequest request_;
+  std::map<int32_t, std::string> bytes_{{1, "x"},    {2, "q"},     {3, "yz"}, {4, "w"},
+                                        {5, "\xE2"}, {10, "<10>"}, {11, "b"}, {12, "c"}};
 };
 
 TEST_F(OpenAiResponseTest, ACompletionHasTheObjectsMembers) {
@@ -110,6 +110,21 @@ TEST_F(OpenAiResponseTest, AnEchoPutsThePromptInFront) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"b":-1.5})"));
 }
 
+TEST_F(OpenAiResponseTest, AnEchoedPromptOfOneTokenIsListedToo) {
+  request_.echo = true;
+  request_.logprobs = true;
+  request_.prompt_logprobs = 0;
+  OpenAiResponse response = Make();
+  std::string frames;
+  response.Take(ResponseStarted{{{{10}, "a"}}}, &frames);
+  response.Take(Deltas()[1], &frames);
+  response.Take(ResponseDone{{}, {1, 1, 0}}, &frames);
+  const Json choice = Json::parse(response.Body())["choices"][0];
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<10>","yz"])"));
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-0.25]"));
+  EXPECT_EQ(choice["prompt_logprobs"], Json::parse("[null]"));
+}
+
 TEST_F(OpenAiResponseTest, ChatLogprobsCarryTheBytes) {
   request_.chat = true;
   request_.logprobs = true;
@@ -126,7 +141,7 @@ TEST_F(OpenAiResponseTest, AnImpossibleTokenHasAFiniteLogprob) {
   request_.logprobs = true;
   request_.generate.sampling.num_logprobs = 0;
   ResponseDelta delta;
-  delta.tokens = {Token(1, "x", -std::numeric_limits<float>::infinity())};
+  delta.tokens = {Token(1, -std::numeric_limits<float>::infinity())};
   delta.finish = FinishReason::kLength;
   EXPECT_EQ(Json::parse(Run({delta}))["choices"][0]["logprobs"]["token_logprobs"][0], -9999.0);
 }
@@ -191,7 +206,7 @@ TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
 TEST_F(OpenAiResponseTest, NothingIsSaidWhileTextIsHeldBack) {
   request_.stream = true;
   ResponseDelta held;
-  held.tokens = {Token(9, "h", 0)};
+  held.tokens = {Token(9, 0)};
   std::vector<ResponseDelta> deltas = Deltas();
   deltas.insert(deltas.begin(), held);
   EXPECT_EQ(Stream(deltas).size(), 2u);
@@ -231,7 +246,7 @@ TEST_F(OpenAiResponseTest, BrokenTextNeverLeaves) {
       request_.generate.sampling.num_logprobs = 1;
       std::vector<ResponseDelta> deltas = Deltas();
       deltas[0].text = "\xE2\x82 \xFF";
-      deltas[0].tokens[0].token.bytes = "\xF0\x9F";
+      bytes_[1] = "\xF0\x9F";
       const std::string out = Run(deltas);
       EXPECT_NO_THROW((void)Json(out).dump()) << "not UTF-8";
     }

@@ -26,7 +26,7 @@ struct Client {
   std::shared_ptr<ResponseStream> stream;
   int started = 0;
   std::map<int, std::string> text;
-  std::map<int, std::vector<TokenOutput>> tokens;
+  std::map<int, std::vector<SampleResult>> tokens;
   std::map<int, ResponseDelta> last;
   std::vector<ResponsePromptLogprobs> prompt_logprobs;
   std::vector<ResponseDone> done;
@@ -39,7 +39,7 @@ struct Client {
       EXPECT_FALSE(last.contains(delta->choice)) << "nothing follows a finish";
       EXPECT_TRUE(IsValidUtf8(delta->text));
       text[delta->choice] += delta->text;
-      for (TokenOutput& token : delta->tokens) tokens[delta->choice].push_back(token);
+      for (SampleResult& token : delta->tokens) tokens[delta->choice].push_back(token);
       if (delta->finish != FinishReason::kNone) last[delta->choice] = *delta;
     } else if (auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {
       prompt_logprobs.push_back(*logprobs);

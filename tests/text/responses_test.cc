@@ -187,7 +187,7 @@ TEST_F(ResponsesTest, AnIncompleteCharacterAtTheEndIsReplaced) {
   EXPECT_EQ(client.text[0], "a�");
 }
 
-TEST_F(ResponsesTest, LogprobsCarryBytesAndAlternatives) {
+TEST_F(ResponsesTest, LogprobsCarryTheAlternatives) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
   for (Request& request : spec.continuations) request.sampling.num_logprobs = 2;
@@ -199,16 +199,15 @@ TEST_F(ResponsesTest, LogprobsCarryBytesAndAlternatives) {
   responses_.Take(event);
   client.Read();
   ASSERT_EQ(client.tokens[0].size(), 1u);
-  const TokenOutput& token = client.tokens[0][0];
-  EXPECT_EQ(token.token.bytes[0], '\xE0');
-  EXPECT_EQ(token.token.logprob, -0.5f);
-  ASSERT_EQ(token.top.size(), 2u);
-  EXPECT_EQ(token.top[1].bytes, "</s>");
+  const SampleResult& token = client.tokens[0][0];
+  EXPECT_EQ(token.token, ids[0]);
+  EXPECT_EQ(token.logprob, -0.5f);
+  ASSERT_EQ(token.top_logprobs.size(), 2u);
+  EXPECT_EQ(token.top_logprobs[1].token, kEos);
   ASSERT_EQ(client.prompt_logprobs.size(), 1u);
-  ASSERT_EQ(client.prompt_logprobs[0].tokens.size(), 2u);
-  EXPECT_FALSE(client.prompt_logprobs[0].tokens[0]);
-  EXPECT_EQ(client.prompt_logprobs[0].tokens[1]->token.logprob, -2.0f);
-  EXPECT_EQ(client.prompt_logprobs[0].tokens[1]->top[0].logprob, -0.25f);
+  ASSERT_EQ(client.prompt_logprobs[0].tokens.size(), 1u);
+  EXPECT_EQ(client.prompt_logprobs[0].tokens[0].logprob, -2.0f);
+  EXPECT_EQ(client.prompt_logprobs[0].tokens[0].top_logprobs[0].logprob, -0.25f);
 }
 
 TEST_F(ResponsesTest, AScoredPromptWithoutOutputEndsWithLength) {
