@@ -175,14 +175,6 @@ Result<KvCache> Decoder::MakeKvCache(const KvFormat& format, int num_pages) cons
   return KvCache(format, parts_.config.num_layers, num_pages);
 }
 
-Status Decoder::CopyPage(KvCache& kv, int32_t from, int32_t to) {
-  for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKv pages = kv.Layer(layer);
-    std::memcpy(pages.Page(to, 0), pages.Page(from, 0), KvCache::BytesPerPage(kv.format(), 1));
-  }
-  return Status();
-}
-
 Result<std::span<const float>> Decoder::Logits(int first, int count) {
   return LogitsOf(first, count);
 }

@@ -37,7 +37,6 @@ class Decoder : public Model {
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
-  Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override { return parts_.weights.Lambdas(parts_.config); }
   // Activations that one token of a batch needs, its logits not counted.
   static size_t ActivationBytesPerToken(const ModelConfig& config);

@@ -2,19 +2,27 @@
 // knows no policy: engine/page_pool.h says which page belongs to whom, KvFormat what a page is.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "kernels/attention/kv_format.h"
+#include "kernels/base/status.h"
 
 namespace diffserve {
 
 class KvCache {
  public:
+  struct Memory {
+    std::shared_ptr<std::byte> bytes;  // BytesPerPage * num_pages at least
+    std::function<Status(const std::byte* from, std::byte* to, size_t size_bytes)> copy;
+  };
   KvCache(KvFormat format, int num_layers, int num_pages);  // in the host's memory
-  // In memory taken elsewhere, of BytesPerPage * num_pages bytes at least.
-  KvCache(KvFormat format, int num_layers, int num_pages, std::shared_ptr<std::byte> memory);
+  KvCache(KvFormat format, int num_layers, int num_pages, Memory memory);
 
   PagedKv Layer(int layer);
+  // Copies one page id's contents, all layers, after the steps that were launched before. Errors
+  // are the device's. REQUIRES: the model that made this lives.
+  Status CopyPage(int32_t from, int32_t to);
   const KvFormat& format() const { return format_; }
   int num_layers() const { return num_layers_; }
   int num_pages() const { return num_pages_; }
@@ -25,7 +33,7 @@ class KvCache {
   KvFormat format_;
   int num_layers_;
   int num_pages_;
-  std::shared_ptr<std::byte> memory_;
+  Memory memory_;
 };
 
 }  // namespace diffserve

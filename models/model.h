@@ -103,8 +103,6 @@ class Model {
   // Logits [count, vocab_size] of logit_rows[first, first + count) of the last Forward, valid until
   // the next call of either.
   virtual Result<std::span<const float>> Logits(int first, int count) = 0;
-  // Copies one page id's contents, all layers.
-  virtual Status CopyPage(KvCache& kv, int32_t from, int32_t to) = 0;
 
   // lambda of each layer (float32); empty for plain attention.
   virtual std::vector<float> Lambdas() const = 0;

@@ -35,7 +35,6 @@ class StepRunner : public Model {
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
-  Status CopyPage(KvCache& kv, int32_t from, int32_t to) override;
   std::vector<float> Lambdas() const override { return decoder_.Lambdas(); }
   size_t weight_bytes() const override { return sizes_.step_bytes; }
   int64_t num_parameters() const override { return sizes_.num_parameters; }
@@ -64,17 +63,12 @@ Result<KvCache> StepRunner::MakeKvCache(const KvFormat& format, int num_pages) c
                                                        static_cast<size_t>(num_pages));
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
-  return KvCache(image, num_layers, num_pages,
-                 std::shared_ptr<std::byte>(owner, owner->as<std::byte>()));
-}
-
-Status StepRunner::CopyPage(KvCache& kv, int32_t from, int32_t to) {
-  for (int layer = 0; layer < kv.num_layers(); ++layer) {
-    const PagedKv pages = kv.Layer(layer);
-    DS_RETURN_IF_ERROR(CopyOnDevice(pages.Page(from, 0), pages.Page(to, 0),
-                                    KvCache::BytesPerPage(kv.format(), 1), *stream_));
-  }
-  return Status();
+  return KvCache(
+      image, num_layers, num_pages,
+      {std::shared_ptr<std::byte>(owner, owner->as<std::byte>()),
+       [stream = stream_.get()](const std::byte* from, std::byte* to, size_t size_bytes) {
+         return CopyOnDevice(from, to, size_bytes, *stream);
+       }});
 }
 
 Status StepRunner::Forward(const Batch& batch, KvCache& kv) {

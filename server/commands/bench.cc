@@ -83,7 +83,7 @@ class Runner {
       for (int p = 0; p < pages; ++p) {
         const int32_t from = tables_[0][static_cast<size_t>(p)],
                       to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
-        Check(model().CopyPage(session_.kv(), from, to));
+        Check(session_.kv().CopyPage(from, to));
       }
     }
   }
