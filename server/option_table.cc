@@ -180,20 +180,22 @@ std::vector<FlagSpec> PromptFlags() {
           .In(0, 1 << 24),
       FlagSpec("--temperature X", kGenerate, InSampling<&SamplingParams::temperature>(),
                "0: greedy")
-          .In(0, 100),
-      FlagSpec("--top-p X", kGenerate, InSampling<&SamplingParams::top_p>(), "1: off").In(1e-6, 1),
+          .In(kTemperatureRange),
+      FlagSpec("--top-p X", kGenerate, InSampling<&SamplingParams::top_p>(), "1: off")
+          .In(kTopPRange),
       FlagSpec("--top-k N", kGenerate, InSampling<&SamplingParams::top_k>(), "0: off")
           .In(0, kMaxInt),
-      FlagSpec("--min-p X", kGenerate, InSampling<&SamplingParams::min_p>(), "0: off").In(0, 1),
+      FlagSpec("--min-p X", kGenerate, InSampling<&SamplingParams::min_p>(), "0: off")
+          .In(kMinPRange),
       FlagSpec("--repetition-penalty X", kGenerate,
                InSampling<&SamplingParams::repetition_penalty>(), "1: off")
-          .In(1e-3, 100),
+          .In(kRepetitionPenaltyRange),
       FlagSpec("--presence-penalty X", kGenerate, InSampling<&SamplingParams::presence_penalty>(),
                "0: off")
-          .In(-2, 2),
+          .In(kPenaltyRange),
       FlagSpec("--frequency-penalty X", kGenerate, InSampling<&SamplingParams::frequency_penalty>(),
                "0: off")
-          .In(-2, 2),
+          .In(kPenaltyRange),
       FlagSpec("--stop TEXT", kGenerate, At<&Options::generate, &GenerateOptions::stop>(),
                "ends the output before it")
           .Default("none"),

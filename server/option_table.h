@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/options.h"
+#include "server/sampling_ranges.h"
 
 namespace diffserve {
 
@@ -51,6 +52,7 @@ struct FlagSpec {
   // `usage` is the name, and for all but switches the value's: "--port N".
   FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
   FlagSpec In(double low, double high, int step = 1) const;  // a number, or each one of a list
+  FlagSpec In(const NumberRange& range) const { return In(range.low, range.high); }
   FlagSpec OneOf(std::vector<std::string_view> values) const;
   // Known values that this build does not offer.
   FlagSpec Refusing(std::vector<std::string_view> values, std::string_view why) const;

@@ -24,6 +24,7 @@ std::optional<T> NumberOf(std::string_view text) {
 }
 
 std::string NumberText(double value) {
+  if (value == kAboveZero) return "above 0";
   char text[40];
   std::snprintf(text, sizeof(text), value == std::floor(value) ? "%.0f" : "%g", value);
   return text;

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/sampling_ranges.h"
+
 namespace diffserve {
 namespace {
 
@@ -17,15 +19,12 @@ std::string Text(double value) {
   return text;
 }
 
-constexpr float kAboveZero = std::numeric_limits<float>::denorm_min();
-
-// A closed range; kAboveZero is what comes next to zero.
-Status CheckNumber(float value, float low, float high, const char* param) {
-  if (value >= low && value <= high) return {};
-  const std::string least = low == kAboveZero ? "above 0" : Text(low);
-  return InvalidArgument(
-      std::string(param) + " is " + Text(value) + "; allowed is " + least + " to " + Text(high),
-      param);
+Status CheckNumber(float value, const NumberRange& range, const char* param) {
+  if (value >= range.low && value <= range.high) return {};
+  const std::string least = range.low == kAboveZero ? "above 0" : Text(range.low);
+  return InvalidArgument(std::string(param) + " is " + Text(value) + "; allowed is " + least +
+                             " to " + Text(range.high),
+                         param);
 }
 
 Status CheckCount(int64_t value, int64_t low, int64_t high, const char* param) {
@@ -43,13 +42,14 @@ Status CheckListSize(size_t size, size_t max_size, const char* param) {
 }
 
 Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits) {
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.temperature, 0, 100, "temperature"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.top_p, kAboveZero, 1, "top_p"));
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.temperature, kTemperatureRange, "temperature"));
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.top_p, kTopPRange, "top_p"));
   DS_RETURN_IF_ERROR(CheckCount(sampling.top_k, 0, std::numeric_limits<int>::max(), "top_k"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.min_p, 0, 1, "min_p"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.presence_penalty, -2, 2, "presence_penalty"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.frequency_penalty, -2, 2, "frequency_penalty"));
-  DS_RETURN_IF_ERROR(CheckNumber(sampling.repetition_penalty, 0.01f, 100, "repetition_penalty"));
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.min_p, kMinPRange, "min_p"));
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.presence_penalty, kPenaltyRange, "presence_penalty"));
+  DS_RETURN_IF_ERROR(CheckNumber(sampling.frequency_penalty, kPenaltyRange, "frequency_penalty"));
+  DS_RETURN_IF_ERROR(
+      CheckNumber(sampling.repetition_penalty, kRepetitionPenaltyRange, "repetition_penalty"));
   DS_RETURN_IF_ERROR(
       CheckListSize(sampling.logit_bias.size(), limits.options->max_logit_bias, "logit_bias"));
   for (const auto& [id, bias] : sampling.logit_bias) {
@@ -59,7 +59,7 @@ Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits
                                  std::to_string(limits.vocab_size - 1),
                              "logit_bias");
     }
-    DS_RETURN_IF_ERROR(CheckNumber(bias, -100, 100, "logit_bias"));
+    DS_RETURN_IF_ERROR(CheckNumber(bias, {-100, 100}, "logit_bias"));
   }
   return sampling.num_logprobs == -1
              ? Status()

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iomanip>
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
@@ -40,7 +41,10 @@ std::vector<std::string> CommandsOf(const FlagSpec& flag) {
 bool IsText(const FlagSpec& flag) { return flag.allowed.empty() && flag.Is<std::string>(); }
 
 std::string Number(const FlagSpec& flag, double value) {
-  return flag.Is<float>() ? std::to_string(value) : std::to_string(static_cast<int64_t>(value));
+  if (!flag.Is<float>()) return std::to_string(static_cast<int64_t>(value));
+  std::ostringstream text;
+  text << std::setprecision(17) << value;
+  return text.str();
 }
 
 std::vector<std::string> GoodValues(const FlagSpec& flag) {
