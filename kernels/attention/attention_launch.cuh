@@ -43,6 +43,19 @@ struct CodecInstances {
   std::span<const Instance> instances;
 };
 
+// The head shapes that the portable kernels are compiled for. Instance::Of<Codec, head_dim, v_dim,
+// k_maps>() makes a row.
+template <typename Codec, typename Instance>
+const Instance kHeadShapes[] = {
+    Instance::template Of<Codec, 16, 16, 1>(),   Instance::template Of<Codec, 16, 32, 2>(),
+    Instance::template Of<Codec, 48, 48, 1>(),   Instance::template Of<Codec, 48, 96, 2>(),
+    Instance::template Of<Codec, 64, 64, 1>(),   Instance::template Of<Codec, 64, 128, 2>(),
+    Instance::template Of<Codec, 64, 64, 2>(),   Instance::template Of<Codec, 64, 128, 1>(),
+    Instance::template Of<Codec, 96, 96, 1>(),   Instance::template Of<Codec, 96, 192, 2>(),
+    Instance::template Of<Codec, 128, 128, 1>(), Instance::template Of<Codec, 128, 256, 2>(),
+    Instance::template Of<Codec, 128, 128, 2>(), Instance::template Of<Codec, 128, 256, 1>(),
+};
+
 // nullptr: there is none. Instance: head_dim, v_dim, k_maps.
 template <typename Instance, size_t kCount>
 const Instance* FindInstance(const CodecInstances<Instance> (&table)[kCount], const DiffSpec& spec,

@@ -17,32 +17,21 @@ struct DecodeInstance {
   DecodeKernel kernel;       // cp.async
   DecodeKernel bulk_kernel;  // sm_90
   DecodeKernel combine;
-};
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-constexpr DecodeInstance InstanceOf() {
-  return {kHeadDim,
-          kVDim,
-          kKMaps,
-          KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
-          DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, false>,
-          DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>,
-          DiffDecodeCombineKernel<kVDim>};
-}
-
-template <typename Codec>
-const DecodeInstance kInstancesOf[] = {
-    InstanceOf<Codec, 16, 16, 1>(),   InstanceOf<Codec, 16, 32, 2>(),
-    InstanceOf<Codec, 48, 48, 1>(),   InstanceOf<Codec, 48, 96, 2>(),
-    InstanceOf<Codec, 64, 64, 1>(),   InstanceOf<Codec, 64, 128, 2>(),
-    InstanceOf<Codec, 64, 64, 2>(),   InstanceOf<Codec, 64, 128, 1>(),
-    InstanceOf<Codec, 96, 96, 1>(),   InstanceOf<Codec, 96, 192, 2>(),
-    InstanceOf<Codec, 128, 128, 1>(), InstanceOf<Codec, 128, 256, 2>(),
-    InstanceOf<Codec, 128, 128, 2>(), InstanceOf<Codec, 128, 256, 1>(),
+  template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+  static constexpr DecodeInstance Of() {
+    return {kHeadDim,
+            kVDim,
+            kKMaps,
+            KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
+            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, false>,
+            DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>,
+            DiffDecodeCombineKernel<kVDim>};
+  }
 };
 
 const CodecInstances<DecodeInstance> kTable[] = {
-    {DType::kBFloat16, kInstancesOf<BFloat16Codec>},
+    {DType::kBFloat16, kHeadShapes<BFloat16Codec, DecodeInstance>},
 };
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block

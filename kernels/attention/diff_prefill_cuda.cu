@@ -13,29 +13,17 @@ struct PrefillInstance {
   int k_maps;
   int64_t page_bytes;
   void (*kernel)(AttentionLaunch);
-};
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-constexpr PrefillInstance InstanceOf() {
-  return {kHeadDim, kVDim, kKMaps,
-          ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kImagePageSize).PageBytes(),
-          DiffPrefillKernel<Codec, kHeadDim, kVDim, kKMaps>};
-}
-
-// The same shapes as decode's.
-template <typename Codec>
-const PrefillInstance kInstancesOf[] = {
-    InstanceOf<Codec, 16, 16, 1>(),   InstanceOf<Codec, 16, 32, 2>(),
-    InstanceOf<Codec, 48, 48, 1>(),   InstanceOf<Codec, 48, 96, 2>(),
-    InstanceOf<Codec, 64, 64, 1>(),   InstanceOf<Codec, 64, 128, 2>(),
-    InstanceOf<Codec, 64, 64, 2>(),   InstanceOf<Codec, 64, 128, 1>(),
-    InstanceOf<Codec, 96, 96, 1>(),   InstanceOf<Codec, 96, 192, 2>(),
-    InstanceOf<Codec, 128, 128, 1>(), InstanceOf<Codec, 128, 256, 2>(),
-    InstanceOf<Codec, 128, 128, 2>(), InstanceOf<Codec, 128, 256, 1>(),
+  template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+  static constexpr PrefillInstance Of() {
+    return {kHeadDim, kVDim, kKMaps,
+            ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kImagePageSize).PageBytes(),
+            DiffPrefillKernel<Codec, kHeadDim, kVDim, kKMaps>};
+  }
 };
 
 const CodecInstances<PrefillInstance> kTable[] = {
-    {DType::kBFloat16, kInstancesOf<BFloat16Codec>},
+    {DType::kBFloat16, kHeadShapes<BFloat16Codec, PrefillInstance>},
 };
 
 AttentionTiling TilingOf(const DiffSpec& spec, const DeviceLimits& limits, bool allow_bulk_copies) {
