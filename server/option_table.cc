@@ -73,7 +73,7 @@ std::vector<FlagSpec> ModelFlags() {
       FlagSpec("--cpu-isa LEVEL", kAllCommands | kConvert,
                At<&Options::session, &SessionOptions::cpu_isa>(),
                "auto: the best level that the machine has")
-          .OneOf({"auto", "avx2", "avx512", "avx512_bf16"}),
+          .OneOf({"auto", "avx2", "avx512", "avx512_vnni", "avx512_bf16"}),
       FlagSpec("--threads N", kAllCommands | kConvert,
                At<&Options::session, &SessionOptions::threads>(),
                "0: one for each CPU of the affinity mask and cgroup quota")

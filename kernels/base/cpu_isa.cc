@@ -12,6 +12,8 @@ std::vector<CpuIsa> SupportedCpuIsas() {
   levels.push_back(CpuIsa::kAvx2);
   if (!__builtin_cpu_supports("x86-64-v4")) return levels;
   levels.push_back(CpuIsa::kAvx512);
+  if (!__builtin_cpu_supports("avx512vnni")) return levels;
+  levels.push_back(CpuIsa::kAvx512Vnni);
   if (__builtin_cpu_supports("avx512bf16")) levels.push_back(CpuIsa::kAvx512Bf16);
   return levels;
 }

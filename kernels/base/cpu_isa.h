@@ -12,7 +12,9 @@ namespace diffserve {
 enum class CpuIsa {
   kAvx2,        // AVX2 + FMA + F16C (x86-64-v3)
   kAvx512,      // + AVX-512 F/BW/VL/DQ
-  kAvx512Bf16,  // + AVX512_BF16; today it runs avx512's kernels
+  kAvx512Vnni,  // + AVX512_VNNI: integer dot products, with avx512's results
+  kAvx512Bf16,  // + AVX512_BF16: its dot products, for which activations that meet bfloat16
+                // numbers are rounded to bfloat16
   kPaired16,    // the 16-lane kernels in pairs of AVX2 registers, with avx512's results; for tests,
                 // never supported or chosen
 };
@@ -23,6 +25,8 @@ constexpr std::string_view NameOf(CpuIsa isa) {
       return "avx2";
     case CpuIsa::kAvx512:
       return "avx512";
+    case CpuIsa::kAvx512Vnni:
+      return "avx512_vnni";
     case CpuIsa::kAvx512Bf16:
       return "avx512_bf16";
     case CpuIsa::kPaired16:

@@ -11,6 +11,12 @@ extern const KernelTable kKernels;
 namespace avx512 {
 extern const KernelTable kKernels;
 }
+namespace avx512_vnni {
+extern const KernelTable kKernels;
+}
+namespace avx512_bf16 {
+extern const KernelTable kKernels;
+}
 namespace paired16 {
 extern const KernelTable kKernels;
 }
@@ -20,8 +26,11 @@ const KernelTable& KernelsFor(CpuIsa isa) {
     case CpuIsa::kAvx2:
       return avx2::kKernels;
     case CpuIsa::kAvx512:
-    case CpuIsa::kAvx512Bf16:
       return avx512::kKernels;
+    case CpuIsa::kAvx512Vnni:
+      return avx512_vnni::kKernels;
+    case CpuIsa::kAvx512Bf16:
+      return avx512_bf16::kKernels;
     case CpuIsa::kPaired16:
       return paired16::kKernels;
   }

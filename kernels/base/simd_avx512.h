@@ -75,6 +75,28 @@ inline constexpr int kLanes = 16;
 [[gnu::always_inline]] inline F32 SelectFirst(int n, F32 a, F32 b) {
   return {_mm512_mask_blend_ps(FirstMask(n < 0 ? 0 : n > kLanes ? kLanes : n), b.v, a.v)};
 }
+#if defined(__AVX512BF16__)
+#define DS_HAS_BF16_DOT 1
+// 16 pairs of bfloat16; the first of a pair is the lower half of its 32 bits.
+struct Bf16Pairs {
+  __m512bh v;
+};
+[[gnu::always_inline]] inline Bf16Pairs LoadPairs(const uint16_t* p) {
+  return {reinterpret_cast<__m512bh>(_mm512_loadu_si512(p))};
+}
+[[gnu::always_inline]] inline Bf16Pairs Set1Pair(uint32_t pair) {
+  return {reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(pair)))};
+}
+// acc + a0 b0 + a1 b1 lane by lane. Denormal products and sums become 0.
+[[gnu::always_inline]] inline F32 DotPairs(F32 acc, Bf16Pairs a, Bf16Pairs b) {
+  return {_mm512_dpbf16_ps(acc.v, a.v, b.v)};
+}
+// Rounded to nearest even; a denormal becomes 0.
+[[gnu::always_inline]] inline void StoreBf16(uint16_t* p, F32 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a.v)));
+}
+#endif
 // The two halves are joined first, then quarters, as in the 8-lane form.
 [[gnu::always_inline]] inline __m256 UpperHalf(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
 [[gnu::always_inline]] inline float ReduceMax(F32 a) {
