@@ -24,6 +24,7 @@ Status CheckMemory(const std::string& model_dir, size_t needed_bytes) {
 struct OpenModel {
   ModelConfig config;
   WeightFormat weight_format;
+  WeightFormat linear_format;
   int max_positions;
   std::unique_ptr<Checkpoint> checkpoint;
   WeightSizes sizes;
@@ -47,8 +48,10 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   const bool on_cuda = options.device == Device::kCuda;
   model.weight_format = options.weight_format.value_or(
       on_cuda ? WeightFormat::kBFloat16 : FormatOfCheckpoint(model.config.checkpoint_dtype));
+  model.linear_format = options.linear_format.value_or(model.weight_format);
   if (on_cuda)
-    DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format));
+    DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format,
+                                        model.linear_format));
   model.max_positions = options.max_positions > 0 ? options.max_positions
                                                   : model.config.max_positions;
 
@@ -60,7 +63,7 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     model.checkpoint = std::move(checkpoint).value();
   }
   Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.weight_format,
-                                           /*packs_tied_head=*/!on_cuda);
+                                           model.linear_format, /*packs_tied_head=*/!on_cuda);
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
@@ -77,6 +80,7 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
   if (!model.ok()) return model.status();
   ModelSummary summary = {model->config,
                           model->weight_format,
+                          model->linear_format,
                           model->sizes.num_parameters,
                           model->sizes.step_bytes,
                           model->sizes.memory_bytes,
@@ -99,7 +103,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
                            *model->checkpoint);
   }
   cpu::Decoder::Parts parts;
-  cpu::WeightPacker packer(model->weight_format, options.isa, pool);
+  cpu::WeightPacker packer(model->weight_format, model->linear_format, options.isa, pool);
   DS_RETURN_IF_ERROR(
       Assign(&parts.weights, LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
   parts.config = std::move(model->config);

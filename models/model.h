@@ -37,6 +37,8 @@ struct ModelOptions {
   Device device = Device::kCpu;
   // nullopt: as the checkpoint (float16 becomes float32), on a CUDA device bfloat16
   std::optional<WeightFormat> weight_format;
+  // Of linear layers; nullopt: weight_format. Quantised formats are the CPU's.
+  std::optional<WeightFormat> linear_format;
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
@@ -50,6 +52,7 @@ struct ModelOptions {
 struct ModelSummary {
   ModelConfig config;
   WeightFormat weight_format = WeightFormat::kFloat32;
+  WeightFormat linear_format = WeightFormat::kFloat32;
   int64_t num_parameters = 0;
   size_t weight_bytes = 0;                // read by a decode step
   size_t memory_bytes = 0;                // kept in memory: weights, embedding table, rope table

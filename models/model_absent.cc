@@ -10,7 +10,9 @@ Status NotCompiledIn() {
 
 }  // namespace
 
-Status CheckModel(const std::string&, const ModelConfig&, WeightFormat) { return NotCompiledIn(); }
+Status CheckModel(const std::string&, const ModelConfig&, WeightFormat, WeightFormat) {
+  return NotCompiledIn();
+}
 size_t StepBytes(const ModelConfig&, StepLimits) { return 0; }
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&) { return NotCompiledIn(); }
 

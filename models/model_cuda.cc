@@ -68,7 +68,13 @@ Status WarmUp(Model& model) {
 
 }  // namespace
 
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format) {
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format,
+                  WeightFormat linear_format) {
+  if (IsQuantized(linear_format)) {
+    return InvalidArgument("--quantization is " + std::string(NameOf(linear_format)) +
+                               ", allowed with --device cuda: none",
+                           "--quantization");
+  }
   if (format != WeightFormat::kBFloat16) {
     return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
                                ", allowed with --device cuda: auto, bfloat16",

@@ -14,7 +14,8 @@ namespace diffserve::cuda {
 
 // Whether there are kernels for this model. Errors: kUnimplemented without the backend, else
 // kInvalidArgument that names what is found and what is allowed.
-Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format);
+Status CheckModel(const std::string& model_dir, const ModelConfig& config, WeightFormat format,
+                  WeightFormat linear_format);
 
 // Of the device's memory that steps within the limits take.
 size_t StepBytes(const ModelConfig& config, StepLimits limits);

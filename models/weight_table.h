@@ -70,7 +70,9 @@ struct VectorTensor {
 using VectorTensors = std::vector<VectorTensor>;
 
 // Calls for each weight of a layer
-//   visit.Linear(WEIGHT, PARTS, OUTPUT)  a matrix of stacked parts, and what type its products have
+//   visit.Linear(WEIGHT, PARTS, OUTPUT, MAY_QUANTIZE)  a matrix of stacked parts, what type its
+//                                                      products have, and whether it may be of a
+//                                                      quantised format (true if left out)
 //   visit.Vector(WEIGHT, TENSOR)         kept in float32
 //   visit.Numbers(TENSORS, USE)          USE gets their values and sets what is computed of them
 template <typename Layer, typename Visitor>
@@ -118,7 +120,7 @@ void VisitLayer(const ModelConfig& config, int index, Layer& layer, Visitor& vis
   }
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
     visit.Linear(layer.lambda_proj, Parts{{attn + "lambda_proj", spec.num_q1_heads, hidden}},
-                 LinearOutput::kFloat32);
+                 LinearOutput::kFloat32, /*may_quantize=*/false);
   }
   if (spec.sub_norm == SubNorm::kAffine)
     visit.Vector(layer.sub_norm, VectorTensor{attn + "subln.weight", spec.v_dim});

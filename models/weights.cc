@@ -8,32 +8,44 @@ namespace {
 constexpr char kEmbedding[] = "model.embed_tokens";
 constexpr char kLmHead[] = "lm_head";
 
-// Visits the table, and writes down which tensors there must be, and which biases must not.
+// Visits the table, and writes down which tensors there must be, what memory they take, and which
+// biases must not be. Matrices are kept in their format, vectors in float32.
 struct TensorList {
-  std::vector<NamedShape> tensors;
-  std::vector<std::string> absent;
+  WeightFormat format = WeightFormat::kFloat32;
+  WeightFormat linear_format = WeightFormat::kFloat32;
+  std::vector<NamedShape> tensors = {};
+  std::vector<std::string> absent = {};
+  size_t memory_bytes = 0;
 
   struct Nothing {};
   using Weights = DecoderWeights<Nothing, Nothing, Nothing>;
 
-  void Linear(Nothing&, const std::vector<LinearTensors>& parts, LinearOutput) {
+  void Linear(Nothing&, const std::vector<LinearTensors>& parts, LinearOutput,
+              bool may_quantize = true) {
     for (const LinearTensors& part : parts) {
-      tensors.push_back({part.name + ".weight", {part.out_features, part.in_features}});
-      if (part.has_bias) tensors.push_back({part.name + ".bias", {part.out_features}});
+      Matrix(part, may_quantize ? linear_format : format);
+      if (part.has_bias) Vector(part.name + ".bias", part.out_features);
       if (!part.has_bias) absent.push_back(part.name + ".bias");
     }
   }
-  void Vector(Nothing&, const VectorTensor& vector) {
-    tensors.push_back({vector.name, {vector.count}});
-  }
+  void Vector(Nothing&, const VectorTensor& vector) { Vector(vector.name, vector.count); }
   template <typename Use>
   void Numbers(const VectorTensors& vectors, const Use&) {
-    for (const VectorTensor& vector : vectors) tensors.push_back({vector.name, {vector.count}});
+    for (const VectorTensor& vector : vectors) Vector(vector.name, vector.count);
   }
   void Tables(Nothing&, const LinearTensors& table, Nothing&, const LinearTensors& head) {
-    tensors.push_back({table.name + ".weight", {table.out_features, table.in_features}});
-    if (head.name != table.name)
-      tensors.push_back({head.name + ".weight", {head.out_features, head.in_features}});
+    Matrix(table, format);
+    if (head.name != table.name) Matrix(head, linear_format);
+  }
+
+ private:
+  void Matrix(const LinearTensors& matrix, WeightFormat kept_in) {
+    tensors.push_back({matrix.name + ".weight", {matrix.out_features, matrix.in_features}});
+    memory_bytes += WeightBytes(kept_in, matrix.out_features, matrix.in_features);
+  }
+  void Vector(const std::string& name, int64_t count) {
+    tensors.push_back({name, {count}});
+    memory_bytes += static_cast<size_t>(count) * sizeof(float);
   }
 };
 
@@ -56,20 +68,17 @@ TableNames FindTables(const ModelConfig& config, const Checkpoint& checkpoint) {
 }
 
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 WeightFormat format, bool packs_tied_head) {
+                                 WeightFormat format, WeightFormat linear_format,
+                                 bool packs_tied_head) {
   const TableNames tables = FindTables(config, checkpoint);
-  TensorList list;
+  TensorList list{.format = format, .linear_format = linear_format};
   TensorList::Weights nothing;
   VisitWeights(config, tables.embedding, tables.lm_head, nothing, list);
   WeightSizes sizes;
-  // Matrices are kept in `format`, vectors in float32.
+  sizes.memory_bytes = list.memory_bytes;
   for (const NamedShape& tensor : list.tensors) {
     DS_RETURN_IF_ERROR(checkpoint.Check(tensor.name, tensor.shape));
-    const int64_t count = TensorView{.shape = tensor.shape}.num_elements();
-    sizes.num_parameters += count;
-    sizes.memory_bytes += tensor.shape.size() == 2
-                              ? WeightBytes(format, tensor.shape[0], tensor.shape[1])
-                              : static_cast<size_t>(count) * sizeof(float);
+    sizes.num_parameters += TensorView{.shape = tensor.shape}.num_elements();
   }
   for (const std::string& name : list.absent) {
     if (!checkpoint.Has(name)) continue;
@@ -79,7 +88,8 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   }
   const size_t table_bytes = WeightBytes(format, config.vocab_size, config.hidden_size);
   const bool is_tied = tables.embedding == tables.lm_head;
-  if (is_tied && packs_tied_head) sizes.memory_bytes += table_bytes;
+  if (is_tied && packs_tied_head)
+    sizes.memory_bytes += WeightBytes(linear_format, config.vocab_size, config.hidden_size);
   const bool reads_table = is_tied && !packs_tied_head;
   sizes.step_bytes = sizes.memory_bytes - (reads_table ? 0 : table_bytes);
   return sizes;

@@ -21,9 +21,11 @@ struct WeightSizes {
 };
 
 // Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.
-// `packs_tied_head`: a tied output projection is kept a second time.
+// Formats as WeightPacker takes them. `packs_tied_head`: a tied output projection is kept a second
+// time.
 Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                 WeightFormat format, bool packs_tied_head);
+                                 WeightFormat format, WeightFormat linear_format,
+                                 bool packs_tied_head);
 
 struct NamedShape {
   std::string name;
@@ -70,9 +72,10 @@ class WeightLoader {
   Status status() const { return reader_.status().ok() ? packer_.status() : reader_.status(); }
 
   template <typename Weight>
-  void Linear(Weight& weight, const std::vector<LinearTensors>& parts, LinearOutput output) {
+  void Linear(Weight& weight, const std::vector<LinearTensors>& parts, LinearOutput output,
+              bool may_quantize = true) {
     if (!status().ok()) return;
-    weight = packer_.Linear(reader_.Parts(parts), output);
+    weight = packer_.Linear(reader_.Parts(parts), output, may_quantize);
     reader_.ReleaseMemory();
   }
   template <typename Weight>

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/base/cuda/device.h"
+#include "kernels/ops/weight_codec.h"
 
 namespace diffserve {
 namespace {
@@ -32,6 +33,12 @@ std::optional<DType> DTypeOf(std::string_view name) {
 }
 
 void SetDType(Options& options, std::string_view value) { options.session.dtype = DTypeOf(value); }
+void SetQuantization(Options& options, std::string_view value) {
+  options.session.quantization.reset();
+  for (WeightFormat format : kQuantizedFormats) {
+    if (value == NameOf(format)) options.session.quantization = format;
+  }
+}
 void SetKvCacheDType(Options& options, std::string_view value) {
   options.session.kv_cache_dtype = DTypeOf(value);
 }
@@ -61,6 +68,10 @@ std::vector<FlagSpec> ModelFlags() {
                "weights; auto: as the checkpoint (float16 as float32), on a GPU bfloat16")
           .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Default("auto"),
+      FlagSpec("--quantization TYPE", kAllCommands, &SetQuantization,
+               "linear layers, made when the model is loaded; int8 and int4: on the CPU alone")
+          .OneOf({"none", "int8", "int4"})
+          .Default("none"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
                "KV pages; auto: as --dtype; float16: on the CPU alone")
           .OneOf({"auto", "float32", "bfloat16", "float16"})

@@ -14,6 +14,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/log.h"
 #include "kernels/base/status.h"
+#include "kernels/ops/weight_format.h"
 
 namespace diffserve {
 
@@ -38,7 +39,8 @@ struct CheckpointOptions {
 struct SessionOptions : CheckpointOptions {
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
                                 // kernels for the model
-  std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
+  std::optional<WeightFormat> quantization;  // of linear layers; nullopt: none
+  std::optional<DType> kv_cache_dtype;       // nullopt: as dtype
   bool dummy_weights = false;
   uint64_t seed = 0;  // of sampling and of dummy weights
   bool batch_invariant = false;

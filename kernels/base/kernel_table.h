@@ -6,11 +6,14 @@
 
 namespace diffserve {
 
-enum class CpuIsa;     // kernels/base/cpu_isa.h
-struct LinearSlice;    // kernels/ops/linear_kernel.h
-struct RopeRow;        // kernels/ops/rope_append_kernel.h
-struct AttentionCall;  // kernels/attention/diff_attention_kernel.h
-struct AttentionTask;  // kernels/attention/diff_attention_kernel.h
+enum class CpuIsa;   // kernels/base/cpu_isa.h
+struct LinearSlice;  // kernels/ops/linear_kernel.h
+struct LinearInputSlice;
+enum class LinearInput : uint8_t;
+enum class WeightFormat : uint8_t;  // kernels/ops/weight_format.h
+struct RopeRow;                     // kernels/ops/rope_append_kernel.h
+struct AttentionCall;               // kernels/attention/diff_attention_kernel.h
+struct AttentionTask;               // kernels/attention/diff_attention_kernel.h
 
 // kernels/ops/rowwise.h
 template <typename T>
@@ -21,7 +24,9 @@ template <typename T>
 struct PolyNormMulArgs;
 
 struct KernelTable {
-  int panel_columns;  // output features in a panel of packed weights
+  int panel_columns;                                 // output features in a panel of packed weights
+  LinearInput (*linear_input)(WeightFormat format);  // what `linear` reads
+  void (*pack_linear_input)(const LinearInputSlice& slice);
   void (*linear)(const LinearSlice& slice);
   // Row-wise: of tokens [begin, end).
   void (*rms_norm)(const RmsNormArgs<float>& args, int begin, int end);

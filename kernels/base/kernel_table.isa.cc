@@ -4,6 +4,8 @@
 
 namespace diffserve::DS_ISA {
 
+LinearInput LinearInputOf(WeightFormat format);
+void PackLinearInput(const LinearInputSlice& slice);
 void Linear(const LinearSlice& slice);
 void RmsNorm(const RmsNormArgs<float>& args, int begin, int end);
 void SiluMul(const SiluMulArgs<float>& args, int begin, int end);
@@ -18,6 +20,8 @@ float ReadAll(const float* p, int64_t count);
 extern const KernelTable kKernels;
 constinit const KernelTable kKernels = {
     .panel_columns = kPanelColumns,
+    .linear_input = LinearInputOf,
+    .pack_linear_input = PackLinearInput,
     .linear = Linear,
     .rms_norm = RmsNorm,
     .silu_mul = SiluMul,

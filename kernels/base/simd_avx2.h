@@ -82,7 +82,63 @@ struct F8 {
   return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
 
+// ---- Integers: 8 of 32 bits, and 8 quads of 8 bits, one to a lane.
+struct I32x8 {
+  __m256i v;
+};
+struct Quads8 {
+  __m256i v;
+};
+[[gnu::always_inline]] inline I32x8 Add(I32x8 a, I32x8 b) { return {_mm256_add_epi32(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 ToFloat(I32x8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
+[[gnu::always_inline]] inline I32x8 ToInt(F8 a) { return {_mm256_cvtps_epi32(a.v)}; }
+[[gnu::always_inline]] inline int32_t ReduceAdd(I32x8 a) {
+  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+[[gnu::always_inline]] inline void StoreInt8(int8_t* p, I32x8 a) {
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a.v),
+                                        _mm256_extracti128_si256(a.v, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+}
+[[gnu::always_inline]] inline Quads8 LoadQuads8(const void* p) {
+  return {_mm256_loadu_si256(static_cast<const __m256i*>(p))};
+}
+[[gnu::always_inline]] inline Quads8 LowerHalves(Quads8 a) {
+  return {_mm256_and_si256(a.v, _mm256_set1_epi8(15))};
+}
+[[gnu::always_inline]] inline Quads8 UpperHalves(Quads8 a) {
+  return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))};
+}
+[[gnu::always_inline]] inline Quads8 FlipTopBits(Quads8 a) {
+  return {_mm256_xor_si256(a.v, _mm256_set1_epi8(-128))};
+}
+[[gnu::always_inline]] inline Quads8 Magnitudes(Quads8 a) { return {_mm256_abs_epi8(a.v)}; }
+// a where `of` > 0, -a where `of` < 0, 0 where it is 0.
+[[gnu::always_inline]] inline Quads8 WithSignsOf(Quads8 a, Quads8 of) {
+  return {_mm256_sign_epi8(a.v, of.v)};
+}
+// acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES: u <= 128.
+[[gnu::always_inline]] inline I32x8 DotQuads(I32x8 acc, Quads8 u, Quads8 s) {
+  const __m256i pairs = _mm256_maddubs_epi16(u.v, s.v);
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+}
+// The same of two; u <= 15, so the sum of four products fits 16 bits.
+[[gnu::always_inline]] inline I32x8 DotTwoQuads(I32x8 acc, Quads8 u0, Quads8 s0, Quads8 u1,
+                                                Quads8 s1) {
+  const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u0.v, s0.v),
+                                         _mm256_maddubs_epi16(u1.v, s1.v));
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+}
+
 #ifndef DS_PAIRED
+
+using I32 = I32x8;
+using Quads = Quads8;
+[[gnu::always_inline]] inline I32 Set1Int(int32_t x) { return {_mm256_set1_epi32(x)}; }
+[[gnu::always_inline]] inline Quads LoadQuads(const void* p) { return LoadQuads8(p); }
+[[gnu::always_inline]] inline Quads Set1Quad(int32_t quad) { return {_mm256_set1_epi32(quad)}; }
 
 using F32 = F8;
 inline constexpr int kLanes = 8;

@@ -75,6 +75,62 @@ inline constexpr int kLanes = 16;
 [[gnu::always_inline]] inline F32 SelectFirst(int n, F32 a, F32 b) {
   return {_mm512_mask_blend_ps(FirstMask(n < 0 ? 0 : n > kLanes ? kLanes : n), b.v, a.v)};
 }
+// ---- Integers: 16 of 32 bits, and 16 quads of 8 bits, one to a lane.
+struct I32 {
+  __m512i v;
+};
+struct Quads {
+  __m512i v;
+};
+[[gnu::always_inline]] inline I32 Set1Int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+[[gnu::always_inline]] inline I32 Add(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 ToFloat(I32 a) { return {_mm512_cvtepi32_ps(a.v)}; }
+[[gnu::always_inline]] inline int32_t ReduceAdd(I32 a) { return _mm512_reduce_add_epi32(a.v); }
+// To nearest even.
+[[gnu::always_inline]] inline I32 ToInt(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
+// REQUIRES: within int8.
+[[gnu::always_inline]] inline void StoreInt8(int8_t* p, I32 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
+[[gnu::always_inline]] inline Quads LoadQuads(const void* p) { return {_mm512_loadu_si512(p)}; }
+[[gnu::always_inline]] inline Quads Set1Quad(int32_t quad) { return {_mm512_set1_epi32(quad)}; }
+[[gnu::always_inline]] inline Quads LowerHalves(Quads a) {
+  return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))};
+}
+[[gnu::always_inline]] inline Quads UpperHalves(Quads a) {
+  return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
+}
+[[gnu::always_inline]] inline Quads FlipTopBits(Quads a) {
+  return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))};
+}
+[[gnu::always_inline]] inline Quads Magnitudes(Quads a) { return {_mm512_abs_epi8(a.v)}; }
+// a where `of` >= 0, -a where `of` < 0.
+[[gnu::always_inline]] inline Quads WithSignsOf(Quads a, Quads of) {
+  return {_mm512_mask_sub_epi8(a.v, _mm512_movepi8_mask(of.v), _mm512_setzero_si512(), a.v)};
+}
+// acc + the dot product of the lanes' quads; u is unsigned, s signed. REQUIRES, but with
+// DS_HAS_INT8_DOT: u <= 128.
+[[gnu::always_inline]] inline I32 DotQuads(I32 acc, Quads u, Quads s) {
+#if defined(__AVX512VNNI__)
+#define DS_HAS_INT8_DOT 1
+  return {_mm512_dpbusd_epi32(acc.v, u.v, s.v)};
+#else
+  const __m512i pairs = _mm512_maddubs_epi16(u.v, s.v);
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+#endif
+}
+
+// The same of two; u <= 15, so the sum of four products fits 16 bits.
+[[gnu::always_inline]] inline I32 DotTwoQuads(I32 acc, Quads u0, Quads s0, Quads u1, Quads s1) {
+#if defined(__AVX512VNNI__)
+  return DotQuads(DotQuads(acc, u0, s0), u1, s1);
+#else
+  const __m512i pairs = _mm512_add_epi16(_mm512_maddubs_epi16(u0.v, s0.v),
+                                         _mm512_maddubs_epi16(u1.v, s1.v));
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+#endif
+}
+
 #if defined(__AVX512BF16__)
 #define DS_HAS_BF16_DOT 1
 // 16 pairs of bfloat16; the first of a pair is the lower half of its 32 bits.

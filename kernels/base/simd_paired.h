@@ -60,4 +60,52 @@ inline constexpr int kLanes = 16;
 [[gnu::always_inline]] inline float ReduceMax(F32 a) { return ReduceMax(Max(a.lo, a.hi)); }
 [[gnu::always_inline]] inline float ReduceAdd(F32 a) { return ReduceAdd(Add(a.lo, a.hi)); }
 
+struct I32 {
+  I32x8 lo;
+  I32x8 hi;
+};
+struct Quads {
+  Quads8 lo;
+  Quads8 hi;
+};
+[[gnu::always_inline]] inline I32 Set1Int(int32_t x) {
+  return {{_mm256_set1_epi32(x)}, {_mm256_set1_epi32(x)}};
+}
+[[gnu::always_inline]] inline I32 Add(I32 a, I32 b) { return {Add(a.lo, b.lo), Add(a.hi, b.hi)}; }
+[[gnu::always_inline]] inline F32 ToFloat(I32 a) { return {ToFloat(a.lo), ToFloat(a.hi)}; }
+[[gnu::always_inline]] inline I32 ToInt(F32 a) { return {ToInt(a.lo), ToInt(a.hi)}; }
+[[gnu::always_inline]] inline int32_t ReduceAdd(I32 a) { return ReduceAdd(Add(a.lo, a.hi)); }
+[[gnu::always_inline]] inline void StoreInt8(int8_t* p, I32 a) {
+  StoreInt8(p, a.lo);
+  StoreInt8(p + 8, a.hi);
+}
+[[gnu::always_inline]] inline Quads LoadQuads(const void* p) {
+  return {LoadQuads8(p), LoadQuads8(static_cast<const char*>(p) + 32)};
+}
+[[gnu::always_inline]] inline Quads Set1Quad(int32_t quad) {
+  return {{_mm256_set1_epi32(quad)}, {_mm256_set1_epi32(quad)}};
+}
+[[gnu::always_inline]] inline Quads LowerHalves(Quads a) {
+  return {LowerHalves(a.lo), LowerHalves(a.hi)};
+}
+[[gnu::always_inline]] inline Quads UpperHalves(Quads a) {
+  return {UpperHalves(a.lo), UpperHalves(a.hi)};
+}
+[[gnu::always_inline]] inline Quads FlipTopBits(Quads a) {
+  return {FlipTopBits(a.lo), FlipTopBits(a.hi)};
+}
+[[gnu::always_inline]] inline Quads Magnitudes(Quads a) {
+  return {Magnitudes(a.lo), Magnitudes(a.hi)};
+}
+[[gnu::always_inline]] inline Quads WithSignsOf(Quads a, Quads of) {
+  return {WithSignsOf(a.lo, of.lo), WithSignsOf(a.hi, of.hi)};
+}
+[[gnu::always_inline]] inline I32 DotQuads(I32 acc, Quads u, Quads s) {
+  return {DotQuads(acc.lo, u.lo, s.lo), DotQuads(acc.hi, u.hi, s.hi)};
+}
+[[gnu::always_inline]] inline I32 DotTwoQuads(I32 acc, Quads u0, Quads s0, Quads u1, Quads s1) {
+  return {DotTwoQuads(acc.lo, u0.lo, s0.lo, u1.lo, s1.lo),
+          DotTwoQuads(acc.hi, u0.hi, s0.hi, u1.hi, s1.hi)};
+}
+
 }  // namespace diffserve::DS_ISA

@@ -1,8 +1,7 @@
 // Every output element is one chain of fused multiply-adds over in_features in ascending order,
 // whatever the tile: cutting the chain into blocks stores and reloads the partial sum, which
 // changes no bit.
-#include "kernels/base/simd.h"
-#include "kernels/ops/linear_kernel.h"
+#include "kernels/ops/linear_panels.h"
 
 namespace diffserve::DS_ISA {
 
@@ -132,52 +131,21 @@ struct Tile {
   }
 };
 
-template <typename Weights>
-const char* PanelAt(const LinearSlice& s, int panel) {
-  constexpr int kInterleave = Weights::kInterleave;
-  const int64_t depth = (s.in_features + kInterleave - 1) / kInterleave * kInterleave;
-  return static_cast<const char*>(s.panels) + panel * depth * kDepthBytes<Weights>;
-}
-
-// y of `rows` rows from `row` and of one panel's columns, from the finished sums.
-void Finish(const LinearSlice& s, int panel, int row, int rows, const float* sums,
-            int64_t sums_stride) {
-  const int first = panel * kPanel;
-  const int count = s.out_features - first < kPanel ? s.out_features - first : kPanel;
-  for (int r = 0; r < rows; ++r) {
-    float* y = s.y + static_cast<int64_t>(row + r) * s.out_features + first;
-    for (int at = 0; at < count; at += kLanes) {
-      const int n = count - at < kLanes ? count - at : kLanes;
-      F32 sum = Load(sums + r * sums_stride + at);
-      if (s.bias != nullptr) sum = Add(sum, LoadFirst(s.bias + first + at, n));
-      if (s.accumulate) sum = Add(LoadFirst(y + at, n), sum);
-      StoreFirst(y + at, n, sum);
-    }
-  }
-}
-
 // A register tile over the whole depth: R rows from `row`, NP panels.
 template <typename Weights, int R, int NP>
-void WholeDepth(const LinearSlice& s, int panel, int row) {
+void WholeDepth(const LinearSlice& s, int panel, int row, const Fetch& /*fetch*/) {
   alignas(64) float sums[R * NP * kPanel];
-  const char* first = PanelAt<Weights>(s, panel);
+  const char* first = PanelAt(s, panel);
+  const float* x = static_cast<const float*>(s.x.values) + row * s.x.stride;
   Tile<Weights, R, NP> tile;
   tile.Clear();
-  tile.template Accumulate<(R >= 2)>(first, PanelAt<Weights>(s, panel + 1) - first,
-                                     s.x + static_cast<int64_t>(row) * s.in_features, s.in_features,
-                                     s.in_features);
+  tile.template Accumulate<(R >= 2)>(first, s.panel_bytes, x, s.x.stride, s.in_features);
   tile.StoreTo(sums, NP * kPanel);
   for (int np = 0; np < NP; ++np) Finish(s, panel + np, row, R, sums + np * kPanel, NP * kPanel);
 }
 
 // Enough panels side by side for eight or more independent chains.
 constexpr int PanelsAtOnce(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
-
-using WholeDepthFunction = void (*)(const LinearSlice&, int panel, int row);
-struct WholeDepthFunctions {
-  WholeDepthFunction single;   // one panel
-  WholeDepthFunction several;  // PanelsAtOnce panels
-};
 
 // The same for one block of depth: the partial sums are kept in memory between blocks.
 template <int R>
@@ -210,33 +178,14 @@ struct Tables<RowCounts<R...>> {
   static constexpr BlockTileFunction kBlock[] = {nullptr, BlockTile<R>...};
   template <typename Weights>
   static constexpr WholeDepthFunctions kWhole[] = {
-      {nullptr, nullptr}, {WholeDepth<Weights, R, 1>, WholeDepth<Weights, R, PanelsAtOnce(R)>}...};
+      {}, {WholeDepth<Weights, R, 1>, WholeDepth<Weights, R, PanelsAtOnce(R)>, PanelsAtOnce(R)}...};
 };
 using TileTables = Tables<TileRowCounts>;
-
-// Few rows: tiles over the whole depth. Each weight is read from memory once; later tiles find the
-// panel in L2.
-template <typename Weights>
-void FewRows(const LinearSlice& s) {
-  const auto& functions = TileTables::kWhole<Weights>;
-  const int num_tiles = (s.rows + kTileRows - 1) / kTileRows;
-  const int at_once = PanelsAtOnce(s.rows / num_tiles);
-  int panel = s.panel_begin;
-  while (panel < s.panel_end) {
-    const bool several = num_tiles == 1 && panel + at_once <= s.panel_end;
-    for (int tile = 0; tile < num_tiles; ++tile) {
-      const int begin = s.rows * tile / num_tiles;
-      const WholeDepthFunctions& sized = functions[s.rows * (tile + 1) / num_tiles - begin];
-      (several ? sized.several : sized.single)(s, panel, begin);
-    }
-    panel += several ? at_once : 1;
-  }
-}
 
 // The block's rows of x, `depth` elements from `k`, at kXStride.
 void PackX(const LinearSlice& s, int row, int rows, int k, int depth, float* packed) {
   for (int r = 0; r < rows; ++r) {
-    const float* from = s.x + static_cast<int64_t>(row + r) * s.in_features + k;
+    const float* from = static_cast<const float*>(s.x.values) + (row + r) * s.x.stride + k;
     float* to = packed + r * kXStride;
     int i = 0;
     for (; i + kLanes <= depth; i += kLanes) Store(to + i, Load(from + i));
@@ -271,10 +220,9 @@ void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int row
                    BlockBuffers& buffers) {
   const int num_tiles = (rows + kTileRows - 1) / kTileRows;
   constexpr bool kIsWide = sizeof(typename Weights::Element) == sizeof(float);
-  const int64_t panel_bytes = PanelAt<Weights>(s, 1) - PanelAt<Weights>(s, 0);
   const int block_bytes = depth * kDepthBytes<Weights>;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
-    const char* block = PanelAt<Weights>(s, panel) + static_cast<int64_t>(k) * kDepthBytes<Weights>;
+    const char* block = PanelAt(s, panel) + static_cast<int64_t>(k) * kDepthBytes<Weights>;
     if constexpr (!kIsWide) WidenPanelBlock<Weights>(block, depth, buffers.panel);
     const float* weights = kIsWide ? reinterpret_cast<const float*>(block) : buffers.panel;
     float* sums = buffers.sums + (panel - panel_begin) * kPanel;
@@ -283,7 +231,7 @@ void AddDepthBlock(const LinearSlice& s, int panel_begin, int panel_end, int row
       const int end = rows * (tile + 1) / num_tiles;
       // The next panel's block, a share with each tile, into L2.
       if (panel + 1 < panel_end) {
-        const char* next = block + panel_bytes;
+        const char* next = block + s.panel_bytes;
         for (int byte = block_bytes * tile / num_tiles / 64 * 64;
              byte < block_bytes * (tile + 1) / num_tiles; byte += 64) {
           __builtin_prefetch(next + byte, 0, 2);
@@ -317,10 +265,9 @@ void ManyRows(const LinearSlice& s) {
 template <typename Weights>
 void Run(const LinearSlice& slice) {
   // What must stay in L2 while a panel meets all rows: the panel and x.
-  const int64_t panel_bytes = PanelAt<Weights>(slice, 1) - PanelAt<Weights>(slice, 0);
   const int64_t x_bytes = static_cast<int64_t>(slice.rows) * slice.in_features * 4;
-  if (slice.rows <= 2 * kTileRows || panel_bytes + x_bytes <= kL2Bytes) {
-    FewRows<Weights>(slice);
+  if (slice.rows <= 2 * kTileRows || slice.panel_bytes + x_bytes <= kL2Bytes) {
+    WalkPanels(slice, TileTables::kWhole<Weights>, kTileRows);
   } else {
     ManyRows<Weights>(slice);
   }
@@ -331,6 +278,7 @@ void Run(const LinearSlice& slice) {
 void Linear(const LinearSlice& slice);
 void Linear(const LinearSlice& slice) {
   if (slice.rows <= 0 || slice.panel_begin >= slice.panel_end) return;
+  if (slice.x.kind != LinearInput::kFloat32) return LinearOfDots(slice);
   switch (slice.format) {
     case WeightFormat::kFloat32:
       return Run<Float32Weights>(slice);
@@ -338,6 +286,9 @@ void Linear(const LinearSlice& slice) {
       return Run<BFloat16Weights>(slice);
     case WeightFormat::kFloat16:
       return Run<Float16Weights>(slice);
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
+      break;
   }
 }
 

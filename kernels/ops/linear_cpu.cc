@@ -1,25 +1,69 @@
+#include <memory>
+
 #include "kernels/base/kernel_table.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/linear_kernel.h"
 #include "kernels/ops/weight_packer.h"
 
 namespace diffserve::cpu {
+namespace {
+
+// x as the kernel reads it, in memory of its own unless that is as it is.
+class PackedInput {
+ public:
+  PackedInput(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
+    const KernelTable& kernels = KernelsFor(weight.isa());
+    x_.kind = kernels.linear_input(weight.format());
+    const int64_t rows = args.num_tokens, in_features = weight.in_features();
+    if (x_.kind == LinearInput::kFloat32) {
+      x_.values = const_cast<float*>(args.x);
+      x_.stride = in_features;
+      return;
+    }
+    const int64_t groups = NumQuantGroups(in_features);
+    x_.stride = groups * kQuantGroup;
+    const bool is_int8 = x_.kind == LinearInput::kInt8;
+    const int64_t value_bytes = rows * x_.stride * (is_int8 ? 1 : 2);
+    const int64_t scale_bytes = is_int8 ? rows * groups * int64_t{sizeof(float)} : 0;
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(
+        static_cast<size_t>(value_bytes + 2 * scale_bytes));
+    x_.values = memory_.get();
+    x_.scales = reinterpret_cast<float*>(memory_.get() + value_bytes);
+    x_.sums = reinterpret_cast<int32_t*>(memory_.get() + value_bytes + scale_bytes);
+    constexpr int64_t kElementsWorthWaking = 16384;
+    RunShares(pool, args.num_tokens, rows * in_features >= kElementsWorthWaking,
+              [&](int begin, int end) {
+                kernels.pack_linear_input({args.x, weight.in_features(), begin, end, x_});
+              });
+  }
+
+  const LinearX& x() const { return x_; }
+
+ private:
+  LinearX x_;
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+}  // namespace
 
 void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
   if (args.num_tokens == 0) return;
   constexpr int64_t kMultiplyAddsWorthWaking = 32768;
   const KernelTable& kernels = KernelsFor(weight.isa());
+  const PackedInput input(weight, args, pool);
   const int num_panels = (weight.out_features() + kernels.panel_columns - 1) /
                          kernels.panel_columns;
   const int64_t multiply_adds = static_cast<int64_t>(weight.out_features()) * weight.in_features() *
                                 args.num_tokens;
   RunShares(pool, num_panels, multiply_adds >= kMultiplyAddsWorthWaking, [&](int begin, int end) {
     kernels.linear({.panels = weight.panels(),
+                    .panel_bytes = weight.panel_bytes(),
                     .format = weight.format(),
                     .out_features = weight.out_features(),
                     .in_features = weight.in_features(),
+                    .scale = weight.scale(),
                     .bias = weight.bias(),
-                    .x = args.x,
+                    .x = input.x(),
                     .rows = args.num_tokens,
                     .y = args.y,
                     .accumulate = args.accumulate,

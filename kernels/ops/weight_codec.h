@@ -1,8 +1,11 @@
-// The scalar side of each WeightFormat, for packers, lookups, references and sizes. An int4 format
-// would encode a group of values at once and count its scales in WeightBytes.
+// The scalar side of each WeightFormat, for packers, lookups, references and sizes.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 #include "kernels/base/check.h"
@@ -30,7 +33,7 @@ struct Float16WeightCodec {
   static float Decode(uint16_t element) { return Float16ToFloat(element); }
 };
 
-// use(codec) with the format's codec.
+// use(codec) with the format's codec. REQUIRES: !IsQuantized(format).
 template <typename Use>
 constexpr decltype(auto) WithCodec(WeightFormat format, Use&& use) {
   switch (format) {
@@ -40,26 +43,94 @@ constexpr decltype(auto) WithCodec(WeightFormat format, Use&& use) {
       return use(BFloat16WeightCodec());
     case WeightFormat::kFloat16:
       return use(Float16WeightCodec());
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4:
+      break;
   }
-  DS_CHECK(false, "unknown weight format");
+  DS_CHECK(false, "not a format of numbers");
 }
 
-// Of one element: what KV pages hold too where nothing else is asked for.
+// To nearest even. REQUIRES: |value| < 2^22.
+inline int RoundedToInt(float value) {
+  return std::bit_cast<int>(value + 0x1.8p23f) - std::bit_cast<int>(0x1.8p23f);
+}
+
+// Of an output feature, symmetric: the largest magnitude becomes 127.
+struct Int8WeightCodec {
+  static float ScaleOf(std::span<const float> row) {
+    float largest = 0;
+    for (float value : row) largest = std::max(largest, std::abs(value));
+    return largest / Int8Panel::kCodeMax;
+  }
+  static uint8_t Encode(float value, float scale) {
+    const int code = scale == 0 ? 0 : RoundedToInt(value / scale);
+    return static_cast<uint8_t>(Int8Panel::kZero +
+                                std::clamp(code, -Int8Panel::kCodeMax, Int8Panel::kCodeMax));
+  }
+  static float Decode(uint8_t code, float scale) {
+    return scale * static_cast<float>(code - Int8Panel::kZero);
+  }
+};
+
+// Of a group: the value of the largest magnitude becomes -8, which uses all 16 codes.
+struct Int4WeightCodec {
+  // float16.
+  static uint16_t ScaleOf(std::span<const float> group) {
+    float largest = 0;
+    for (float value : group) {
+      if (std::abs(value) > std::abs(largest)) largest = value;
+    }
+    return FloatToFloat16(largest / -Int4Panel::kZero);
+  }
+  static uint8_t Encode(float value, uint16_t scale) {
+    const float step = Float16ToFloat(scale);
+    const int code = step == 0 ? 0 : RoundedToInt(value / step);
+    return static_cast<uint8_t>(std::clamp(code + Int4Panel::kZero, 0, 15));
+  }
+  static float Decode(uint8_t code, uint16_t scale) {
+    return Float16ToFloat(scale) * static_cast<float>(code - Int4Panel::kZero);
+  }
+};
+
+// Of one element: what KV pages hold too where nothing else is asked for. REQUIRES:
+// !IsQuantized(format).
 constexpr DType DTypeOf(WeightFormat format) {
   return WithCodec(format, [](auto codec) { return codec.kDType; });
 }
 constexpr WeightFormat WeightFormatOf(DType dtype) {
-  for (WeightFormat format : kWeightFormats) {
+  for (WeightFormat format : kFloatFormats) {
     if (DTypeOf(format) == dtype) return format;
   }
   return WeightFormat::kFloat32;
 }
-constexpr std::string_view NameOf(WeightFormat format) { return NameOf(DTypeOf(format)); }
+constexpr std::string_view NameOf(WeightFormat format) {
+  if (format == WeightFormat::kInt8) return "int8";
+  if (format == WeightFormat::kInt4) return "int4";
+  return NameOf(DTypeOf(format));
+}
+
+// Bytes of a panel of `columns` output features.
+constexpr int64_t PanelBytes(WeightFormat format, int64_t in_features, int columns) {
+  if (format == WeightFormat::kInt8)
+    return NumQuantGroups(in_features) * Int8Panel::GroupBytes(columns);
+  if (format == WeightFormat::kInt4)
+    return NumQuantGroups(in_features) * Int4Panel::GroupBytes(columns);
+  return WithCodec(format, [&](auto codec) {
+    using Panel = typename decltype(codec)::Panel;
+    const int64_t depth = (in_features + Panel::kInterleave - 1) / Panel::kInterleave *
+                          Panel::kInterleave;
+    return depth * columns * static_cast<int64_t>(sizeof(typename Panel::Element));
+  });
+}
 
 // Bytes of a matrix, without the padding of its panels.
 constexpr size_t WeightBytes(WeightFormat format, int64_t out_features, int64_t in_features) {
-  return static_cast<size_t>(out_features) * static_cast<size_t>(in_features) *
-         SizeOf(DTypeOf(format));
+  const size_t elements = static_cast<size_t>(out_features) * static_cast<size_t>(in_features);
+  const size_t groups = static_cast<size_t>(out_features * NumQuantGroups(in_features));
+  if (format == WeightFormat::kInt8)
+    return elements + static_cast<size_t>(out_features) * sizeof(float);
+  if (format == WeightFormat::kInt4) return elements / 2 + groups * sizeof(uint16_t);
+  return elements * SizeOf(DTypeOf(format));
 }
 
 }  // namespace diffserve

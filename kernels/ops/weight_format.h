@@ -1,6 +1,6 @@
-// WeightFormat: what the elements of packed weight matrices are. A format is an enumerator here, a
-// panel (how its elements lie, for packer and kernel), a codec (weight_codec.h), and in each
-// backend that has it an instance of the linear kernel. Plain data, for the per-ISA files too.
+// WeightFormat: what packed weight matrices hold. A format is an enumerator here, a panel (how its
+// elements lie, for packer and kernel), a codec (weight_codec.h), and in each backend that has it
+// an instance of the linear kernel. Plain data, for the per-ISA files too.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,19 @@
 
 namespace diffserve {
 
-enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16 };
+enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4 };
 
+// Formats whose elements are numbers of their own; of the others only linear layers can be.
+inline constexpr WeightFormat kFloatFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
+                                                 WeightFormat::kFloat16};
+inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4};
 inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
-                                                  WeightFormat::kFloat16};
+                                                  WeightFormat::kFloat16, WeightFormat::kInt8,
+                                                  WeightFormat::kInt4};
+
+constexpr bool IsQuantized(WeightFormat format) {
+  return format == WeightFormat::kInt8 || format == WeightFormat::kInt4;
+}
 
 // A panel holds P = KernelTable::panel_columns neighbouring output features, zero-padded at the end
 // of the matrix: [ceil(in_features / kInterleave)][P][kInterleave] elements; those behind
@@ -28,6 +37,40 @@ struct BFloat16Panel {
 struct Float16Panel {
   using Element = uint16_t;
   static constexpr int kInterleave = 1;
+};
+
+// Quantised: in_features are cut into groups of kQuantGroup, and so are the activations that meet
+// them: a group of products is summed in integers.
+inline constexpr int kQuantGroup = 64;
+constexpr int64_t NumQuantGroups(int64_t in_features) {
+  return (in_features + kQuantGroup - 1) / kQuantGroup;
+}
+
+// weight = scale[output feature] * (code - kZero). A panel is [groups][kQuantGroup / 4][P][4]
+// codes.
+struct Int8Panel {
+  static constexpr int kZero = 128;
+  static constexpr int kCodeMax = 127;  // code - kZero is within +-kCodeMax
+  static constexpr int64_t GroupBytes(int columns) { return int64_t{kQuantGroup} * columns; }
+  // Of the code of a feature of the group.
+  static constexpr int64_t CodeAt(int columns, int column, int feature) {
+    return (int64_t{feature / 4} * columns + column) * 4 + feature % 4;
+  }
+};
+
+// weight = scale[group][output feature] * (code - kZero), scales in float16. A panel is groups of
+// [kQuantGroup / 8][P][4] bytes and [P] scales; the lower half of byte i of quad q is feature
+// 8 q + i, the upper half feature 8 q + 4 + i.
+struct Int4Panel {
+  static constexpr int kZero = 8;
+  static constexpr int64_t ScalesAt(int columns) { return int64_t{kQuantGroup / 2} * columns; }
+  static constexpr int64_t GroupBytes(int columns) {
+    return ScalesAt(columns) + int64_t{2} * columns;
+  }
+  static constexpr int64_t CodeAt(int columns, int column, int feature) {
+    return (int64_t{feature / 8} * columns + column) * 4 + feature % 4;
+  }
+  static constexpr int CodeShift(int feature) { return feature % 8 < 4 ? 0 : 4; }
 };
 
 }  // namespace diffserve

@@ -21,8 +21,11 @@ class PackedLinear {
   int in_features() const { return in_features_; }
   WeightFormat format() const { return format_; }
   CpuIsa isa() const { return isa_; }
-  size_t weight_bytes() const { return panels_.size_bytes(); }
+  size_t weight_bytes() const { return panels_.size_bytes() + scale_.size() * sizeof(float); }
   const void* panels() const { return panels_.data(); }
+  int64_t panel_bytes() const { return panel_bytes_; }
+  // kInt8: [out_features], else nullptr
+  const float* scale() const { return scale_.empty() ? nullptr : scale_.data(); }
   // [out_features], or nullptr
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
@@ -32,7 +35,9 @@ class PackedLinear {
   int in_features_ = 0;
   WeightFormat format_ = WeightFormat::kFloat32;
   CpuIsa isa_ = CpuIsa::kAvx2;
+  int64_t panel_bytes_ = 0;
   Buffer panels_;
+  std::vector<float> scale_;
   std::vector<float> bias_;
 };
 
@@ -54,14 +59,15 @@ class EmbeddingTable {
 // The first error is kept, and what is packed after it is empty.
 class WeightPacker {
  public:
-  WeightPacker(WeightFormat format, CpuIsa isa, ThreadPool& pool)
-      : format_(format), isa_(isa), pool_(pool) {}
+  // Linear layers are of `linear_format`, all else of `format`, which is not quantised.
+  WeightPacker(WeightFormat format, WeightFormat linear_format, CpuIsa isa, ThreadPool& pool)
+      : format_(format), linear_format_(linear_format), isa_(isa), pool_(pool) {}
 
   // The parts stacked; without parts an empty matrix. A wider checkpoint is rounded to nearest
-  // even. Error: a finite weight that the format cannot hold, with the tensor's name. REQUIRES: all
-  // parts share in_features.
+  // even. Error: a weight that the format cannot hold, with the tensor's name. REQUIRES: all parts
+  // share in_features.
   PackedLinear Linear(std::span<const LinearPart> parts,
-                      LinearOutput output = LinearOutput::kFloat32);
+                      LinearOutput output = LinearOutput::kFloat32, bool may_quantize = true);
   // A table [vocab, width]; the same error.
   EmbeddingTable Table(const TensorView& table);
   std::vector<float> Floats(std::vector<float> values) { return values; }
@@ -70,9 +76,10 @@ class WeightPacker {
 
  private:
   // Keeps the error if a value of the tensor is outside the format's range.
-  void CheckRange(const TensorView& tensor);
+  void CheckRange(const TensorView& tensor, WeightFormat format);
 
   const WeightFormat format_;
+  const WeightFormat linear_format_;
   const CpuIsa isa_;
   ThreadPool& pool_;
   Status status_;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/base/check.h"
 #include "kernels/base/kernel_table.h"
@@ -74,59 +76,136 @@ void WritePanel(std::span<const SourceRow> rows, int columns, int64_t in_feature
   }
 }
 
+// The same of a quantised format. `values` holds the panel's rows, [columns][groups * kQuantGroup],
+// with zeros for what is not there.
+void WriteInt8Panel(std::span<const float> values, int columns, uint8_t* panel, float* scales) {
+  const size_t depth = values.size() / static_cast<size_t>(columns);
+  for (int column = 0; column < columns; ++column) {
+    const std::span<const float> row = values.subspan(static_cast<size_t>(column) * depth, depth);
+    const float scale = Int8WeightCodec::ScaleOf(row);
+    scales[column] = scale;
+    for (size_t i = 0; i < depth; ++i) {
+      const size_t feature = i % kQuantGroup;
+      uint8_t* group = panel + static_cast<int64_t>(i - feature) * columns;
+      group[Int8Panel::CodeAt(columns, column, static_cast<int>(feature))] =
+          Int8WeightCodec::Encode(row[i], scale);
+    }
+  }
+}
+
+void WriteInt4Panel(std::span<const float> values, int columns, uint8_t* panel) {
+  const size_t depth = values.size() / static_cast<size_t>(columns);
+  for (size_t begin = 0; begin < depth;
+       begin += kQuantGroup, panel += Int4Panel::GroupBytes(columns)) {
+    auto* scales = reinterpret_cast<uint16_t*>(panel + Int4Panel::ScalesAt(columns));
+    for (int column = 0; column < columns; ++column) {
+      const std::span<const float> group = values.subspan(
+          static_cast<size_t>(column) * depth + begin, kQuantGroup);
+      scales[column] = Int4WeightCodec::ScaleOf(group);
+      for (int i = 0; i < kQuantGroup; ++i) {
+        panel[Int4Panel::CodeAt(columns, column, i)] |= static_cast<uint8_t>(
+            Int4WeightCodec::Encode(group[static_cast<size_t>(i)], scales[column])
+            << Int4Panel::CodeShift(i));
+      }
+    }
+  }
+}
+
+// The panel's rows as the functions above take them.
+std::vector<float> PanelValues(std::span<const SourceRow> rows, int columns, int64_t in_features) {
+  const int64_t depth = NumQuantGroups(in_features) * kQuantGroup;
+  std::vector<float> values(static_cast<size_t>(columns * depth));
+  for (size_t column = 0; column < rows.size(); ++column) {
+    CopyToFloat(rows[column].part->weight, rows[column].row * in_features, in_features,
+                values.data() + static_cast<int64_t>(column) * depth);
+  }
+  return values;
+}
+
+// Of a value that the format cannot hold; -1: none.
+int64_t FindOutside(WeightFormat format, std::span<const float> values) {
+  if (format == WeightFormat::kFloat16) return FindOutsideFloat16(values);
+  const auto is_outside = [&](float value) {
+    // The scale of a group of int4 is an eighth of its largest weight, in float16.
+    const float limit = format == WeightFormat::kInt4 ? kFloat16Max * Int4Panel::kZero
+                                                      : std::numeric_limits<float>::max();
+    return !(std::abs(value) <= limit);
+  };
+  const auto found = std::ranges::find_if(values, is_outside);
+  return found == values.end() ? -1 : found - values.begin();
+}
+
 }  // namespace
 
-void WeightPacker::CheckRange(const TensorView& tensor) {
-  if (format_ != WeightFormat::kFloat16 || tensor.dtype == DType::kFloat16 || !status_.ok()) return;
+void WeightPacker::CheckRange(const TensorView& tensor, WeightFormat format) {
+  const bool is_limited = IsQuantized(format) ||
+                          (format == WeightFormat::kFloat16 && tensor.dtype != DType::kFloat16);
+  if (!is_limited || !status_.ok()) return;
   const int64_t num_rows = tensor.shape[0], width = tensor.num_elements() / num_rows;
   std::atomic<int64_t> outside{-1};
   RunShares(pool_, static_cast<int>(num_rows), /*worth_waking=*/true, [&](int begin, int end) {
     ForEachStrip(tensor, begin * width, end * width,
                  [&](int64_t first, int count, const float* values) {
-                   const int64_t found = FindOutsideFloat16({values, static_cast<size_t>(count)});
+                   const int64_t found = FindOutside(format, {values, static_cast<size_t>(count)});
                    if (found >= 0) outside = first + found;
                  });
   });
   if (outside < 0) return;
+  const char* const limit = format == WeightFormat::kFloat16 ? "at most 65504"
+                            : format == WeightFormat::kInt4  ? "finite numbers up to 524032"
+                                                             : "finite numbers";
   status_ = InvalidArgument(tensor.name + ": element [" + std::to_string(outside / width) + ", " +
                             std::to_string(outside % width) + "] is " +
-                            std::to_string(tensor.At(outside)) +
-                            ", and float16 holds at most 65504");
+                            std::to_string(tensor.At(outside)) + ", and " +
+                            std::string(NameOf(format)) + " holds " + limit);
 }
 
-PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput) {
-  for (const LinearPart& part : parts) CheckRange(part.weight);
+PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput,
+                                  bool may_quantize) {
+  const WeightFormat format = may_quantize ? linear_format_ : format_;
+  for (const LinearPart& part : parts) CheckRange(part.weight, format);
   PackedLinear packed;
   if (parts.empty() || !status_.ok()) return packed;
   const std::vector<SourceRow> rows = SourceRows(parts);
+  const int columns = KernelsFor(isa_).panel_columns;
+  const int num_panels = (static_cast<int>(rows.size()) + columns - 1) / columns;
   packed.out_features_ = static_cast<int>(rows.size());
   packed.in_features_ = static_cast<int>(parts[0].weight.shape[1]);
-  packed.format_ = format_;
+  packed.format_ = format;
   packed.isa_ = isa_;
   packed.bias_ = BiasOf(rows);
-  WithCodec(format_, [&](auto codec) {
-    using Codec = decltype(codec);
-    using Element = typename Codec::Panel::Element;
-    constexpr int kInterleave = Codec::Panel::kInterleave;
-    const int columns = KernelsFor(isa_).panel_columns;
-    const int num_panels = (packed.out_features_ + columns - 1) / columns;
-    const int64_t depth = (static_cast<int64_t>(packed.in_features_) + kInterleave - 1) /
-                          kInterleave * kInterleave;
-    packed.panels_ = Buffer(static_cast<size_t>(num_panels * depth * columns) * sizeof(Element));
-    RunShares(pool_, num_panels, /*worth_waking=*/true, [&](int begin, int end) {
-      for (int panel = begin; panel < end; ++panel) {
-        const size_t first = static_cast<size_t>(panel) * static_cast<size_t>(columns);
-        const size_t count = std::min(static_cast<size_t>(columns), rows.size() - first);
-        WritePanel<Codec>(std::span(rows).subspan(first, count), columns, packed.in_features_,
-                          packed.panels_.as<Element>() + panel * depth * columns);
+  packed.panel_bytes_ = PanelBytes(format, packed.in_features_, columns);
+  packed.panels_ = Buffer(static_cast<size_t>(num_panels * packed.panel_bytes_));
+  if (format == WeightFormat::kInt8)
+    packed.scale_.resize(static_cast<size_t>(num_panels) * static_cast<size_t>(columns));
+  RunShares(pool_, num_panels, /*worth_waking=*/true, [&](int begin, int end) {
+    for (int panel = begin; panel < end; ++panel) {
+      const size_t first = static_cast<size_t>(panel) * static_cast<size_t>(columns);
+      const auto panel_rows = std::span(rows).subspan(
+          first, std::min(static_cast<size_t>(columns), rows.size() - first));
+      std::byte* to = packed.panels_.as<std::byte>() + panel * packed.panel_bytes_;
+      auto* codes = reinterpret_cast<uint8_t*>(to);
+      if (IsQuantized(format)) {
+        const std::vector<float> values = PanelValues(panel_rows, columns, packed.in_features_);
+        if (format == WeightFormat::kInt8) {
+          WriteInt8Panel(values, columns, codes, packed.scale_.data() + first);
+        } else {
+          WriteInt4Panel(values, columns, codes);
+        }
+        continue;
       }
-    });
+      WithCodec(format, [&](auto codec) {
+        using Codec = decltype(codec);
+        WritePanel<Codec>(panel_rows, columns, packed.in_features_,
+                          reinterpret_cast<typename Codec::Panel::Element*>(to));
+      });
+    }
   });
   return packed;
 }
 
 EmbeddingTable WeightPacker::Table(const TensorView& table) {
-  CheckRange(table);
+  CheckRange(table, format_);
   EmbeddingTable packed;
   if (!status_.ok()) return packed;
   packed.vocab_ = static_cast<int>(table.shape[0]);

@@ -17,7 +17,8 @@ WeightPacker::WeightPacker(const Stream& stream) : stream_(stream) {
   for (Staging& staging : staging_) Open(&staging);
 }
 
-PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput output) {
+PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput output,
+                                  bool /*may_quantize*/) {
   PackedLinear linear;
   linear.output_ = output;
   std::vector<float> bias;

@@ -57,7 +57,7 @@ class WeightPacker {
 
   // As cpu::WeightPacker's.
   PackedLinear Linear(std::span<const LinearPart> parts,
-                      LinearOutput output = LinearOutput::kFloat32);
+                      LinearOutput output = LinearOutput::kFloat32, bool may_quantize = true);
   EmbeddingTable Table(const TensorView& table);
   DeviceBuffer Floats(const std::vector<float>& values);
 

@@ -216,7 +216,7 @@ class Bench {
     const ModelConfig& config = session_.plan().summary.config;
     if (!json_) {
       std::printf("%s, %s, %lld parameters, %s, %d threads\n", config.family.c_str(),
-                  std::string(NameOf(session_.plan().summary.weight_format)).c_str(),
+                  NameOf(session_.plan().summary.linear_format).data(),
                   static_cast<long long>(session_.plan().summary.num_parameters),
                   session_.plan().on_gpu() ? session_.plan().device_name.c_str()
                                            : std::string(NameOf(session_.plan().model.isa)).c_str(),
@@ -310,6 +310,7 @@ class Bench {
     object.Add("device", plan.device_name)
         .Add("family", plan.summary.config.family)
         .Add("dtype", NameOf(plan.summary.weight_format))
+        .Add("linear_format", NameOf(plan.summary.linear_format))
         .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
         .Add("parameters", plan.summary.num_parameters)
         .Add("weight_bytes", plan.summary.weight_bytes)

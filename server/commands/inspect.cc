@@ -133,9 +133,9 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("device               %s\n", plan.device_name.c_str());
   std::printf("family               %s\n", c.family.c_str());
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
-  std::printf("dtype                %s (checkpoint %s), KV pages %s\n",
+  std::printf("dtype                %s (checkpoint %s), linear layers %s, KV pages %s\n",
               NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
-              NameOf(plan.layout.codec.dtype).data());
+              NameOf(plan.summary.linear_format).data(), NameOf(plan.layout.codec.dtype).data());
   std::printf(
       "shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n",
       c.num_layers, c.hidden_size, c.intermediate_size, c.vocab_size,
@@ -201,6 +201,7 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("family", c.family)
       .Add("parameters", plan.summary.num_parameters)
       .Add("dtype", NameOf(plan.summary.weight_format))
+      .Add("linear_format", NameOf(plan.summary.linear_format))
       .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
       .Add("layers", c.num_layers)
       .Add("hidden_size", c.hidden_size)

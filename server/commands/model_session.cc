@@ -33,6 +33,7 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   model.limits.max_model_len = engine.max_model_len;
   model.batch_invariant = options.batch_invariant;
   if (options.dtype) model.weight_format = WeightFormatOf(*options.dtype);
+  model.linear_format = options.quantization;
   model.dummy_weights = options.dummy_weights;
   model.seed = options.seed;
   model.isa = isa;

@@ -88,7 +88,7 @@ std::vector<cpu::PackedLinear> Weights(int count, int n, int k, WeightFormat for
     values[i] = static_cast<float>(i % 251) * 0.004f - 0.5f;
   const LinearPart part{
       .weight = {values.data(), DType::kFloat32, {n, k}}, .row_order = {}, .bias = {}};
-  cpu::WeightPacker packer(format, isa, pool);
+  cpu::WeightPacker packer(WeightFormat::kFloat32, format, isa, pool);
   std::vector<cpu::PackedLinear> weights;
   for (int i = 0; i < count; ++i) weights.push_back(packer.Linear(std::span(&part, 1)));
   return weights;
@@ -181,7 +181,8 @@ int Main(int argc, char** argv) {
   std::printf("%d threads, %s; probes now: %.1f GB/s, %.1f GFLOP/s\n", pool.num_threads(),
               NameOf(isa).data(), bench.read_probe.MeasureBytesPerSecond(pool) * 1e-9,
               MeasureFmaFlopsPerSecond(isa, pool) * 1e-9);
-  for (WeightFormat format : kWeightFormats) LinearBench(bench, format);
+  for (WeightFormat format : kFloatFormats) LinearBench(bench, format);
+  for (WeightFormat format : kQuantizedFormats) LinearBench(bench, format);
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     AttentionBench(bench, dtype, 4095, 1);
     AttentionBench(bench, dtype, 0, 512);

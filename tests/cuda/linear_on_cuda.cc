@@ -50,6 +50,7 @@ std::vector<LinearBackend> LinearBackends() {
   return {{.name = "cuda",
            .format = WeightFormat::kBFloat16,
            .activations = DType::kBFloat16,
+           .inputs = DType::kBFloat16,
            .unit = 8,
            .pack = Pack}};
 }

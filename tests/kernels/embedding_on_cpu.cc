@@ -11,7 +11,7 @@ namespace {
 std::vector<float> Lookup(WeightFormat format, const TensorView& table, EmbeddingLookupArgs args,
                           const std::vector<int32_t>& drawn) {
   ThreadPool pool({.num_threads = 3, .pin = false});
-  cpu::WeightPacker packer(format, CpuIsa::kAvx2, pool);
+  cpu::WeightPacker packer(format, format, CpuIsa::kAvx2, pool);
   const cpu::EmbeddingTable packed = packer.Table(table);
   std::vector<float> out(static_cast<size_t>(args.num_tokens * packed.width()));
   args.out = out.data();
@@ -24,7 +24,7 @@ std::vector<float> Lookup(WeightFormat format, const TensorView& table, Embeddin
 
 std::vector<EmbeddingBackend> EmbeddingBackends() {
   std::vector<EmbeddingBackend> backends;
-  for (WeightFormat format : kWeightFormats) {
+  for (WeightFormat format : kFloatFormats) {
     backends.push_back(
         {std::string(NameOf(format)), format,
          [=](const TensorView& table, const EmbeddingLookupArgs& args,
@@ -38,7 +38,7 @@ std::vector<EmbeddingBackend> EmbeddingBackends() {
 TEST(EmbeddingLookupDeathTest, ATokenOutsideTheVocabularyIsABug) {
   ThreadPool pool({.num_threads = 1});
   const testing::StoredTensor table({0, 1}, {2, 1});
-  cpu::WeightPacker packer(WeightFormat::kFloat32, CpuIsa::kAvx2, pool);
+  cpu::WeightPacker packer(WeightFormat::kFloat32, WeightFormat::kFloat32, CpuIsa::kAvx2, pool);
   const cpu::EmbeddingTable packed = packer.Table(table.view());
   const int32_t token = 2;
   float out;

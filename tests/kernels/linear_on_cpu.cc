@@ -12,7 +12,7 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, Weight
                CpuIsa isa) {
   const auto pool = std::make_shared<ThreadPool>(
       ThreadPool::Options{.num_threads = 3, .pin = false});
-  cpu::WeightPacker packer(format, isa, *pool);
+  cpu::WeightPacker packer(WeightFormat::kFloat32, format, isa, *pool);
   const auto weight = std::make_shared<cpu::PackedLinear>(packer.Linear(parts, output));
   EXPECT_TRUE(packer.status().ok()) << packer.status().message();
   return [=](const LinearInput& input) {
@@ -33,13 +33,15 @@ PackedRun Pack(const std::vector<LinearPart>& parts, LinearOutput output, Weight
 std::vector<LinearBackend> LinearBackends() {
   std::vector<LinearBackend> backends;
   for (CpuIsa isa : KernelLevels()) {
-    for (WeightFormat format : kWeightFormats) {
+    for (WeightFormat format : kFloatFormats) {
+      const bool rounds = isa == CpuIsa::kAvx512Bf16 && format == WeightFormat::kBFloat16;
       const auto pack = [=](const auto& parts, LinearOutput output) {
         return Pack(parts, output, format, isa);
       };
       backends.push_back({.name = std::string(NameOf(isa)) + " " + std::string(NameOf(format)),
                           .format = format,
                           .activations = DType::kFloat32,
+                          .inputs = rounds ? DType::kBFloat16 : DType::kFloat32,
                           .pack = pack});
     }
   }

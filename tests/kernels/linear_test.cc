@@ -63,7 +63,7 @@ TEST_F(LinearTest, OddShapesMatchTheReference) {
                                 {out_features, in_features}, DTypeOf(backend.format));
       const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
       for (int num_tokens : {0, 1, 2, 3, 5, 6, 7, 13, 25, 40}) {
-        const LinearInput input = {RandomOf(backend.activations, num_tokens, in_features, 4),
+        const LinearInput input = {RandomOf(backend.inputs, num_tokens, in_features, 4),
                                    num_tokens};
         ASSERT_TRUE(AllClose(run(input), Reference({Part(weight)}, input),
                              ToleranceOf(KernelOp::kLinear, DType::kFloat32)))
@@ -91,7 +91,7 @@ TEST_F(LinearTest, StackedPartsKeepTheirOrderBiasAndResidual) {
       const PackedRun run = backend.pack(parts, output);
       for (int num_tokens : {1, 4, 30}) {
         for (bool accumulate : {false, true}) {
-          const LinearInput input = {RandomOf(backend.activations, num_tokens, kIn, 8), num_tokens,
+          const LinearInput input = {RandomOf(backend.inputs, num_tokens, kIn, 8), num_tokens,
                                      RandomOf(y_dtype, num_tokens, 24, 9), accumulate};
           EXPECT_TRUE(AllClose(run(input), Reference(parts, input),
                                ToleranceOf(KernelOp::kLinear, y_dtype)))
@@ -155,7 +155,7 @@ TEST_F(LinearTest, ATokenHasTheSameBitsAloneAndInAnyBatch) {
       LinearPart part = Part(weight);
       part.bias = bias.view();
       const PackedRun run = backend.pack({part}, LinearOutput::kFloat32);
-      const std::vector<float> x = RandomOf(backend.activations, kTokens, in_features, 13);
+      const std::vector<float> x = RandomOf(backend.inputs, kTokens, in_features, 13);
       std::vector<float> alone;
       for (int token = 0; token < kTokens; ++token) {
         const auto begin = x.begin() + static_cast<std::ptrdiff_t>(token) * in_features;
@@ -179,7 +179,7 @@ TEST_F(LinearTest, ANanStaysWithItsOwnToken) {
   for (const LinearBackend& backend : backends_) {
     const PackedRun run = backend.pack({Part(weight)}, LinearOutput::kFloat32);
     for (int num_tokens : {3, 30}) {
-      LinearInput input = {RandomOf(backend.activations, num_tokens, kIn, 15), num_tokens};
+      LinearInput input = {RandomOf(backend.inputs, num_tokens, kIn, 15), num_tokens};
       const std::vector<float> clean = run(input);
       input.x[kIn + 5] = std::numeric_limits<float>::quiet_NaN();
       const std::vector<float> y = run(input);

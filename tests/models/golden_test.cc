@@ -21,10 +21,12 @@ class GoldenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_FALSE(golden_.logits.empty()); }
 
+  // `format`: of linear layers; where it is quantised, what is not is float32.
   std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa) {
     ModelOptions options;
     options.model_dir = golden_.dir;
-    options.weight_format = format;
+    options.weight_format = IsQuantized(format) ? WeightFormat::kFloat32 : format;
+    options.linear_format = format;
     options.isa = isa;
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
@@ -71,6 +73,23 @@ TEST_P(GoldenTest, Float16ErrorIsAFractionOfTheReferencesInBFloat16) {
     EXPECT_LE(error, kGoldenFloat16Share * golden_.bfloat16_error) << NameOf(isa);
     RecordProperty(std::string("float16_error_over_bfloat16s_") + std::string(NameOf(isa)),
                    std::to_string(error / golden_.bfloat16_error));
+  }
+}
+
+// What quantising costs these random models, whose heads are 16 wide; at all levels the same codes.
+TEST_P(GoldenTest, QuantizedErrorIsWithinItsMultipleOfTheBFloat16Error) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    for (const auto& [format, share] : {std::pair(WeightFormat::kInt8, kGoldenInt8Share),
+                                        std::pair(WeightFormat::kInt4, kGoldenInt4Share)}) {
+      const auto model = Load(format, isa);
+      ASSERT_NE(model, nullptr);
+      const double error = GoldenError(golden_, OneChunk(*model));
+      EXPECT_LE(error, share * golden_.bfloat16_error) << NameOf(isa) << " " << NameOf(format);
+      EXPECT_GT(error, kGoldenFloat32Tolerance) << "nothing was quantised";
+      RecordProperty(
+          std::string(NameOf(format)) + "_error_over_bfloat16_" + std::string(NameOf(isa)),
+          std::to_string(error / golden_.bfloat16_error));
+    }
   }
 }
 

@@ -27,8 +27,9 @@ using PackedRun = std::function<std::vector<float>(const LinearInput& input)>;  
 struct LinearBackend {
   std::string name;
   WeightFormat format;
-  DType activations;
-  int unit = 1;  // features are a multiple of it
+  DType activations;  // of y, where that is asked for
+  DType inputs;       // what x is rounded to
+  int unit = 1;       // features are a multiple of it
   std::function<PackedRun(const std::vector<LinearPart>& parts, LinearOutput output)> pack;
 };
 std::vector<LinearBackend> LinearBackends();

@@ -1,0 +1,308 @@
+// Linear layers by dot products of packed activations.
+//
+// bfloat16 (levels that have its dot product): an output element is one chain over pairs of
+// in_features in ascending order. int8 and int4: the products of a group of kQuantGroup in_features
+// are summed in integers, which is exact, so that any order will do; the groups' sums, times their
+// scales, are one chain in ascending order, with the same bits at every level.
+#include "kernels/ops/linear_panels.h"
+
+namespace diffserve::DS_ISA {
+
+namespace {
+
+constexpr int kPanel = kPanelColumns;
+#if defined(DS_HAS_INT8_DOT)
+constexpr bool kHasInt8Dot = true;
+#else
+constexpr bool kHasInt8Dot = false;
+#endif
+
+[[gnu::always_inline]] inline int32_t FourBytes(const void* p) {
+  int32_t bytes;
+  __builtin_memcpy(&bytes, p, sizeof(bytes));
+  return bytes;
+}
+
+// ---- Activations.
+
+void PackInt8(const LinearInputSlice& slice, int row) {
+  const LinearX& to = slice.to;
+  const int64_t groups = NumQuantGroups(slice.in_features);
+  const float* x = slice.x + static_cast<int64_t>(row) * slice.in_features;
+  int8_t* codes = static_cast<int8_t*>(to.values) + row * to.stride;
+  constexpr int kVectors = kQuantGroup / kLanes;
+  for (int64_t group = 0; group < groups; ++group, codes += kQuantGroup) {
+    F32 values[kVectors];
+    F32 largest = Zero(), poison = Zero();
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t at = group * kQuantGroup + v * kLanes;
+      const int64_t left = slice.in_features - at;
+      values[v] = left >= kLanes ? Load(x + at)
+                  : left > 0     ? LoadFirst(x + at, static_cast<int>(left))
+                                 : Zero();
+      largest = Max(largest, Max(values[v], Sub(Zero(), values[v])));
+      poison = Fma(values[v], Zero(), poison);  // NaN of a NaN and of an infinity
+    }
+    const float max = ReduceMax(largest);
+    constexpr float kLeast = 0x1p-100f;  // a group below it counts as zeros
+    const F32 inverse = Set1(max < kLeast ? 0.0f : 127.0f / max);
+    I32 sum = Set1Int(0);
+    for (int v = 0; v < kVectors; ++v) {
+      const I32 code = ToInt(Mul(values[v], inverse));
+      StoreInt8(codes + v * kLanes, code);
+      sum = Add(sum, code);
+    }
+    const int64_t at = row * groups + group;
+    to.scales[at] = (max < kLeast ? 0.0f : max * (1.0f / 127.0f)) + ReduceAdd(poison);
+    to.sums[at] = ReduceAdd(sum);
+  }
+}
+
+#if defined(DS_HAS_BF16_DOT)
+
+void PackBFloat16(const LinearInputSlice& slice, int row) {
+  const float* x = slice.x + static_cast<int64_t>(row) * slice.in_features;
+  uint16_t* to = static_cast<uint16_t*>(slice.to.values) + row * slice.to.stride;
+  for (int64_t at = 0; at < slice.to.stride; at += kLanes) {
+    const int64_t left = slice.in_features - at;
+    StoreBf16(to + at, left >= kLanes ? Load(x + at)
+                       : left > 0     ? LoadFirst(x + at, static_cast<int>(left))
+                                      : Zero());
+  }
+}
+
+// ---- bfloat16 weights: R rows by NP panels.
+
+template <int R, int NP>
+void BFloat16Tile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
+  constexpr int kStepBytes = 2 * kPanel * static_cast<int>(sizeof(BFloat16));
+  const char* w = PanelAt(s, panel);
+  const uint16_t* x = static_cast<const uint16_t*>(s.x.values) + row * s.x.stride;
+  F32 acc[R][NP][2];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int np = 0; np < NP; ++np) acc[r][np][0] = acc[r][np][1] = Zero();
+  }
+  FetchSteps fetches(fetch, (s.in_features + 1) / 2);
+  for (int k = 0; k < s.in_features; k += 2, w += kStepBytes, x += 2) {
+    Bf16Pairs pairs[NP][2];
+#pragma GCC unroll 4
+    for (int np = 0; np < NP; ++np) {
+      const char* from = w + np * s.panel_bytes;
+      if constexpr (R >= 2) fetches.Ask(np * s.panel_bytes);
+      pairs[np][0] = LoadPairs(reinterpret_cast<const uint16_t*>(from));
+      pairs[np][1] = LoadPairs(reinterpret_cast<const uint16_t*>(from) + 2 * kLanes);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const Bf16Pairs value = Set1Pair(static_cast<uint32_t>(FourBytes(x + r * s.x.stride)));
+#pragma GCC unroll 4
+      for (int np = 0; np < NP; ++np) {
+        acc[r][np][0] = DotPairs(acc[r][np][0], pairs[np][0], value);
+        acc[r][np][1] = DotPairs(acc[r][np][1], pairs[np][1], value);
+      }
+    }
+    fetches.Next();
+  }
+  alignas(64) float sums[R][NP * kPanel];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int np = 0; np < NP; ++np) {
+      Store(sums[r] + np * kPanel, acc[r][np][0]);
+      Store(sums[r] + np * kPanel + kLanes, acc[r][np][1]);
+    }
+  }
+  for (int np = 0; np < NP; ++np) Finish(s, panel + np, row, R, sums[0] + np * kPanel, NP * kPanel);
+}
+
+// Panels side by side, for eight or more independent chains.
+constexpr int PanelsAtOnce(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+
+template <int R>
+constexpr WholeDepthFunctions kOfBFloat16 = {BFloat16Tile<R, 1>, BFloat16Tile<R, PanelsAtOnce(R)>,
+                                             PanelsAtOnce(R)};
+constexpr WholeDepthFunctions kBFloat16Tiles[] = {
+    {},
+    kOfBFloat16<1>,
+    kOfBFloat16<2>,
+    kOfBFloat16<3>,
+    kOfBFloat16<4>,
+    kOfBFloat16<5>,
+    kOfBFloat16<6>,
+    kOfBFloat16<7>,
+    kOfBFloat16<8>,
+    kOfBFloat16<9>,
+    kOfBFloat16<10>,
+    kOfBFloat16<11>,
+    kOfBFloat16<12>,
+};
+
+#endif
+
+// ---- int8 and int4 weights: R rows by one panel. Codes<R>::Step adds the products of kStepDepth
+// in_features, whose codes of the panel are kStepBytes.
+
+// The correction by kZero: code - kZero times x is code times x less kZero times x.
+struct Int8Codes {
+  static constexpr int kStepDepth = 4;
+  static constexpr int kStepBytes = 4 * kPanel;
+  static constexpr int kCorrection = kHasInt8Dot ? Int8Panel::kZero : 0;
+  static constexpr bool kHasGroupScales = false;
+  static constexpr int64_t GroupBytes() { return Int8Panel::GroupBytes(kPanel); }
+
+  template <int R>
+  [[gnu::always_inline]] static void Step(I32 (&acc)[R][2], const char* w, const int8_t* x,
+                                          int64_t x_stride) {
+    Quads codes[2] = {LoadQuads(w), LoadQuads(w + 4 * kLanes)};
+    if constexpr (!kHasInt8Dot) {
+      for (Quads& code : codes) code = FlipTopBits(code);  // now signed
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Quads value = Set1Quad(FourBytes(x + r * x_stride));
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        // |w| |x| <= 127 * 127, so the sum of two fits 16 bits.
+        acc[r][v] = kHasInt8Dot
+                        ? DotQuads(acc[r][v], codes[v], value)
+                        : DotQuads(acc[r][v], Magnitudes(codes[v]), WithSignsOf(value, codes[v]));
+      }
+    }
+  }
+};
+
+struct Int4Codes {
+  static constexpr int kStepDepth = 8;
+  static constexpr int kStepBytes = 4 * kPanel;
+  static constexpr int kCorrection = Int4Panel::kZero;
+  static constexpr bool kHasGroupScales = true;
+  static constexpr int64_t GroupBytes() { return Int4Panel::GroupBytes(kPanel); }
+
+  template <int R>
+  [[gnu::always_inline]] static void Step(I32 (&acc)[R][2], const char* w, const int8_t* x,
+                                          int64_t x_stride) {
+    const Quads both[2] = {LoadQuads(w), LoadQuads(w + 4 * kLanes)};
+    const Quads lower[2] = {LowerHalves(both[0]), LowerHalves(both[1])};
+    const Quads upper[2] = {UpperHalves(both[0]), UpperHalves(both[1])};
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Quads first = Set1Quad(FourBytes(x + r * x_stride));
+      const Quads second = Set1Quad(FourBytes(x + r * x_stride + 4));
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v)
+        acc[r][v] = DotTwoQuads(acc[r][v], lower[v], first, upper[v], second);
+    }
+  }
+};
+
+template <typename Codes, int R>
+void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
+  // More sums than rows need, where rows are few, hide the latency.
+  constexpr int kSums = R == 1 ? 4 : R <= 3 ? 2 : 1;
+  constexpr int kSteps = kQuantGroup / Codes::kStepDepth;
+  const int64_t groups = NumQuantGroups(s.in_features);
+  const char* w = PanelAt(s, panel);
+  const int8_t* x = static_cast<const int8_t*>(s.x.values) + row * s.x.stride;
+  const float* scales = s.x.scales + row * groups;
+  const int32_t* sums_of_x = s.x.sums + row * groups;
+  F32 acc[R][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = Zero();
+  FetchSteps fetches(fetch, groups * kSteps);
+  for (int64_t group = 0; group < groups; ++group, w += Codes::GroupBytes(), x += kQuantGroup) {
+    I32 sums[kSums][R][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      sums[0][r][0] = sums[0][r][1] = Set1Int(-Codes::kCorrection * sums_of_x[r * groups + group]);
+#pragma GCC unroll 4
+      for (int i = 1; i < kSums; ++i) sums[i][r][0] = sums[i][r][1] = Set1Int(0);
+    }
+#pragma GCC unroll 16
+    for (int step = 0; step < kSteps; ++step) {
+      const char* from = w + step * Codes::kStepBytes;
+      if constexpr (R >= 2) fetches.Ask(0);
+      fetches.Next();
+      Codes::template Step<R>(sums[step % kSums], from, x + step * Codes::kStepDepth, s.x.stride);
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      F32 weight_scale = Zero();
+      if constexpr (Codes::kHasGroupScales) {
+        weight_scale = LoadF16(reinterpret_cast<const uint16_t*>(w + Int4Panel::ScalesAt(kPanel)) +
+                               v * kLanes);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        I32 sum = sums[0][r][v];
+#pragma GCC unroll 4
+        for (int i = 1; i < kSums; ++i) sum = Add(sum, sums[i][r][v]);
+        F32 scale = Set1(scales[r * groups + group]);
+        if constexpr (Codes::kHasGroupScales) scale = Mul(scale, weight_scale);
+        acc[r][v] = Fma(ToFloat(sum), scale, acc[r][v]);
+      }
+    }
+  }
+  alignas(64) float sums[R][kPanel];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    Store(sums[r], acc[r][0]);
+    Store(sums[r] + kLanes, acc[r][1]);
+  }
+  Finish(s, panel, row, R, sums[0], kPanel);
+}
+
+template <typename Codes, int R>
+constexpr WholeDepthFunctions kOfIntegers = {IntegerTile<Codes, R>, IntegerTile<Codes, R>, 1};
+template <typename Codes>
+constexpr WholeDepthFunctions kIntegerTiles[] = {
+    {},
+    kOfIntegers<Codes, 1>,
+    kOfIntegers<Codes, 2>,
+    kOfIntegers<Codes, 3>,
+    kOfIntegers<Codes, 4>,
+#if defined(__AVX512F__) || defined(DS_PAIRED)
+    kOfIntegers<Codes, 5>,
+    kOfIntegers<Codes, 6>,
+#endif
+};
+template <typename Codes>
+constexpr int kIntegerRows = sizeof(kIntegerTiles<Codes>) / sizeof(WholeDepthFunctions) - 1;
+
+}  // namespace
+
+LinearInput LinearInputOf(WeightFormat format);
+LinearInput LinearInputOf(WeightFormat format) {
+  if (IsQuantized(format)) return LinearInput::kInt8;
+#if defined(DS_HAS_BF16_DOT)
+  if (format == WeightFormat::kBFloat16) return LinearInput::kBFloat16;
+#endif
+  return LinearInput::kFloat32;
+}
+
+void PackLinearInput(const LinearInputSlice& slice);
+void PackLinearInput(const LinearInputSlice& slice) {
+  for (int row = slice.begin; row < slice.end; ++row) {
+    if (slice.to.kind == LinearInput::kInt8) PackInt8(slice, row);
+#if defined(DS_HAS_BF16_DOT)
+    if (slice.to.kind == LinearInput::kBFloat16) PackBFloat16(slice, row);
+#endif
+  }
+}
+
+void LinearOfDots(const LinearSlice& slice) {
+  switch (slice.format) {
+    case WeightFormat::kInt8:
+      return WalkPanels(slice, kIntegerTiles<Int8Codes>, kIntegerRows<Int8Codes>);
+    case WeightFormat::kInt4:
+      return WalkPanels(slice, kIntegerTiles<Int4Codes>, kIntegerRows<Int4Codes>);
+    default:
+      break;
+  }
+#if defined(DS_HAS_BF16_DOT)
+  WalkPanels(slice, kBFloat16Tiles, 12);
+#endif
+}
+
+}  // namespace diffserve::DS_ISA
