@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""What quantised linear layers cost the bundled pair, the Diff Transformer and its twin: writes the
+table into README.md and its figures to tests/bench/results/quality.json.
+
+    quality.py [--samples 200]   measures; needs a built server, run it with .venv/bin/python
+    quality.py --check           exits 1 if README.md says something else than the figures; runs
+                                 nothing. Ends with `N passed, N failed`.
+
+For each format of the linear layers: perplexity of the replies of held-out conversations (needle
+samples and small talk of other seeds than training's; the models learnt replies alone), how often the most likely next token is that of
+bfloat16 weights, and the accuracy of one needle, alone and among four, over all five digits.
+"""
+
+import argparse
+import json
+import math
+import random
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+RESULTS = ROOT / "tests/bench/results/quality.json"
+BEGIN, END = "<!-- quality -->", "<!-- /quality -->"
+MODELS = {"diff": "Diff Transformer", "twin": "Transformer twin"}
+FORMATS = ("none", "int8", "int4")
+NEEDLES = (1, 4)
+TEXTS, TURNS = 100, 8
+CONCURRENT = 16
+
+
+def ask(server, path, body):
+    response = server.post(path, body)
+    if response.status != 200:
+        raise RuntimeError(f"{path}: {response.status} {response.body.decode()}")
+    return response.json()
+
+
+def accuracy(server, needles, samples):
+    import needle_samples
+
+    def is_right(index):
+        sample = needle_samples.evaluation_sample(index, needles)
+        answer = ask(server, "/v1/chat/completions",
+                     {"messages": sample.messages, "temperature": 0, "max_tokens": 16})
+        found = re.findall(r"\d+", answer["choices"][0]["message"]["content"])
+        return found == sample.numbers
+
+    with ThreadPoolExecutor(CONCURRENT) as pool:
+        return sum(pool.map(is_right, range(samples))) / samples
+
+
+def conversations():
+    import chat_samples
+    import needle_samples
+    for index in range(TEXTS):
+        sample = needle_samples.evaluation_sample(10000 + index, NEEDLES[index % 2])
+        yield [*sample.messages, {"role": "assistant", "content": sample.answer}]
+        rng = random.Random(20000 + index)
+        messages = []
+        for _ in range(TURNS):
+            question, reply = chat_samples.exchange(rng)
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": reply})
+        yield messages
+
+
+def predictions(server):
+    """Of each token of the replies: its log-probability, and the most likely token."""
+    def tokens_of(messages, add_generation_prompt):
+        body = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        return ask(server, "/tokenize", body)["tokens"]
+
+    scored = []
+    for messages in conversations():
+        tokens = tokens_of(messages, False)
+        answer = ask(server, "/v1/completions",
+                     {"prompt": tokens, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1})
+        entries = answer["choices"][0]["prompt_logprobs"]
+        for turn in range(1, len(messages), 2):
+            begin = len(tokens_of(messages[:turn], True))
+            for at in range(begin, len(tokens_of(messages[:turn + 1], False))):
+                best = next(key for key, value in entries[at].items() if value["rank"] == 1)
+                scored.append((entries[at][str(tokens[at])]["logprob"], best))
+    return scored
+
+
+def measure(samples):
+    sys.path[:0] = [str(ROOT / "tests/e2e"), str(ROOT / "models/demo")]
+    from server_process import ServerProcess
+    figures = {}
+    for model in MODELS:
+        best = None
+        for name in FORMATS:
+            flags = ("--dtype", "bfloat16", "--quantization", name, "--max-num-seqs", CONCURRENT)
+            with ServerProcess(*flags, model=ROOT / "models/demo" / model) as server:
+                scored = predictions(server)
+                best = best or [token for _, token in scored]
+                agreement = sum(a == b for (_, a), b in zip(scored, best)) / len(scored)
+                figures.setdefault(model, {})[name] = {
+                    "perplexity": math.exp(-sum(p for p, _ in scored) / len(scored)),
+                    "agreement": agreement,
+                    "tokens": len(scored),
+                    "needles": {n: accuracy(server, n, samples) for n in NEEDLES},
+                }
+                print(model, name, figures[model][name], flush=True)
+    return {"samples": samples, "models": figures}
+
+
+def section(result):
+    lines = ["| model | linear layers | perplexity | same most likely token | 1 needle | 1 of 4 |",
+             "|---|---|---|---|---|---|"]
+    for model, title in MODELS.items():
+        for name in FORMATS:
+            figures = result["models"][model][name]
+            needles = figures["needles"]
+            agreement = "" if name == "none" else f"{100 * figures['agreement']:.2f} %"
+            lines.append(f"| {title} | {'bfloat16' if name == 'none' else name} | "
+                         f"{figures['perplexity']:.4f} | {agreement} | "
+                         f"{needles['1']:.3f} | {needles['4']:.3f} |")
+    tokens = result["models"]["diff"]["none"]["tokens"]
+    lines.append("")
+    lines.append(f"{tokens:,} tokens of held-out replies; {result['samples']} samples a needle setting. Made "
+                 "by `tests/bench/quality.py`.")
+    return "\n".join(lines)
+
+
+def with_section(readme, text):
+    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
+    return readme[:begin] + "\n" + text + "\n" + readme[end:]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=200)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    readme = README.read_text()
+    if arguments.check:
+        same = with_section(readme, section(json.loads(RESULTS.read_text()))) == readme
+        print(f"{int(same)} passed, {int(not same)} failed")
+        return int(not same)
+    RESULTS.write_text(json.dumps(measure(arguments.samples), indent=1) + "\n")
+    README.write_text(with_section(README.read_text(), section(json.loads(RESULTS.read_text()))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
