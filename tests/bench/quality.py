@@ -7,8 +7,9 @@ table into README.md and its figures to tests/bench/results/quality.json.
                                  nothing. Ends with `N passed, N failed`.
 
 For each format of the linear layers: perplexity of the replies of held-out conversations (needle
-samples and small talk of other seeds than training's; the models learnt replies alone), how often the most likely next token is that of
-bfloat16 weights, and the accuracy of one needle, alone and among four, over all five digits.
+samples and small talk of other seeds than training's; the models learnt replies alone), how often
+the most likely next token is that of bfloat16 weights, and the accuracy of one needle, alone and
+among four, over all five digits.
 """
 
 import argparse
@@ -122,8 +123,8 @@ def section(result):
                          f"{needles['1']:.3f} | {needles['4']:.3f} |")
     tokens = result["models"]["diff"]["none"]["tokens"]
     lines.append("")
-    lines.append(f"{tokens:,} tokens of held-out replies; {result['samples']} samples a needle setting. Made "
-                 "by `tests/bench/quality.py`.")
+    lines.append(f"{tokens:,} tokens of held-out replies; {result['samples']} samples a needle "
+                 "setting. Made by `tests/bench/quality.py`.")
     return "\n".join(lines)
 
 
