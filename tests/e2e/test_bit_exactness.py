@@ -13,7 +13,7 @@ from tiny_model import BOS_ID, FIRST_BYTE_ID, VOCAB_SIZE
 MAX_TOKENS = 56
 # layers, slots, elements of K1 | K2 | V of the one group, bytes
 PAGE_BYTES = 2 * PAGE_SLOTS * 64 * KV_BYTES
-FEW_PAGES = 320 // PAGE_SLOTS * PAGE_BYTES
+FEW_PAGES = 320 // PAGE_SLOTS * PAGE_BYTES  # of bfloat16 twice as many
 
 
 def prompts() -> list[list[int]]:
@@ -61,14 +61,17 @@ def run_at_once(server) -> list:
         return list(answers)
 
 
-class BitExactnessTest(unittest.TestCase):
+class Exactness:
+    """The answers to all prompts alone, and what other servers of the same formats answer."""
+    FORMATS = ()
+
     @classmethod
     def setUpClass(cls):
-        with ServerProcess("--no-enable-prefix-caching", "--threads", 1) as server:
+        with ServerProcess("--no-enable-prefix-caching", "--threads", 1, *cls.FORMATS) as server:
             cls.expected = run_alone(server)
 
     def check(self, *flags, at_once=True, rounds=2):
-        with GatedServer(*flags) as server:
+        with GatedServer(*flags, *self.FORMATS) as server:
             for _ in range(rounds):
                 answers = run_at_once(server) if at_once else run_alone(server)
                 for index, (mine, expected) in enumerate(zip(answers, self.expected, strict=True)):
@@ -82,22 +85,11 @@ class BitExactnessTest(unittest.TestCase):
             for _, ids, _ in choices:
                 self.assertEqual(len(ids), MAX_TOKENS)
 
-    def test_all_at_once(self):
-        self.check("--no-enable-prefix-caching")
-
-    def test_alone_with_two_threads_and_prefix_hits(self):
-        metrics = self.check("--threads", 2, at_once=False)
-        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"],
-                           500 if PAGE_SLOTS == 16 else 300)
-
     def test_at_once_with_prefix_hits(self):
         self.check()
 
     def test_in_small_chunks(self):
         self.check("--max-num-batched-tokens", 32, "--threads", 2)
-
-    def test_one_sequence_at_a_time(self):
-        self.check("--max-num-seqs", 1)
 
     def test_through_preemptions(self):
         metrics = self.check("--max-model-len", 160, "--kv-cache-memory", FEW_PAGES,
@@ -107,6 +99,34 @@ class BitExactnessTest(unittest.TestCase):
                              "--max-num-batched-tokens", 48)
         self.assertGreater(metrics["diffserve_preemptions_total"], 0)
 
+
+class BitExactnessTest(Exactness, unittest.TestCase):
+    def test_all_at_once(self):
+        self.check("--no-enable-prefix-caching")
+
+    def test_alone_with_two_threads_and_prefix_hits(self):
+        metrics = self.check("--threads", 2, at_once=False)
+        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"],
+                           500 if PAGE_SLOTS == 16 else 300)
+
+    def test_one_sequence_at_a_time(self):
+        self.check("--max-num-seqs", 1)
+
     @unittest.skipIf(DEVICE == "cuda", "its pages have 64 slots anyway")
     def test_with_larger_pages(self):
         self.check("--page-size", 64)
+
+
+@unittest.skipIf(DEVICE == "cuda", "the default there")
+class BFloat16ExactnessTest(Exactness, unittest.TestCase):
+    FORMATS = ("--dtype", "bfloat16")
+
+
+@unittest.skipIf(DEVICE == "cuda", "refused there")
+class Int8ExactnessTest(Exactness, unittest.TestCase):
+    FORMATS = ("--dtype", "bfloat16", "--quantization", "int8")
+
+
+@unittest.skipIf(DEVICE == "cuda", "refused there")
+class Int4ExactnessTest(Exactness, unittest.TestCase):
+    FORMATS = ("--quantization", "int4")

@@ -1,9 +1,10 @@
-// golden_fidelity: how near the golden cases' references this machine's best kernels come, in every
-// dtype and schedule, as JSON on standard output. tests/golden/report.py makes the README's table
-// of it.
+// golden_fidelity: how near the golden cases' references the kernels of this machine's lowest and
+// highest level come, in every format of linear layers and schedule, as JSON on standard output.
+// tests/golden/report.py makes the README's table of it.
 #include <cstdio>
 #include <optional>
 
+#include "kernels/ops/weight_codec.h"
 #include "models/checkpoint.h"
 #include "tests/testing/golden_case.h"
 
@@ -49,49 +50,47 @@ Result<LambdaDifference> CompareLambdas(const GoldenCase& golden, const Model& m
   return worst;
 }
 
-Status Measure(const GoldenCase& golden, CpuIsa isa, ThreadPool& pool) {
-  std::printf(
-      "{\"case\": \"%s\", \"family\": \"%s\", \"reference\": \"%s\", \"reference_bfloat16_error\": "
-      "%.6e, "
-      "\"reference_bfloat16_agreement\": %.6f, \"runs\": [",
-      golden.name.c_str(), golden.family.c_str(), golden.reference.c_str(), golden.bfloat16_error,
-      golden.bfloat16_agreement);
+// One JSON object for each schedule, each after a comma.
+void PrintRuns(const GoldenCase& golden, Model& model, WeightFormat format, CpuIsa isa) {
   const std::vector<int32_t> tokens = golden.AllTokens();
   const size_t vocab = static_cast<size_t>(golden.vocab);
-  const char* separator = "\n";
+  GoldenRunner runner(model, tokens.size());
+  std::vector<float> whole;
+  for (GoldenSchedule schedule : kGoldenSchedules) {
+    const GoldenRun run = runner.Run(schedule, tokens);
+    if (schedule == GoldenSchedule::kOneChunk) whole = run.logits;
+    const auto same_rows = whole.begin() + static_cast<long>(run.first_row * vocab);
+    const bool same_bits = std::equal(run.logits.begin(), run.logits.end(), same_rows);
+    const GoldenChoices choices = CompareChoices(golden, run);
+    std::printf(
+        ",\n  {\"format\": \"%s\", \"isa\": \"%s\", \"schedule\": \"%s\", \"error\": %.6e, "
+        "\"same_bits\": %s, \"steps\": %d, \"equal\": %d, \"ties\": %d, \"different\": %d}",
+        NameOf(format).data(), NameOf(isa).data(), NameOf(schedule), GoldenError(golden, run),
+        same_bits ? "true" : "false", choices.steps(), choices.equal, choices.ties,
+        choices.different);
+  }
+}
+
+Status Measure(const GoldenCase& golden, ThreadPool& pool) {
+  std::printf(
+      "{\"case\": \"%s\", \"family\": \"%s\", \"reference\": \"%s\", \"reference_bfloat16_error\": "
+      "%.6e, \"reference_bfloat16_agreement\": %.6f, \"runs\": [{}",
+      golden.name.c_str(), golden.family.c_str(), golden.reference.c_str(), golden.bfloat16_error,
+      golden.bfloat16_agreement);
+  const std::vector<CpuIsa> isas = SupportedCpuIsas();
   std::optional<LambdaDifference> lambda;
-  Status status;
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    ModelOptions options;
-    options.model_dir = golden.dir;
-    options.weight_format = WeightFormatOf(dtype);
-    options.isa = isa;
-    auto model = Model::Load(options, pool);
-    if (!model.ok()) {
-      status = model.status();
-      break;
-    }
-    if ((*model)->config().attention.lambda_kind == LambdaKind::kPerLayer) {
-      const Result<LambdaDifference> difference = CompareLambdas(golden, **model);
-      if (!difference.ok()) status = difference.status();
-      if (difference.ok()) lambda = *difference;
-    }
-    GoldenRunner runner(**model, tokens.size());
-    std::vector<float> whole;
-    for (GoldenSchedule schedule : kGoldenSchedules) {
-      const GoldenRun run = runner.Run(schedule, tokens);
-      if (schedule == GoldenSchedule::kOneChunk) whole = run.logits;
-      const auto same_rows = whole.begin() + static_cast<long>(run.first_row * vocab);
-      const bool same_bits = std::equal(run.logits.begin(), run.logits.end(), same_rows);
-      const GoldenChoices choices = CompareChoices(golden, run);
-      std::printf(
-          "%s  {\"dtype\": \"%s\", \"schedule\": \"%s\", \"error\": %.6e, \"same_bits\": %s, "
-          "\"steps\": %d, "
-          "\"equal\": %d, \"ties\": %d, \"different\": %d}",
-          separator, std::string(NameOf(dtype)).c_str(), NameOf(schedule), GoldenError(golden, run),
-          same_bits ? "true" : "false", choices.steps(), choices.equal, choices.ties,
-          choices.different);
-      separator = ",\n";
+  for (WeightFormat format : kWeightFormats) {
+    for (CpuIsa isa : {isas.front(), isas.back()}) {
+      ModelOptions options;
+      options.model_dir = golden.dir;
+      options.weight_format = IsQuantized(format) ? WeightFormat::kFloat32 : format;
+      options.linear_format = format;
+      options.isa = isa;
+      auto model = Model::Load(options, pool);
+      if (!model.ok()) return model.status();
+      if ((*model)->config().attention.lambda_kind == LambdaKind::kPerLayer)
+        DS_RETURN_IF_ERROR(Assign(&lambda, CompareLambdas(golden, **model)));
+      PrintRuns(golden, **model, format, isa);
     }
   }
   std::printf("]");
@@ -100,7 +99,7 @@ Status Measure(const GoldenCase& golden, CpuIsa isa, ThreadPool& pool) {
                 lambda->absolute, lambda->relative);
   }
   std::printf("}");
-  return status;
+  return Status();
 }
 
 int Main() {
@@ -111,7 +110,8 @@ int Main() {
   }
   ThreadPool pool({.num_threads = 2, .pin = false, .spin_us = 0});
   int failures = 0;
-  std::printf("{\"isa\": \"%s\", \"cases\": [", std::string(NameOf(isas.back())).c_str());
+  std::printf("{\"isas\": [\"%s\", \"%s\"], \"cases\": [", NameOf(isas.front()).data(),
+              NameOf(isas.back()).data());
   const char* separator = "\n";
   for (const std::string& name : GoldenCaseNames()) {
     const Result<GoldenCase> golden = ReadGoldenCase(name);
@@ -119,7 +119,7 @@ int Main() {
     if (golden.ok()) {
       std::printf("%s", separator);
       separator = ",\n";
-      status = Measure(*golden, isas.back(), pool);
+      status = Measure(*golden, pool);
     }
     if (status.ok()) continue;
     std::fprintf(stderr, "golden_fidelity: %s: %s\n", name.c_str(), status.message().c_str());

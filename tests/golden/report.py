@@ -27,8 +27,9 @@ FAMILIES = {
     "unilm_v2": "Diff Transformer V2 (unilm)", "motif": "Motif (2.6B's form)",
     "motif_gda": "Motif-2 (grouped)", "llama": "Llama"
 }
-SCHEDULES = ("one chunk", "chunks of 7", "one by one", "after a preemption", "after a prefix hit")
-DTYPES = ("float32", "bfloat16")
+# Format of linear layers, and which of the two levels.
+COLUMNS = (("float32", 0), ("float16", 0), ("bfloat16", 0), ("bfloat16", 1), ("int8", 0),
+           ("int4", 0))
 
 
 class Trouble(Exception):
@@ -67,26 +68,21 @@ def reference_code(cases):
     return " and ".join(names)
 
 
-def row(family, dtype, cases):
+def row(family, isas, cases):
     """One line of the table: worst of the family's cases."""
-    runs = {schedule: [] for schedule in SCHEDULES}
-    shares = []  # our error in the reference's own, case by case
-    for case in cases:
-        for run in case["runs"]:
-            if run["dtype"] == dtype:
-                runs[run["schedule"]].append(run)
-                shares.append(run["error"] / case["reference_bfloat16_error"])
-    cells = []
-    for schedule in SCHEDULES:
-        agreement = min((run["equal"] + run["ties"]) / run["steps"] for run in runs[schedule])
-        cells.append(f"{max(run['error'] for run in runs[schedule]):.1e}, {percent(agreement)}")
-    own = ""
-    if dtype == "bfloat16":
-        error = max(case["reference_bfloat16_error"] for case in cases)
-        agreement = min(case["reference_bfloat16_agreement"] for case in cases)
-        own = f"{error:.1e}, {percent(agreement)}; ours is {max(shares):.2f} of it at most"
-    title = f"{FAMILIES[family]}, {len(cases)} cases" if dtype == DTYPES[0] else ""
-    return "| " + " | ".join([title, dtype, *cells, own]) + " |"
+    cells = [f"{FAMILIES[family]}, {len(cases)} cases"]
+    for name, level in COLUMNS:
+        runs = [(run, case) for case in cases for run in case["runs"][1:]
+                if (run["format"], run["isa"]) == (name, isas[level])]
+        agreement = min((run["equal"] + run["ties"]) / run["steps"] for run, _ in runs)
+        cell = f"{max(run['error'] for run, _ in runs):.1e}, {percent(agreement)}"
+        if name == "bfloat16":
+            share = max(run["error"] / case["reference_bfloat16_error"] for run, case in runs)
+            cell += f" ({share:.2f})"
+        cells.append(cell)
+    error = max(case["reference_bfloat16_error"] for case in cases)
+    agreement = min(case["reference_bfloat16_agreement"] for case in cases)
+    return "| " + " | ".join([*cells, f"{error:.1e}, {percent(agreement)}"]) + " |"
 
 
 def percent(share):
@@ -98,24 +94,27 @@ def table(measured):
     for case in measured["cases"]:
         by_family.setdefault(case["family"], []).append(case)
     families = [family for family in FAMILIES if family in by_family]
-    lines = ["| family | dtype | " + " | ".join(SCHEDULES) + " | the reference's own in bfloat16 |",
-             "|---|---|" + "---|" * (len(SCHEDULES) + 1)]
-    for family in families:
-        lines += [row(family, dtype, by_family[family]) for dtype in DTYPES]
-    runs = [run for case in measured["cases"] for run in case["runs"]]
-    ties = sum(run["ties"] for run in runs if run["dtype"] == "float32")
+    isas = measured["isas"]
+    titles = [name + (f", {isas[level]}" if name == "bfloat16" else "") for name, level in COLUMNS]
+    lines = ["| family | " + " | ".join(titles) + " | the reference's own in bfloat16 |",
+             "|---" * (len(COLUMNS) + 2) + "|"]
+    lines += [row(family, isas, by_family[family]) for family in families]
+    runs = [run for case in measured["cases"] for run in case["runs"][1:]]
+    ties = sum(run["ties"] for run in runs if run["format"] == "float32")
     same = all(run["same_bits"] for run in runs)
     references = "; ".join(f"{FAMILIES[family]}: {reference_code(by_family[family])}"
                            for family in families)
     lines += [
         "",
         "Each cell: worst logit error of the family's cases, max\\|a - b\\| / max\\|b\\| against "
-        "the reference in "
-        "float32, and the least share of 256 tokens that are chosen as the reference chooses, "
-        "given its tokens before"
-        + (f" ({ties} ties among all float32 runs are counted as equal)." if ties else "."),
-        f"Kernels: {measured['isa']}. All schedules of a case and dtype give " +
-        ("the same bits." if same else "**different bits**."), f"References: {references}."
+        "the reference in float32, and the least share of 256 tokens that are chosen as the "
+        "reference chooses, given its tokens before"
+        + (f" ({ties} ties among all float32 runs are counted as equal)" if ties else "") +
+        "; in brackets the most that a case's error is of the reference's own. Where no level is "
+        f"named it is {isas[0]}.",
+        "In one chunk, in chunks of 7, one by one, after a preemption and after a prefix hit: " +
+        ("the same bits" if same else "**different bits**") + " in each format and level.",
+        f"References: {references}."
     ]
     return lines
 
