@@ -23,6 +23,10 @@ struct SiluMulArgs;
 template <typename T>
 struct PolyNormMulArgs;
 
+// What multiplies: float32 fused multiply-adds, dot products of bfloat16 pairs (kAvx512Bf16 alone),
+// or dot products of int8 quads, by one instruction from kAvx512Vnni on and by three below.
+enum class Arithmetic : uint8_t { kFma, kBFloat16Dot, kInt8Dot };
+
 struct KernelTable {
   int panel_columns;                                 // output features in a panel of packed weights
   LinearInput (*linear_input)(WeightFormat format);  // what `linear` reads
@@ -36,8 +40,8 @@ struct KernelTable {
   void (*rope_row)(const RopeRow& row);
   // `workspace`: AttentionWorkspaceFloats(call) floats of the calling worker's own.
   void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);
-  // For machine_probe.h. Register-only FMAs: returns how many floating-point operations were done.
-  double (*fma_flops)(int64_t iterations);
+  // For machine_probe.h. In registers alone: returns how many operations were done.
+  double (*flops)(Arithmetic arithmetic, int64_t iterations);
   float (*read_all)(const float* p, int64_t count);  // count: a multiple of 128
 };
 

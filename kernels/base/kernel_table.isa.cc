@@ -13,7 +13,7 @@ void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end);
 void Sigmoid(float* x, int64_t count);
 void RotateAndAppend(const RopeRow& row);
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
-double FmaFlops(int64_t iterations);
+double Flops(Arithmetic arithmetic, int64_t iterations);
 float ReadAll(const float* p, int64_t count);
 
 // No initialiser may run at start-up: it would hold this level's instructions on every machine.
@@ -29,7 +29,7 @@ constinit const KernelTable kKernels = {
     .sigmoid = Sigmoid,
     .rope_row = RotateAndAppend,
     .attention = Attention,
-    .fma_flops = FmaFlops,
+    .flops = Flops,
     .read_all = ReadAll,
 };
 

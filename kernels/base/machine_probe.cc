@@ -49,12 +49,13 @@ double MeasureReadBytesPerSecond(ThreadPool& pool) {
   return ReadProbe().MeasureBytesPerSecond(pool);
 }
 
-double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done) {
+double MeasureFlopsPerSecond(Arithmetic arithmetic, CpuIsa isa, ThreadPool& pool,
+                             double* flops_done) {
   const KernelTable& kernels = KernelsFor(isa);
   std::vector<double> flops(static_cast<size_t>(pool.num_threads()));
   constexpr int64_t kIterations = 4'000'000;
   const double seconds = SecondsOf(pool, [&](int worker) {
-    flops[static_cast<size_t>(worker)] = kernels.fma_flops(kIterations);
+    flops[static_cast<size_t>(worker)] = kernels.flops(arithmetic, kIterations);
   });
   double total = 0;
   for (double part : flops) total += part;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/cpu_isa.h"
+#include "kernels/base/kernel_table.h"
 #include "kernels/base/tensor.h"
 #include "kernels/base/thread_pool.h"
 
@@ -24,8 +25,12 @@ class ReadProbe {
 // As ReadProbe, with a buffer of its own for the one call.
 double MeasureReadBytesPerSecond(ThreadPool& pool);
 
-// Independent float32 fused multiply-adds in registers on all workers; a multiply-add counts as
-// two. `flops_done`, if given, receives how many were done.
-double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done = nullptr);
+// Independent multiply-adds in registers on all workers; one counts as two. `flops_done`, if given,
+// receives how many were done.
+double MeasureFlopsPerSecond(Arithmetic arithmetic, CpuIsa isa, ThreadPool& pool,
+                             double* flops_done = nullptr);
+inline double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done = nullptr) {
+  return MeasureFlopsPerSecond(Arithmetic::kFma, isa, pool, flops_done);
+}
 
 }  // namespace diffserve

@@ -1,10 +1,19 @@
+#include "kernels/base/kernel_table.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
 
-double FmaFlops(int64_t iterations);
+namespace {
+
+constexpr int kChains = 12;
+
+// `is_used`: follows from the result, so that the loop cannot be dropped.
+double Operations(bool is_used, int64_t iterations, int a_lane) {
+  const double all = static_cast<double>(a_lane) * kChains * kLanes;
+  return is_used ? all * static_cast<double>(iterations) : 0;
+}
+
 double FmaFlops(int64_t iterations) {
-  constexpr int kChains = 12;
   F32 chains[kChains];
   for (int i = 0; i < kChains; ++i) chains[i] = Set1(static_cast<float>(i));
   const F32 a = Set1(0.999f);
@@ -15,8 +24,50 @@ double FmaFlops(int64_t iterations) {
   }
   F32 sum = Zero();
   for (int i = 0; i < kChains; ++i) sum = Add(sum, chains[i]);
-  const double flops = 2.0 * kChains * kLanes * static_cast<double>(iterations);
-  return ReduceAdd(sum) > 0 ? flops : 0;  // the result is used, so the loop cannot be dropped
+  return Operations(ReduceAdd(sum) > 0, iterations, 2);
+}
+
+// The factors change from round to round: else the compiler may take products out of the loop.
+
+#if defined(DS_HAS_BF16_DOT)
+double BFloat16DotFlops(int64_t iterations) {
+  F32 chains[kChains];
+  for (int i = 0; i < kChains; ++i) chains[i] = Set1(static_cast<float>(i));
+  const Bf16Pairs b = Set1Pair(0x3f803f80u);
+  for (int64_t i = 0; i < iterations; ++i) {
+    const Bf16Pairs a = Set1Pair(static_cast<uint32_t>(i & 1) * 0x3f803f80u);
+#pragma GCC unroll 12
+    for (int chain = 0; chain < kChains; ++chain) chains[chain] = DotPairs(chains[chain], a, b);
+  }
+  F32 sum = Zero();
+  for (int i = 0; i < kChains; ++i) sum = Add(sum, chains[i]);
+  return Operations(ReduceAdd(sum) > 0, iterations, 4);
+}
+#endif
+
+double Int8DotOperations(int64_t iterations) {
+  I32 chains[kChains];
+  for (int i = 0; i < kChains; ++i) chains[i] = Set1Int(i);
+  const Quads b = Set1Quad(1);
+  for (int64_t i = 0; i < iterations; ++i) {
+    const Quads a = Set1Quad(static_cast<int32_t>(i & 1));
+#pragma GCC unroll 12
+    for (int chain = 0; chain < kChains; ++chain) chains[chain] = DotQuads(chains[chain], a, b);
+  }
+  I32 sum = Set1Int(0);
+  for (int i = 0; i < kChains; ++i) sum = Add(sum, chains[i]);
+  return Operations(ReduceAdd(sum) > 0, iterations, 8);
+}
+
+}  // namespace
+
+double Flops(Arithmetic arithmetic, int64_t iterations);
+double Flops(Arithmetic arithmetic, int64_t iterations) {
+  if (arithmetic == Arithmetic::kInt8Dot) return Int8DotOperations(iterations);
+#if defined(DS_HAS_BF16_DOT)
+  if (arithmetic == Arithmetic::kBFloat16Dot) return BFloat16DotFlops(iterations);
+#endif
+  return FmaFlops(iterations);
 }
 
 // Reads `count` floats (a multiple of 8 * kLanes) in four streams, which is the fastest of the ways

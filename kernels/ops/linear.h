@@ -19,6 +19,9 @@
 
 namespace diffserve {
 
+enum class Arithmetic : uint8_t;
+enum class CpuIsa;
+enum class WeightFormat : uint8_t;
 class ThreadPool;
 
 // Part of a packed matrix: rows of a checkpoint tensor in a given order. Several parts are stacked
@@ -54,6 +57,8 @@ void LinearRef(std::span<const LinearPart> parts, const LinearArgs<float>& args)
 
 namespace cpu {
 class PackedLinear;
+// What layers of this format are multiplied with at this level.
+Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa);
 void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool);
 }  // namespace cpu
 

@@ -46,6 +46,18 @@ class PackedInput {
 
 }  // namespace
 
+Arithmetic ArithmeticOf(WeightFormat format, CpuIsa isa) {
+  switch (KernelsFor(isa).linear_input(format)) {
+    case LinearInput::kFloat32:
+      break;
+    case LinearInput::kBFloat16:
+      return Arithmetic::kBFloat16Dot;
+    case LinearInput::kInt8:
+      return Arithmetic::kInt8Dot;
+  }
+  return Arithmetic::kFma;
+}
+
 void Linear(const PackedLinear& weight, const LinearArgs<float>& args, ThreadPool& pool) {
   if (args.num_tokens == 0) return;
   constexpr int64_t kMultiplyAddsWorthWaking = 32768;

@@ -9,6 +9,7 @@
 #include "engine/model_executor.h"
 #include "kernels/base/machine_probe.h"
 #include "kernels/ops/device_probe.h"
+#include "kernels/ops/linear.h"
 #include "server/commands/commands.h"
 #include "server/commands/json_object.h"
 #include "server/commands/model_session.h"
@@ -160,21 +161,36 @@ double SecondsOf(const Body& body) {
 class MachineLimits {
  public:
   explicit MachineLimits(ModelSession& session)
-      : session_(session), read_probe_(session.plan().model.isa) {
+      : session_(session),
+        read_probe_(session.plan().model.isa),
+        arithmetic_(
+            cpu::ArithmeticOf(session.plan().summary.linear_format, session.plan().model.isa)) {
     if (session.plan().on_gpu()) gpu_ = Checked(cuda::DeviceProbe::Open());
   }
 
   double FlopsPerSecond() {
     if (gpu_ != nullptr) return Checked(gpu_->MeasureMatrixFlopsPerSecond());
-    return MeasureFmaFlopsPerSecond(session_.plan().model.isa, session_.pool());
+    return MeasureFlopsPerSecond(arithmetic_, session_.plan().model.isa, session_.pool());
   }
   double BytesPerSecond() {
     if (gpu_ != nullptr) return Checked(gpu_->MeasureReadBytesPerSecond());
     return read_probe_.MeasureBytesPerSecond(session_.pool());
   }
-  const char* flops_name() const { return gpu_ != nullptr ? "cuBLAS" : "FMA"; }
-  const char* flops_key() const {
-    return gpu_ != nullptr ? "cublas_flops_per_s" : "fma_flops_per_s";
+  const char* flops_name() const {
+    if (gpu_ != nullptr) return "cuBLAS";
+    switch (arithmetic_) {
+      case Arithmetic::kFma:
+        break;
+      case Arithmetic::kBFloat16Dot:
+        return "bfloat16_dot";
+      case Arithmetic::kInt8Dot:
+        return "int8_dot";
+    }
+    return "FMA";
+  }
+  std::string flops_key() const {
+    if (gpu_ != nullptr) return "cublas_flops_per_s";
+    return (arithmetic_ == Arithmetic::kFma ? "fma" : flops_name()) + std::string("_flops_per_s");
   }
 
  private:
@@ -186,6 +202,7 @@ class MachineLimits {
 
   ModelSession& session_;
   ReadProbe read_probe_;
+  const Arithmetic arithmetic_;  // of linear layers
   std::unique_ptr<cuda::DeviceProbe> gpu_;
 };
 
@@ -321,7 +338,7 @@ class Bench {
     std::printf("%s\n", object.text().c_str());
   }
 
-  static JsonObject FigureJson(const Figure& figure, const char* probe_name) {
+  static JsonObject FigureJson(const Figure& figure, const std::string& probe_name) {
     return JsonObject()
         .Add("name", figure.name)
         .Add("tokens_per_s", ToJson(SpreadOf(figure.tokens_per_s)))

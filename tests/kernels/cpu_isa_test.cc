@@ -89,7 +89,10 @@ TEST_F(CgroupCpuQuotaTest, Version1IsReadFromItsCpuHierarchy) {
 TEST(MachineProbeTest, ProbesMeasureSomething) {
   ThreadPool pool({.num_threads = 1});
   EXPECT_GT(MeasureReadBytesPerSecond(pool), 1e8);
-  EXPECT_GT(MeasureFmaFlopsPerSecond(CpuIsa::kAvx2, pool), 1e8);
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    for (Arithmetic arithmetic : {Arithmetic::kFma, Arithmetic::kBFloat16Dot, Arithmetic::kInt8Dot})
+      EXPECT_GT(MeasureFlopsPerSecond(arithmetic, isa, pool), 1e8) << NameOf(isa);
+  }
 }
 
 }  // namespace
