@@ -178,7 +178,9 @@ struct Tables<RowCounts<R...>> {
   static constexpr BlockTileFunction kBlock[] = {nullptr, BlockTile<R>...};
   template <typename Weights>
   static constexpr WholeDepthFunctions kWhole[] = {
-      {}, {WholeDepth<Weights, R, 1>, WholeDepth<Weights, R, PanelsAtOnce(R)>, PanelsAtOnce(R)}...};
+      {},
+      {WholeDepth<Weights, R, 1>, WholeDepth<Weights, R, PanelsAtOnce(R)>,
+       WholeDepth<Weights, R, 1>, PanelsAtOnce(R)}...};
 };
 using TileTables = Tables<TileRowCounts>;
 

@@ -73,7 +73,7 @@ void PackBFloat16(const LinearInputSlice& slice, int row) {
 
 // ---- bfloat16 weights: R rows by NP panels.
 
-template <int R, int NP>
+template <int R, int NP, bool kOneTile>
 void BFloat16Tile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
   constexpr int kStepBytes = 2 * kPanel * static_cast<int>(sizeof(BFloat16));
   const char* w = PanelAt(s, panel);
@@ -84,13 +84,13 @@ void BFloat16Tile(const LinearSlice& s, int panel, int row, const Fetch& fetch) 
 #pragma GCC unroll 4
     for (int np = 0; np < NP; ++np) acc[r][np][0] = acc[r][np][1] = Zero();
   }
-  FetchSteps fetches(fetch, (s.in_features + 1) / 2);
+  FetchSteps<kOneTile> fetches(fetch, (s.in_features + 1) / 2);
   for (int k = 0; k < s.in_features; k += 2, w += kStepBytes, x += 2) {
     Bf16Pairs pairs[NP][2];
 #pragma GCC unroll 4
     for (int np = 0; np < NP; ++np) {
       const char* from = w + np * s.panel_bytes;
-      if constexpr (R >= 2) fetches.Ask(np * s.panel_bytes);
+      if constexpr (R >= 2) fetches.Step(from);
       pairs[np][0] = LoadPairs(reinterpret_cast<const uint16_t*>(from));
       pairs[np][1] = LoadPairs(reinterpret_cast<const uint16_t*>(from) + 2 * kLanes);
     }
@@ -103,7 +103,6 @@ void BFloat16Tile(const LinearSlice& s, int panel, int row, const Fetch& fetch) 
         acc[r][np][1] = DotPairs(acc[r][np][1], pairs[np][1], value);
       }
     }
-    fetches.Next();
   }
   alignas(64) float sums[R][NP * kPanel];
 #pragma GCC unroll 12
@@ -121,8 +120,9 @@ void BFloat16Tile(const LinearSlice& s, int panel, int row, const Fetch& fetch) 
 constexpr int PanelsAtOnce(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
 template <int R>
-constexpr WholeDepthFunctions kOfBFloat16 = {BFloat16Tile<R, 1>, BFloat16Tile<R, PanelsAtOnce(R)>,
-                                             PanelsAtOnce(R)};
+constexpr WholeDepthFunctions kOfBFloat16 = {BFloat16Tile<R, 1, false>,
+                                             BFloat16Tile<R, PanelsAtOnce(R), true>,
+                                             BFloat16Tile<R, 1, true>, PanelsAtOnce(R)};
 constexpr WholeDepthFunctions kBFloat16Tiles[] = {
     {},
     kOfBFloat16<1>,
@@ -197,7 +197,7 @@ struct Int4Codes {
   }
 };
 
-template <typename Codes, int R>
+template <typename Codes, int R, bool kOneTile>
 void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
   // More sums than rows need, where rows are few, hide the latency.
   constexpr int kSums = R == 1 ? 4 : R <= 3 ? 2 : 1;
@@ -210,7 +210,7 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
   F32 acc[R][2];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = Zero();
-  FetchSteps fetches(fetch, groups * kSteps);
+  FetchSteps<kOneTile> fetches(fetch, groups * kSteps);
   for (int64_t group = 0; group < groups; ++group, w += Codes::GroupBytes(), x += kQuantGroup) {
     I32 sums[kSums][R][2];
 #pragma GCC unroll 8
@@ -222,8 +222,7 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
 #pragma GCC unroll 16
     for (int step = 0; step < kSteps; ++step) {
       const char* from = w + step * Codes::kStepBytes;
-      if constexpr (R >= 2) fetches.Ask(0);
-      fetches.Next();
+      if constexpr (R >= 2) fetches.Step(from);
       Codes::template Step<R>(sums[step % kSums], from, x + step * Codes::kStepDepth, s.x.stride);
     }
 #pragma GCC unroll 2
@@ -254,7 +253,8 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
 }
 
 template <typename Codes, int R>
-constexpr WholeDepthFunctions kOfIntegers = {IntegerTile<Codes, R>, IntegerTile<Codes, R>, 1};
+constexpr WholeDepthFunctions kOfIntegers = {
+    IntegerTile<Codes, R, false>, IntegerTile<Codes, R, true>, IntegerTile<Codes, R, true>, 1};
 template <typename Codes>
 constexpr WholeDepthFunctions kIntegerTiles[] = {
     {},
@@ -265,10 +265,13 @@ constexpr WholeDepthFunctions kIntegerTiles[] = {
 #if defined(__AVX512F__) || defined(DS_PAIRED)
     kOfIntegers<Codes, 5>,
     kOfIntegers<Codes, 6>,
+    kOfIntegers<Codes, 7>,
+    kOfIntegers<Codes, 8>,
 #endif
 };
-template <typename Codes>
-constexpr int kIntegerRows = sizeof(kIntegerTiles<Codes>) / sizeof(WholeDepthFunctions) - 1;
+// As many as the registers hold; int4 needs some more to unpack.
+constexpr int kInt8Rows = kLanes == 8 ? 4 : 8;
+constexpr int kInt4Rows = kLanes == 8 ? 4 : 6;
 
 }  // namespace
 
@@ -294,9 +297,9 @@ void PackLinearInput(const LinearInputSlice& slice) {
 void LinearOfDots(const LinearSlice& slice) {
   switch (slice.format) {
     case WeightFormat::kInt8:
-      return WalkPanels(slice, kIntegerTiles<Int8Codes>, kIntegerRows<Int8Codes>);
+      return WalkPanels(slice, kIntegerTiles<Int8Codes>, kInt8Rows);
     case WeightFormat::kInt4:
-      return WalkPanels(slice, kIntegerTiles<Int4Codes>, kIntegerRows<Int4Codes>);
+      return WalkPanels(slice, kIntegerTiles<Int4Codes>, kInt4Rows);
     default:
       break;
   }

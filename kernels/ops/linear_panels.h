@@ -29,27 +29,34 @@ inline void Finish(const LinearSlice& s, int panel, int row, int rows, const flo
   }
 }
 
-// What a tile asks memory for meanwhile: the hardware alone keeps up with one row only.
+// What a tile asks memory for on its way. Where one tile does a panel, what it reads next, into L1:
+// the hardware alone keeps up with one row only. Where several do, each its share of the next
+// panel, into L2, evenly over its steps.
 struct Fetch {
   const char* from = nullptr;
   int64_t bytes = 0;
 };
 
-// It, spread evenly over a tile's steps, of which each may take 128 bytes.
+template <bool kOneTile>
 class FetchSteps {
  public:
   FetchSteps(const Fetch& fetch, int64_t num_steps)
       : from_(fetch.from), step_((fetch.bytes << kFraction) / num_steps) {}
 
-  // `offset`: of the panel in question from the first.
-  [[gnu::always_inline]] void Ask(int64_t offset) const {
-    const char* at = from_ + offset + (at_ >> kFraction);
-    __builtin_prefetch(at, 0, 2);
-    __builtin_prefetch(at + 64, 0, 2);
+  // `at`: 128 bytes that this step reads.
+  [[gnu::always_inline]] void Step(const char* at) {
+    if constexpr (kOneTile) {
+      __builtin_prefetch(at + kAheadBytes);
+      __builtin_prefetch(at + kAheadBytes + 64);
+    } else {
+      __builtin_prefetch(from_ + (at_ >> kFraction), 0, 2);
+      at_ += step_;
+      __builtin_prefetch(from_ + (at_ >> kFraction), 0, 2);
+    }
   }
-  [[gnu::always_inline]] void Next() { at_ += step_; }
 
  private:
+  static constexpr int kAheadBytes = 1024;
   static constexpr int kFraction = 8;
   const char* from_;
   int64_t step_;
@@ -59,33 +66,32 @@ class FetchSteps {
 // A register tile over the whole depth: some rows from `row`, and some panels from `panel`.
 using WholeDepthFunction = void (*)(const LinearSlice&, int panel, int row, const Fetch& fetch);
 struct WholeDepthFunctions {
-  WholeDepthFunction single;   // one panel
-  WholeDepthFunction several;  // panels_at_once panels
+  WholeDepthFunction one_of_several;  // tiles of a panel
+  WholeDepthFunction only;            // tile of panels_at_once panels
+  WholeDepthFunction only_of_one;     // of what is left of them
   int panels_at_once;
 };
 
 // Tiles over the whole depth, by functions[number of rows], up to tile_rows. Each weight is read
-// from memory once; later tiles find the panel in L2, and together they fetch the next one into it.
+// from memory once; later tiles find the panel in L2.
 inline void WalkPanels(const LinearSlice& s, const WholeDepthFunctions* functions, int tile_rows) {
-  constexpr int64_t kAheadBytes = 2048;  // where one tile reads all
   const int num_tiles = (s.rows + tile_rows - 1) / tile_rows;
-  const int at_once = functions[s.rows / num_tiles].panels_at_once;
-  int panel = s.panel_begin;
-  while (panel < s.panel_end) {
-    const bool several = num_tiles == 1 && panel + at_once <= s.panel_end;
-    const int count = several ? at_once : 1;
+  if (num_tiles == 1) {
+    const WholeDepthFunctions& sized = functions[s.rows];
+    int panel = s.panel_begin;
+    for (; panel + sized.panels_at_once <= s.panel_end; panel += sized.panels_at_once)
+      sized.only(s, panel, 0, {});
+    for (; panel < s.panel_end; ++panel) sized.only_of_one(s, panel, 0, {});
+    return;
+  }
+  for (int panel = s.panel_begin; panel < s.panel_end; ++panel) {
+    const int64_t share = panel + 1 < s.panel_end ? s.panel_bytes / num_tiles : 0;
+    const char* next = PanelAt(s, share > 0 ? panel + 1 : panel);
     for (int tile = 0; tile < num_tiles; ++tile) {
       const int begin = s.rows * tile / num_tiles;
-      Fetch fetch = {PanelAt(s, panel) + kAheadBytes, s.panel_bytes};
-      if (num_tiles > 1) {
-        const bool is_last = panel + 1 == s.panel_end;
-        fetch = {PanelAt(s, is_last ? panel : panel + 1) + s.panel_bytes * tile / num_tiles,
-                 is_last ? 0 : s.panel_bytes / num_tiles};
-      }
-      const WholeDepthFunctions& sized = functions[s.rows * (tile + 1) / num_tiles - begin];
-      (several ? sized.several : sized.single)(s, panel, begin, fetch);
+      const int rows = s.rows * (tile + 1) / num_tiles - begin;
+      functions[rows].one_of_several(s, panel, begin, {next + tile * share, share});
     }
-    panel += count;
   }
 }
 
