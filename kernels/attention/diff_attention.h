@@ -27,6 +27,7 @@
 #include "kernels/attention/kv_format.h"
 #include "kernels/attention/paged_batch.h"
 #include "kernels/base/status.h"
+#include "kernels/base/tensor.h"
 
 namespace diffserve {
 
@@ -52,9 +53,20 @@ struct DiffAttentionArgs {
 void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
+// Scores and partial sums of a call. Grows to the largest batch seen.
+class AttentionWorkspace {
+ public:
+  float* Floats(int64_t count);
+
+ private:
+  Buffer buffer_;
+};
+
 // Decodes and prompt chunks take one path: a decode is a chunk of one token. Reads each page's K1,
-// K2 and V once for all query heads of the group.
-void DiffAttention(const DiffAttentionArgs<float>& args, CpuIsa isa, ThreadPool& pool);
+// K2 and V once for all query heads of the group and some tokens, and multiplies V once for both
+// maps.
+void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& workspace, CpuIsa isa,
+                   ThreadPool& pool);
 }  // namespace cpu
 
 namespace cuda {

@@ -29,7 +29,8 @@ std::vector<float> Attend(const DiffSpec& spec, int page_size, DType pages, CpuI
                        {.format = KvFormat::Of(spec, page_size, pages)});
   ThreadPool pool({.num_threads = num_threads, .pin = false});
   std::vector<float> out;
-  cpu::DiffAttention(batch.Args(out), isa, pool);
+  cpu::AttentionWorkspace workspace;
+  cpu::DiffAttention(batch.Args(out), workspace, isa, pool);
   return out;
 }
 
