@@ -1,7 +1,7 @@
 // A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
 // query. The slots of a sequence are cut into ranges by absolute position. For each query:
 //
-// Stage 1: scores of the slots. All that it sees, kept in memory.
+// Stage 1: scores of the slots. All that it sees, as exponents of 2, kept in memory.
 // Stage 2: maximum, p = exp(score - maximum). Of each range by itself, with the sum of p; then of
 // all ranges, ascending.
 // Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of p.
@@ -19,6 +19,7 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr float kInfinity = __builtin_inff();
+constexpr float kLog2E = 1.44269504f;
 constexpr int kStepRuns = kStep / kRun;
 constexpr int kRangeRuns = kRange / kRun;
 
@@ -166,12 +167,12 @@ class Worker {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       (several ? functions.several_runs : functions.one_run)(
           QueriesOf(begin), k + run, next != nullptr ? k_next + run : nullptr, format_.head_dim,
-          format_.page_size, call_.scale, scores + run * kRun);
+          format_.page_size, call_.scale * kLog2E, scores + run * kRun);
       run += several ? RunsAtOnce(end - begin) : 1;
     }
   }
 
-  // Scores become p = exp(score - maximum of the range). Slots that the query does not see may hold
+  // Scores become p = 2^(score - maximum of the range). Slots that the query does not see may hold
   // anything, and count as -infinity.
   void Exponentials(int range, int query) {
     const int seen = SeenOf(range, query);
@@ -179,7 +180,14 @@ class Worker {
     float* p = ScoresOf(range, query);
     const int whole = seen / kLanes * kLanes;
     F32 largest = Set1(-kInfinity);
-    for (int i = 0; i < whole; i += kLanes) largest = Max(largest, Load(p + i));
+    F32 largest_odd = largest;
+    int vector = 0;
+    for (; vector + 2 * kLanes <= whole; vector += 2 * kLanes) {
+      largest = Max(largest, Load(p + vector));
+      largest_odd = Max(largest_odd, Load(p + vector + kLanes));
+    }
+    if (vector < whole) largest = Max(largest, Load(p + vector));
+    largest = Max(largest, largest_odd);
     if (whole < seen) {
       Store(p + whole, SelectFirst(seen - whole, Load(p + whole), Set1(-kInfinity)));
       largest = Max(largest, Load(p + whole));
@@ -188,7 +196,7 @@ class Worker {
     const F32 subtracted = Set1(max == -kInfinity ? 0.0f : max);
     F32 sum = Zero();
     for (int i = 0; i < seen; i += kLanes) {
-      const F32 value = ExpOfBounded(Sub(Load(p + i), subtracted));
+      const F32 value = Exp2OfNegative(Sub(Load(p + i), subtracted));
       Store(p + i, value);
       sum = Add(sum, value);
     }
@@ -205,7 +213,7 @@ class Worker {
     float max = -kInfinity;
     for (int range = 0; range < ranges; ++range) max = max_of[range] > max ? max_of[range] : max;
     for (int range = 0; range < ranges; range += kLanes)
-      Store(factor + range, ExpOfBounded(Sub(Load(max_of + range), Set1(max))));
+      Store(factor + range, Exp2OfNegative(Sub(Load(max_of + range), Set1(max))));
     float sum = 0;
     for (int range = 0; range < ranges; ++range) sum += sum_of[range] * factor[range];
     const F32 per_sum = Set1(1.0f / sum);
