@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/attention/diff_attention.h"
 #include "kernels/base/check.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rowwise.h"
@@ -85,7 +84,7 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   attention.lambda_rows = work_.lambda.data();
   attention.sub_norm_weight = layer.sub_norm.data();
   attention.out_scale = layer.out_scale;
-  DiffAttention(attention, parts_.isa, pool_);
+  DiffAttention(attention, work_.attention_workspace, parts_.isa, pool_);
 
   // Stage 5: its output joins the residual stream.
   Linear(layer.attention_out,

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "kernels/attention/diff_attention.h"
 #include "kernels/ops/rope_append.h"
 #include "kernels/ops/weight_packer.h"
 #include "models/activations.h"
@@ -49,6 +50,7 @@ class Decoder : public Model {
   struct Workspace : Activations<std::vector<float>> {
     std::vector<float> logits;                 // [rows of the last LogitsOf, vocab_size]
     std::vector<LogitAdjustment> adjustments;  // of the batch
+    AttentionWorkspace attention_workspace;
   };
 
   void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKv& kv);

@@ -64,7 +64,7 @@ struct AttentionFinish {
 // Nothing attended to gives 0; a NaN in the sum stays.
 __device__ __forceinline__ float InverseSum(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
-// Stage 4: normalise, subtract lambda times map 2, sub-norm, scale. One warp.
+// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted. One warp.
 template <int kVDim>
 __device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
                                           const RowState<kVDim>& map1, const RowState<kVDim>& map2,

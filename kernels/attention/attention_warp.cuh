@@ -160,7 +160,7 @@ struct AttentionWarp {
       scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
   }
 
-  // Stage 2: running maximum, p = exp(score - maximum). Sum and output are rescaled if it rose.
+  // Stage 2: maximum, p = exp(score - maximum). So far; sum and output are rescaled if it rose.
   __device__ __forceinline__ void Weights(float (&scores)[2][4], float scale_log2) {
     float rescale[2];
     bool rose = false;

@@ -12,21 +12,23 @@
 // are normalised before they are subtracted. A sequence without rows, and an empty batch, are
 // skipped; rows of no sequence are not touched.
 //
-// *Invariants*: bitwise the same for a row whoever shares the batch and however the prompt was cut:
-// blocks of keys follow absolute positions, and each output element is one fixed chain of
-// operations. (On a GPU there are two such chains: attention_plan_cuda.h.) A NaN or an infinity in
+// *Invariants*: bitwise the same for a row whoever shares the batch, however the prompt was cut and
+// whatever the number of threads: blocks of keys follow absolute positions, and each output element
+// is one fixed chain of operations. (On a GPU there are two such chains: attention_plan_cuda.h.) A NaN or an infinity in
 // a head's q yields NaN in the outputs made from it only; a NaN in K or V in every output that
 // attends to its slot, and in no other sequence's. (On a GPU a NaN or an infinity in K or V may
 // also reach rows of the same chunk that do not attend to it.)
 //
-// The specification is DiffAttentionRef (double). The CPU computes in float32; on a GPU q, p and
-// out are bfloat16 and all between is float32.
+// The specification is DiffAttentionRef (double). The CPU computes in float32; at the level
+// avx512_bf16, q and the weights of bfloat16 pages, p1 / sum1 - lambda p2 / sum2, are rounded to
+// bfloat16. On a GPU q, p and out are bfloat16 and all between is float32.
 #pragma once
 
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_format.h"
 #include "kernels/attention/paged_batch.h"
 #include "kernels/base/status.h"
+#include "kernels/base/tensor.h"
 
 namespace diffserve {
 
@@ -52,9 +54,20 @@ struct DiffAttentionArgs {
 void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
+// Scores and partial sums of a call. Grows to the largest batch seen.
+class AttentionWorkspace {
+ public:
+  float* Floats(int64_t count);
+
+ private:
+  Buffer buffer_;
+};
+
 // Decodes and prompt chunks take one path: a decode is a chunk of one token. Reads each page's K1,
-// K2 and V once for all query heads of the group.
-void DiffAttention(const DiffAttentionArgs<float>& args, CpuIsa isa, ThreadPool& pool);
+// K2 and V once for all query heads of the group and some tokens, and multiplies V once for both
+// maps.
+void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& workspace, CpuIsa isa,
+                   ThreadPool& pool);
 }  // namespace cpu
 
 namespace cuda {

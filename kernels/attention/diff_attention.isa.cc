@@ -1,413 +1,346 @@
 // A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
-// query. Keys are taken in steps of 64 slots from slot 0 on, by absolute position. For each query
-// and step:
+// query. The slots of a sequence are cut into ranges by absolute position. For each query:
 //
-// Stage 1: scores of the slots. A chain over head_dim ascending for each slot; lanes are slots.
-// Stage 2: running maximum, p = exp(score - maximum). Sum and output are rescaled if it rose.
-// Stage 3: output += p V. Slots ascending.
-// Stage 4: normalise, subtract lambda times map 2, sub-norm, scale. After the last step.
+// Stage 1: scores of the slots. All that it sees, as exponents of 2, kept in memory.
+// Stage 2: maximum, p = exp(score - maximum). Of each range by itself, with the sum of p; then of
+// all ranges, ascending.
+// Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of p.
+// Each range has a sum of its own; these are added, ascending.
+// Stage 4: sub-norm, scale. Of the outputs.
 //
-// Queries are tiled in registers, so a K or V element is loaded once for several of them. Tiling
-// changes no bit: each score and each output element keeps its chain, and a query stops at its own
-// position, so no other slot enters it even times zero.
+// A query stops at its own position, so no other slot enters it, not even times zero. Whether one
+// worker takes all ranges or several share them changes no bit.
 #include "kernels/attention/diff_attention_kernel.h"
+#include "kernels/attention/diff_attention_tiles.h"
 #include "kernels/attention/kv_loads.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
 namespace {
 
-constexpr int kStep = kAttentionStepSlots;
-constexpr int kRun = 16;                    // slots handled at once; never across a page's end
-constexpr int kRunVectors = kRun / kLanes;  // 2 or 1
-constexpr int kTile = kLanes == 8 ? 6 : 8;  // queries in a register tile
-constexpr int kIntoL2 = 2;                  // prefetch locality: L1 is full of the present step
 constexpr float kInfinity = __builtin_inff();
+constexpr float kLog2E = 1.44269504f;
+constexpr int kStepRuns = kStep / kRun;
+constexpr int kRangeRuns = kRange / kRun;
 
-constexpr int Least(int a, int b) { return a < b ? a : b; }
-constexpr int Most(int a, int b) { return a > b ? a : b; }
-
-// Bytes of so many numbers.
-template <typename Codec>
-constexpr int64_t BytesOf(int64_t numbers) {
-  return numbers * Codec::Description().bits / 8;
-}
-
-// ---- Stage 1: R queries against NS runs of kRun slots. q is [head_dim][R]; `k[n]` is dim 0 of run
-// n's first slot. The same places of `next` are fetched ahead, if not nullptr.
-template <typename Codec, int R, int NS>
-void Scores(const float* q, const std::byte* const* k, const std::byte* const* next, int head_dim,
-            int page_size, float scale, float* scores) {
-  constexpr int kVectors = NS * kRunVectors;
-  F32 acc[R][kVectors];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = Zero();
-  }
-  const auto add_dim = [&](const F32(&slots)[kVectors], const float* q_dim)
-                           __attribute__((always_inline)) {
-#pragma GCC unroll 8
-                             for (int r = 0; r < R; ++r) {
-                               const F32 value = Set1(q_dim[r]);
-#pragma GCC unroll 8
-                               for (int v = 0; v < kVectors; ++v)
-                                 acc[r][v] = Fma(value, slots[v], acc[r][v]);
-                             }
-                           };
-  constexpr int kPack = Codec::Description().k_pack;
-  F32 slots[kVectors];
-  int64_t offset = 0;
-  for (int d = 0; d < head_dim; d += kPack, offset += BytesOf<Codec>(kPack * page_size)) {
-#pragma GCC unroll 4
-    for (int n = 0; n < NS; ++n) {
-      if (next != nullptr) __builtin_prefetch(next[n] + offset, 0, kIntoL2);
-    }
-#pragma GCC unroll 8
-    for (int dim = 0; dim < kPack; ++dim, q += R) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
-        slots[v] = KvLoads<Codec>::SlotsOfK(
-            k[v / kRunVectors] + offset + v % kRunVectors * kVectorBytes, dim);
-      }
-      add_dim(slots, q);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v)
-      Store(scores + r * kStep + v * kLanes, Mul(acc[r][v], Set1(scale)));
-  }
-}
-
-// Runs that R queries take at once: enough chains to hide the latency, few enough for the
-// registers.
-constexpr int RunsAtOnce(int r) { return r == 1 ? 4 : r <= 3 ? 2 : 1; }
-
-// ---- Stage 3: R queries, C vectors of columns, `count` slots: out[r][c] += p[r][slot] *
-// v[slot][c]. The last vector of a ragged v_dim is loaded with `lanes` < kLanes. The same places of
-// `next` are fetched ahead, if it is not nullptr.
-template <typename Codec, int R, int C>
-void AddValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim,
-               float* out, int64_t out_stride, int lanes) {
-  F32 acc[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) acc[r][c] = Load(out + r * out_stride + c * kLanes);
-  }
-  for (int slot = 0; slot < count; ++slot) {
-    const int64_t offset = BytesOf<Codec>(static_cast<int64_t>(slot) * v_dim);
-    constexpr int64_t kVectorBytes = BytesOf<Codec>(kLanes);
-    if (next != nullptr) {
-#pragma GCC unroll 4
-      for (int byte = 0; byte < C * kVectorBytes; byte += 64)
-        __builtin_prefetch(next + offset + byte, 0, kIntoL2);
-    }
-    F32 row[C];
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      const std::byte* from = v + offset + c * kVectorBytes;
-      row[c] = C == 1 ? KvLoads<Codec>::ColumnsOfV(from, lanes) : KvLoads<Codec>::ColumnsOfV(from);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const F32 weight = Set1(p[r * kStep + slot]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[r][c] = Fma(weight, row[c], acc[r][c]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) Store(out + r * out_stride + c * kLanes, acc[r][c]);
-  }
-}
-
-// All columns of R queries.
-template <typename Codec, int R>
-void AddAllValues(const float* p, const std::byte* v, const std::byte* next, int count, int v_dim,
-                  float* out, int64_t out_stride) {
-  constexpr int kColumnVectors = R <= 2 ? 4 : 2;  // enough chains to hide the latency, few enough
-                                                  // for the registers
-  int column = 0;
-  for (; column + kColumnVectors * kLanes <= v_dim; column += kColumnVectors * kLanes) {
-    const int64_t offset = BytesOf<Codec>(column);
-    AddValues<Codec, R, kColumnVectors>(p, v + offset, next == nullptr ? nullptr : next + offset,
-                                        count, v_dim, out + column, out_stride, kLanes);
-  }
-  for (; column < v_dim; column += kLanes) {
-    const int64_t offset = BytesOf<Codec>(column);
-    AddValues<Codec, R, 1>(p, v + offset, next == nullptr ? nullptr : next + offset, count, v_dim,
-                           out + column, out_stride, Least(kLanes, v_dim - column));
-  }
-}
-
-using ScoresFunction = void (*)(const float*, const std::byte* const*, const std::byte* const*, int,
-                                int, float, float*);
-using ValuesFunction = void (*)(const float*, const std::byte*, const std::byte*, int, int, float*,
-                                int64_t);
-
-struct TileFunctions {
-  ScoresFunction one_run;
-  ScoresFunction several_runs;  // RunsAtOnce
-  ValuesFunction values;
-};
-template <typename Codec, int R>
-constexpr TileFunctions kFunctions = {Scores<Codec, R, 1>, Scores<Codec, R, RunsAtOnce(R)>,
-                                      AddAllValues<Codec, R>};
-// By number of queries.
-template <typename Codec>
-constexpr TileFunctions kTileFunctions[] = {
-    {},
-    kFunctions<Codec, 1>,
-    kFunctions<Codec, 2>,
-    kFunctions<Codec, 3>,
-    kFunctions<Codec, 4>,
-    kFunctions<Codec, 5>,
-    kFunctions<Codec, 6>,
-#if defined(__AVX512F__) || defined(DS_PAIRED)
-    kFunctions<Codec, 7>,
-    kFunctions<Codec, 8>,
-#endif
-};
-static_assert(sizeof(kTileFunctions<Float32Codec>) / sizeof(TileFunctions) == kTile + 1);
-
-// One task at work. Queries are numbered map 1 first, within a map by token and then head.
+// Queries are numbered map 1 first, within a map by token and then head; outputs as the queries of
+// map 1.
 template <typename Codec>
 class Worker {
  public:
+  using Loads = KvLoads<Codec>;
+  using Operand = OperandOf<Codec>;
+
   Worker(const AttentionCall& call, const AttentionTask& task, float* workspace)
       : call_(call),
         task_(task),
         kv_{call.kv.base, call.kv.format.As<Codec, KvArrangement::kSlotLanes>()},
         format_(kv_.format),
+        sizes_(AttentionSizes::Of(call, task)),
         heads1_(call.num_q1_heads / format_.num_groups),
         heads2_(call.num_q2_heads / format_.num_groups),
-        queries1_(task.num_tokens * heads1_),
-        queries_(task.num_tokens * (heads1_ + heads2_)),
-        out_stride_((format_.v_dim + 15) / 16 * 16) {
-    workspace += (64 - reinterpret_cast<uintptr_t>(workspace) % 64) % 64 / sizeof(float);
-    p_ = workspace;
-    out_ = p_ + static_cast<int64_t>(queries_) * kStep;
-    sum_ = out_ + queries_ * out_stride_;
-    q_ = sum_ + static_cast<int64_t>(queries_) * 16;
-    max_ = q_ + static_cast<int64_t>(queries_) * format_.head_dim;
-    visible_ = reinterpret_cast<int*>(max_ + queries_);
+        outputs_(task.num_tokens * heads1_),
+        queries_(task.num_tokens * (heads1_ + heads2_)) {
+    scores_ = task.memory;
+    max_ = scores_ + sizes_.ScoresFloats();
+    sum_ = max_ + sizes_.StatisticFloats();
+    range_sums_ = sum_ + sizes_.StatisticFloats();
+    q_ = reinterpret_cast<Operand*>(workspace);
+    weights_ = reinterpret_cast<Operand*>(workspace + sizes_.QFloats());
+    factor_ = workspace + sizes_.QFloats() + sizes_.WeightFloats();
+    sums_ = factor_ + sizes_.StatisticFloats();
+    seen_ = reinterpret_cast<int*>(sums_ + sizes_.SumFloats());
+    for (int query = 0; query < queries_; ++query)
+      seen_[query] = task_.position + TokenOf(query) + 1;
   }
 
   void Run() {
-    for (int64_t i = 0; i < queries_ * out_stride_; ++i) out_[i] = 0;
-    for (int64_t i = 0; i < static_cast<int64_t>(queries_) * 16; ++i) sum_[i] = 0;
-    for (int query = 0; query < queries_; ++query) max_[query] = -kInfinity;
-    ForEachTile([this](int begin, int end, int) { PackQueries(begin, end); });
-    const int num_slots = task_.position + task_.num_tokens;
-    Runs runs[2];
-    Locate(0, runs[0]);
-    for (int step = 0, now = 0; step < num_slots; step += kStep, now ^= 1) {
-      if (step + kStep < num_slots) Locate(step + kStep, runs[now ^ 1]);
-      const bool fetch = step + 2 * kStep <= num_slots;  // only a full step has all its runs
-      Step(step, runs[now], fetch ? &runs[now ^ 1] : nullptr);
+    const bool all = task_.pass == AttentionTask::Pass::kAll;
+    if (all || task_.pass == AttentionTask::Pass::kScores) {
+      ForEachTile([this](int begin, int end, int) { PackQueries(begin, end); });
+      ScoreRanges();
     }
-    for (int token = 0; token < task_.num_tokens; ++token) {
-      for (int head = 0; head < heads1_; ++head) Finish(token, head);
+    if (all || task_.pass == AttentionTask::Pass::kValues) {
+      for (int query = 0; query < queries_; ++query) JoinRanges(query);
+      for (int range = task_.first_range; range < task_.end_range; ++range) AddRange(range, !all);
+    }
+    if (all || task_.pass == AttentionTask::Pass::kFinish) {
+      for (int output = 0; output < outputs_; ++output) {
+        if (!all) AddKept(output);
+        Finish(output, (all ? range_sums_ : sums_) + output * sizes_.out_stride);
+      }
     }
   }
 
  private:
-  void SetVisible(int first_slot) {
-    for (int token = 0, query1 = 0, query2 = queries1_; token < task_.num_tokens; ++token) {
-      const int visible = Most(0, Least(kStep, task_.position + token + 1 - first_slot));
-      for (int head = 0; head < heads1_; ++head) visible_[query1++] = visible;
-      for (int head = 0; head < heads2_; ++head) visible_[query2++] = visible;
-    }
+  int TokenOf(int query) const {
+    return query < outputs_ ? query / heads1_ : (query - outputs_) / heads2_;
+  }
+  // How many of a range's slots the query sees; negative or 0 for none.
+  int SeenOf(int range, int query) const { return Least(kRange, seen_[query] - range * kRange); }
+  // The most that a query of the task sees.
+  int SlotsOf(int range) const { return Least(kRange, task_.num_slots() - range * kRange); }
+  float* ScoresOf(int range, int query) const {
+    return scores_ + (static_cast<int64_t>(range) * queries_ + query) * kRange;
   }
 
   // Calls body(begin, end, k_map) for runs of at most kTile queries that read the same K.
   template <typename Body>
   void ForEachTile(Body body) {
-    const int split = format_.k_maps == 2 ? queries1_ : queries_;
+    const int split = format_.k_maps == 2 ? outputs_ : queries_;
     for (int begin = 0; begin < split; begin += kTile) body(begin, Least(begin + kTile, split), 0);
     for (int begin = split; begin < queries_; begin += kTile)
       body(begin, Least(begin + kTile, queries_), 1);
   }
 
+  Operand* QueriesOf(int begin) const {
+    return q_ + static_cast<int64_t>(begin) * (format_.head_dim / Loads::kNumbers);
+  }
   // A tile's q, transposed to [head_dim][end - begin].
   void PackQueries(int begin, int end) {
-    float* to = q_ + static_cast<int64_t>(begin) * format_.head_dim;
+    Operand* to = QueriesOf(begin);
     for (int query = begin; query < end; ++query) {
-      const bool first_map = query < queries1_;
+      const bool first_map = query < outputs_;
       const int heads = first_map ? heads1_ : heads2_;
-      const int in_map = first_map ? query : query - queries1_;
+      const int in_map = first_map ? query : query - outputs_;
       const int head = (first_map ? 0 : call_.num_q1_heads) + task_.group * heads + in_map % heads;
       const float* from = call_.q + (task_.first_row + in_map / heads) * call_.q_width +
                           static_cast<int64_t>(head) * format_.head_dim;
-      for (int d = 0; d < format_.head_dim; ++d) to[d * (end - begin) + query - begin] = from[d];
+      for (int d = 0; d < format_.head_dim; d += Loads::kNumbers)
+        to[d / Loads::kNumbers * (end - begin) + query - begin] = Loads::OperandOf(from + d);
     }
   }
 
-  const std::byte* PageOf(int slot) const {
-    return kv_.Page(task_.pages[slot / format_.page_size], task_.group);
+  // The number'th number of each run's first slot, of `count` runs from `first_slot` on.
+  template <typename NumberOf>
+  void Locate(int first_slot, int count, const std::byte** runs, NumberOf number_of) const {
+    const int num_slots = task_.num_slots();
+    for (int run = 0; run < count && first_slot + run * kRun < num_slots; ++run) {
+      const int slot = first_slot + run * kRun;
+      const std::byte* page = kv_.Page(task_.pages[slot / format_.page_size], task_.group);
+      runs[run] = page + BytesOf<Codec>(number_of(slot % format_.page_size));
+    }
+  }
+  void LocateK(int first_slot, const std::byte** runs) const {
+    Locate(first_slot, kStepRuns, runs, [this](int slot) { return format_.KOffset(0, 0, slot); });
   }
 
-  // Where the runs of a step lie in memory.
-  struct Runs {
-    const std::byte* k[kStep / kRun];  // map 1
-    const std::byte* v[kStep / kRun];
-  };
-  void Locate(int first_slot, Runs& runs) const {
-    const int num_slots = Least(kStep, task_.position + task_.num_tokens - first_slot);
-    for (int slot = 0; slot < num_slots; slot += kRun) {
-      const std::byte* page = PageOf(first_slot + slot);
-      const int in_page = (first_slot + slot) % format_.page_size;
-      runs.k[slot / kRun] = page + BytesOf<Codec>(format_.KOffset(0, 0, in_page));
-      runs.v[slot / kRun] = page + BytesOf<Codec>(format_.VOffset(0, in_page));
+  // ---- Stages 1 and 2: the slots of the task's ranges become p.
+  void ScoreRanges() {
+    const int end = Least(task_.end_range * kRange, task_.num_slots());
+    const std::byte* runs[2][kStepRuns];
+    LocateK(task_.first_range * kRange, runs[0]);
+    for (int slot = task_.first_range * kRange, now = 0; slot < end; slot += kStep, now ^= 1) {
+      if (slot + kStep < end) LocateK(slot + kStep, runs[now ^ 1]);
+      const bool fetch = slot + 2 * kStep <= end;  // only a full step has all its runs
+      ScoreStep(slot, runs[now], fetch ? runs[now ^ 1] : nullptr);
+      const int range = slot / kRange;
+      if ((slot + kStep) % kRange != 0 && slot + kStep < end) continue;
+      for (int query = 0; query < queries_; ++query) Exponentials(range, query);
     }
   }
 
   // `next`: the runs to fetch meanwhile, or nullptr.
-  void Step(int first_slot, const Runs& runs, const Runs* next) {
-    const int num_slots = Least(kStep, task_.position + task_.num_tokens - first_slot);
-    SetVisible(first_slot);
-    // The first tile of each map, and of the values, fetches ahead for all.
+  void ScoreStep(int first_slot, const std::byte* const* runs, const std::byte* const* next) {
+    // The first tile of each map fetches ahead for all.
     ForEachTile([&](int begin, int end, int k_map) {
-      ScoreTile(begin, end, k_map, runs,
-                begin == 0 || (k_map == 1 && begin == queries1_) ? next : nullptr);
+      const bool ahead = begin == 0 || (k_map == 1 && begin == outputs_);
+      ScoreTile(begin, end, k_map, first_slot, runs, ahead ? next : nullptr);
     });
-    for (int query = 0; query < queries_; ++query) Softmax(query, visible_[query]);
-    for (int run = 0; run * kRun < num_slots; ++run) {
-      for (int begin = 0; begin < queries_; begin += kTile) {
-        const std::byte* ahead = next != nullptr && begin == 0 ? next->v[run] : nullptr;
-        AddTileValues(run * kRun, begin, Least(begin + kTile, queries_), runs.v[run], ahead);
-      }
-    }
   }
 
-  void ScoreTile(int begin, int end, int k_map, const Runs& runs, const Runs* next) {
-    int num_slots = 0;
-    for (int query = begin; query < end; ++query) num_slots = Most(num_slots, visible_[query]);
-    const int num_runs = (num_slots + kRun - 1) / kRun;
-    const std::byte* k[kStep / kRun];
-    const std::byte* k_next[kStep / kRun];
+  void ScoreTile(int begin, int end, int k_map, int first_slot, const std::byte* const* runs,
+                 const std::byte* const* next) {
+    // A tile may have queries of both maps; the last of either has seen the most.
+    const int seen = Most(seen_[end - 1], begin < outputs_ ? seen_[Least(end, outputs_) - 1] : 0);
+    const int num_runs = (Least(kStep, seen - first_slot) + kRun - 1) / kRun;
+    const int64_t map_bytes = BytesOf<Codec>(format_.KMapBegin(k_map));
+    const std::byte* k[kStepRuns];
+    const std::byte* k_next[kStepRuns];
     for (int run = 0; run < num_runs; ++run) {
-      k[run] = runs.k[run] + BytesOf<Codec>(format_.KMapBegin(k_map));
-      if (next != nullptr) k_next[run] = next->k[run] + BytesOf<Codec>(format_.KMapBegin(k_map));
+      k[run] = runs[run] + map_bytes;
+      if (next != nullptr) k_next[run] = next[run] + map_bytes;
     }
-    const TileFunctions& functions = Functions(end - begin);
-    const float* q = q_ + static_cast<int64_t>(begin) * format_.head_dim;
+    const TileFunctions<Codec>& functions = kTileFunctions<Codec>[end - begin];
+    float* scores = ScoresOf(first_slot / kRange, begin) + first_slot % kRange;
     for (int run = 0; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
-      float* scores = p_ + static_cast<int64_t>(begin) * kStep + run * kRun;
       (several ? functions.several_runs : functions.one_run)(
-          q, k + run, next != nullptr ? k_next + run : nullptr, format_.head_dim, format_.page_size,
-          call_.scale, scores);
+          QueriesOf(begin), k + run, next != nullptr ? k_next + run : nullptr, format_.head_dim,
+          format_.page_size, call_.scale * kLog2E, scores + run * kRun);
       run += several ? RunsAtOnce(end - begin) : 1;
     }
   }
 
-  const TileFunctions& Functions(int queries) const { return kTileFunctions<Codec>[queries]; }
-
-  // Stage 2 for one query: scores become p. Slots from `num_slots` on may hold anything, and count
-  // as -infinity.
-  void Softmax(int query, int num_slots) {
-    if (num_slots == kStep) {
-      SoftmaxVectors<true>(query, kStep / kLanes, kStep);
-    } else if (num_slots > 0) {
-      SoftmaxVectors<false>(query, (num_slots + kLanes - 1) / kLanes, num_slots);
-    }
-  }
-
-  template <bool kFull>
-  [[gnu::always_inline]] void SoftmaxVectors(int query, int num_vectors, int num_slots) {
-    float* p = p_ + static_cast<int64_t>(query) * kStep;
-    F32 values[kStep / kLanes];
+  // Scores become p = 2^(score - maximum of the range). Slots that the query does not see may hold
+  // anything, and count as -infinity.
+  void Exponentials(int range, int query) {
+    const int seen = SeenOf(range, query);
+    if (seen <= 0) return;
+    float* p = ScoresOf(range, query);
+    const int whole = seen / kLanes * kLanes;
     F32 largest = Set1(-kInfinity);
-    if constexpr (kFull) num_vectors = kStep / kLanes;
-    for (int i = 0; i < num_vectors; ++i) {
-      values[i] = Load(p + i * kLanes);
-      if constexpr (!kFull)
-        values[i] = SelectFirst(num_slots - i * kLanes, values[i], Set1(-kInfinity));
-      largest = Max(largest, values[i]);
+    F32 largest_odd = largest;
+    int vector = 0;
+    for (; vector + 2 * kLanes <= whole; vector += 2 * kLanes) {
+      largest = Max(largest, Load(p + vector));
+      largest_odd = Max(largest_odd, Load(p + vector + kLanes));
     }
-    const float step_max = ReduceMax(largest);
-    F32 sum = Load(sum_ + query * 16);
-    if (step_max > max_[query]) {
-      const F32 factor = ExpOfBounded(Set1(max_[query] - step_max));
-      max_[query] = step_max;
-      sum = Mul(sum, factor);
-      float* out = out_ + query * out_stride_;
-      for (int64_t i = 0; i < out_stride_; i += kLanes) Store(out + i, Mul(Load(out + i), factor));
+    if (vector < whole) largest = Max(largest, Load(p + vector));
+    largest = Max(largest, largest_odd);
+    if (whole < seen) {
+      Store(p + whole, SelectFirst(seen - whole, Load(p + whole), Set1(-kInfinity)));
+      largest = Max(largest, Load(p + whole));
     }
-    const F32 max = Set1(max_[query]);
-    for (int i = 0; i < num_vectors; ++i) {
-      const F32 value = ExpOfBounded(Sub(values[i], max));
-      Store(p + i * kLanes, value);
+    const float max = ReduceMax(largest);
+    const F32 subtracted = Set1(max == -kInfinity ? 0.0f : max);
+    F32 sum = Zero();
+    for (int i = 0; i < seen; i += kLanes) {
+      const F32 value = Exp2OfNegative(Sub(Load(p + i), subtracted));
+      Store(p + i, value);
       sum = Add(sum, value);
     }
-    Store(sum_ + query * 16, sum);
+    max_[query * sizes_.range_stride + range] = max;
+    sum_[query * sizes_.range_stride + range] = ReduceAdd(sum);
   }
 
-  // The run of slots from `run` on: jointly as far as all queries of the tile see, then each query
-  // by itself.
-  void AddTileValues(int run, int begin, int end, const std::byte* v, const std::byte* next) {
-    int visible[kTile];
-    int joint = kRun;
-    for (int query = begin; query < end; ++query) {
-      visible[query - begin] = Most(0, Least(kRun, visible_[query] - run));
-      joint = Least(joint, visible[query - begin]);
+  // factor_: by what a range's p become probabilities among all slots that the query sees.
+  void JoinRanges(int query) {
+    const int ranges = (seen_[query] + kRange - 1) / kRange;
+    const float* max_of = max_ + query * sizes_.range_stride;
+    const float* sum_of = sum_ + query * sizes_.range_stride;
+    float* factor = factor_ + query * sizes_.range_stride;
+    float max = -kInfinity;
+    for (int range = 0; range < ranges; ++range) max = max_of[range] > max ? max_of[range] : max;
+    for (int range = 0; range < ranges; range += kLanes)
+      Store(factor + range, Exp2OfNegative(Sub(Load(max_of + range), Set1(max))));
+    float sum = 0;
+    for (int range = 0; range < ranges; ++range) sum += sum_of[range] * factor[range];
+    const F32 per_sum = Set1(1.0f / sum);
+    for (int range = 0; range < ranges; range += kLanes)
+      Store(factor + range, Mul(Load(factor + range), per_sum));
+  }
+
+  // ---- Stage 3. `is_kept`: the range's sums stay in memory of their own.
+  void AddRange(int range, bool is_kept) {
+    for (int output = 0; output < outputs_; ++output) WeighRange(range, output);
+    const std::byte* runs[kRangeRuns + kStepRuns];  // and some of the next range, to fetch ahead
+    Locate(range * kRange, kRangeRuns + kStepRuns, runs,
+           [this](int slot) { return format_.VOffset(0, slot); });
+    float* sums = is_kept ? range_sums_ + range * sizes_.SumFloats() : sums_;
+    // Few outputs read V as it lies in memory. Many read a part of it that stays in the L1 cache.
+    const bool many = outputs_ > kTile / 2;
+    const int block = many ? kStep : kRun;
+    const int columns = many ? 64 : format_.v_dim;
+    const int num_slots = SlotsOf(range);
+    for (int first = 0; first < num_slots; first += block) {
+      const int end = Least(first + block, num_slots);
+      const bool fetch = range * kRange + end + kStep <= task_.num_slots();
+      for (int column = 0; column < format_.v_dim; column += columns) {
+        const int end_column = Least(column + columns, format_.v_dim);
+        ValueTile<Codec> tile = {.v = runs,
+                                 .next = fetch ? runs + kStepRuns : nullptr,
+                                 .first_column = column,
+                                 .end_column = end_column,
+                                 .v_dim = format_.v_dim,
+                                 .out_stride = sizes_.out_stride};
+        for (int begin = 0; begin < outputs_; begin += kTile) {
+          AddTile(tile, range, first, end, begin, Least(begin + kTile, outputs_), sums);
+          tile.next = nullptr;  // the first tile fetches ahead for all
+        }
+      }
     }
-    const float* p = p_ + static_cast<int64_t>(begin) * kStep + run;
-    float* out = out_ + begin * out_stride_;
-    if (joint > 0)
-      Functions(end - begin).values(p, v, next, joint, format_.v_dim, out, out_stride_);
-    for (int i = 0; i < end - begin; ++i) {
-      if (visible[i] == joint) continue;
-      const std::byte* rest = v + BytesOf<Codec>(static_cast<int64_t>(joint) * format_.v_dim);
-      Functions(1).values(p + i * kStep + joint, rest, nullptr, visible[i] - joint, format_.v_dim,
-                          out + i * out_stride_, out_stride_);
+    if (is_kept) return;
+    for (int output = 0; output < outputs_; ++output) {
+      if (SeenOf(range, output) > 0) AddSums(sums_, range_sums_, output, range == 0);
     }
   }
 
-  // Stage 4 of one token and signal head of the group.
-  void Finish(int token, int head) {
-    const int query1 = token * heads1_ + head;
-    const float* out1 = out_ + query1 * out_stride_;
-    const F32 per_sum1 = Set1(1.0f / ReduceAdd(Load(sum_ + query1 * 16)));
-    const float* out2 = nullptr;
-    F32 per_sum2 = Zero();
-    F32 minus_lambda = Zero();
-    if (heads2_ > 0) {
-      const int query2 = queries1_ + token * heads2_ + head / (heads1_ / heads2_);
-      out2 = out_ + query2 * out_stride_;
-      per_sum2 = Set1(1.0f / ReduceAdd(Load(sum_ + query2 * 16)));
-      const int64_t row = task_.first_row + token;
-      const float lambda =
-          call_.lambda_rows == nullptr
-              ? call_.lambda
-              : call_.lambda_rows[row * call_.num_q1_heads + task_.group * heads1_ + head];
-      minus_lambda = Set1(-lambda);
+  // The weights of one output: p1 / sum1 - lambda p2 / sum2. Behind the last slot that it sees are
+  // zeros up to a vector's end.
+  void WeighRange(int range, int output) {
+    const int seen = SeenOf(range, output);
+    const float* p1 = ScoresOf(range, output);
+    const F32 factor1 = Set1(factor_[output * sizes_.range_stride + range]);
+    Operand* weights = weights_ + output * kRangeOperands<Codec>;
+    if (heads2_ == 0) {
+      for (int i = 0; i < seen; i += kLanes)
+        Loads::StoreWeights(weights + i / Loads::kNumbers, Mul(Load(p1 + i), factor1));
+      return;
     }
+    const int token = output / heads1_;
+    const int head = output % heads1_;
+    const int query2 = outputs_ + token * heads2_ + head / (heads1_ / heads2_);
+    const float* p2 = ScoresOf(range, query2);
+    const F32 factor2 = Set1(factor_[query2 * sizes_.range_stride + range]);
+    const int64_t row = task_.first_row + token;
+    const float lambda =
+        call_.lambda_rows == nullptr
+            ? call_.lambda
+            : call_.lambda_rows[row * call_.num_q1_heads + task_.group * heads1_ + head];
+    const F32 minus_lambda = Set1(-lambda);
+    for (int i = 0; i < seen; i += kLanes) {
+      const F32 map2 = Mul(Load(p2 + i), factor2);
+      Loads::StoreWeights(weights + i / Loads::kNumbers,
+                          Fma(minus_lambda, map2, Mul(Load(p1 + i), factor1)));
+    }
+  }
+
+  // Slots [first, end) of the range, as far as each output sees: jointly what all of those left
+  // see. Outputs are sorted by how much they see.
+  void AddTile(ValueTile<Codec> tile, int range, int first, int end, int begin, int end_output,
+               float* sums) {
+    constexpr int kPack = Codec::Description().v_pack;
+    tile.first = first;
+    for (int output = begin; output < end_output;) {
+      const int seen = Least(end, SeenOf(range, output));
+      int next = output + 1;
+      while (next < end_output && Least(end, SeenOf(range, next)) == seen) ++next;
+      if (seen > first) {
+        tile.weights = weights_ + output * kRangeOperands<Codec>;
+        tile.sums = sums + output * sizes_.out_stride;
+        tile.end = seen / kPack * kPack;
+        if (tile.end > tile.first) kTileFunctions<Codec>[end_output - output].values(tile);
+        if constexpr (kPack > 1) {
+          if (tile.end < seen) AddLastSlot(tile, next - output);
+        }
+        tile.first = tile.end;
+      }
+      output = next;
+    }
+  }
+
+  void AddSums(const float* from, float* to, int output, bool is_first) {
+    from += output * sizes_.out_stride;
+    to += output * sizes_.out_stride;
+    for (int64_t i = 0; i < sizes_.out_stride; i += kLanes)
+      Store(to + i, Add(is_first ? Zero() : Load(to + i), Load(from + i)));
+  }
+
+  void AddKept(int output) {
+    for (int range = 0; range * kRange < seen_[output]; ++range)
+      AddSums(range_sums_ + range * sizes_.SumFloats(), sums_, output, range == 0);
+  }
+
+  // ---- Stage 4.
+  void Finish(int output, const float* sums) {
+    const int token = output / heads1_;
+    const int head = output % heads1_;
     float* to = call_.out + (task_.first_row + token) * call_.out_width +
                 static_cast<int64_t>(task_.group * heads1_ + head) * format_.v_dim;
-    F32 squares = Zero();
-    for (int d = 0; d < format_.v_dim; d += kLanes) {
-      const int n = Least(kLanes, format_.v_dim - d);
-      F32 o = Mul(Load(out1 + d), per_sum1);
-      if (out2 != nullptr) o = Fma(minus_lambda, Mul(Load(out2 + d), per_sum2), o);
-      o = SelectFirst(n, o, Zero());
-      squares = Fma(o, o, squares);
-      StoreFirst(to + d, n, o);
-    }
     float factor = call_.out_scale;
     if (call_.has_sub_norm) {
+      F32 squares = Zero();
+      for (int d = 0; d < format_.v_dim; d += kLanes) {
+        const F32 o = SelectFirst(format_.v_dim - d, Load(sums + d), Zero());
+        squares = Fma(o, o, squares);
+      }
       const float mean = ReduceAdd(squares) / static_cast<float>(format_.v_dim);
       factor = factor / __builtin_sqrtf(mean + call_.sub_norm_eps);
     }
     for (int d = 0; d < format_.v_dim; d += kLanes) {
       const int n = Least(kLanes, format_.v_dim - d);
-      F32 o = Mul(LoadFirst(to + d, n), Set1(factor));
+      F32 o = Mul(Load(sums + d), Set1(factor));
       if (call_.sub_norm_weight != nullptr) o = Mul(o, LoadFirst(call_.sub_norm_weight + d, n));
       StoreFirst(to + d, n, o);
     }
@@ -417,17 +350,22 @@ class Worker {
   const AttentionTask& task_;
   const PagedKv kv_;
   const KvFormat& format_;
+  const AttentionSizes sizes_;
   const int heads1_;  // query heads of the group, by map
   const int heads2_;
-  const int queries1_;
+  const int outputs_;
   const int queries_;
-  const int64_t out_stride_;
-  float* p_;      // [queries][kStep], scores and then probabilities
-  float* out_;    // [queries][out_stride_], not yet normalised
-  float* sum_;    // [queries][16], a lane each
-  float* q_;      // tiles of [head_dim][queries of the tile]
-  float* max_;    // [queries]
-  int* visible_;  // [queries], how many slots of the present step the query may see
+  // The task's.
+  float* scores_;      // [ranges][queries][kRange], and then p
+  float* max_;         // [queries][range_stride]
+  float* sum_;         // [queries][range_stride], of p
+  float* range_sums_;  // [1 or ranges][outputs][out_stride]
+  // The worker's.
+  Operand* q_;        // tiles of [head_dim][queries of the tile]
+  Operand* weights_;  // [outputs][kRange]
+  float* factor_;     // [queries][range_stride]
+  float* sums_;       // [outputs][out_stride]
+  int* seen_;         // [queries], how many slots each sees
 };
 
 template <typename Codec>

@@ -1,6 +1,6 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <memory>
 #include <vector>
 
 #include "kernels/attention/diff_attention.h"
@@ -13,9 +13,22 @@
 namespace diffserve::cpu {
 namespace {
 
-// Queries that share a pass over the pages. More reuse K and V better; their outputs must stay in
-// the L1 cache beside them.
-constexpr int64_t kQueriesPerTask = 24;
+using Pass = AttentionTask::Pass;
+
+// Queries of a task: the more, the less often K and V are read; their scores, a float a slot, must
+// stay in the L2 cache, or in a part of the L3 cache at long contexts.
+constexpr int64_t kQueriesPerTask = 48;
+constexpr int64_t kQueriesPerTaskLeast = 24;
+constexpr int64_t kScoresPerTask = 768 << 10;
+
+// A task is shared if it is more than a worker's part of the work over this number; a part has so
+// many ranges at least.
+constexpr int64_t kPartsPerWorker = 4;
+constexpr int64_t kRangesPerPart = 2;
+// To read K and V costs about as much as this many tokens' arithmetic.
+constexpr int64_t kTokensPerRead = 3;
+// All shared tasks together, in floats; what is more is not shared.
+constexpr int64_t kSharedFloatsMost = int64_t{64} << 20;
 
 AttentionCall CallOf(const DiffAttentionArgs<float>& args) {
   const DiffSpec& spec = args.spec;
@@ -53,59 +66,142 @@ void CheckSpec(const DiffAttentionArgs<float>& args) {
   DS_CHECK(spec.head_dim % 2 == 0, "odd head_dim");
 }
 
-// Tasks are numbered by sequence, then chunk of tokens, then group.
-class TaskList {
- public:
-  TaskList(const DiffAttentionArgs<float>& args, int tokens_per_task)
-      : args_(args), tokens_per_task_(tokens_per_task) {
-    for (const SequenceTokens& sequence : args.batch) {
-      first_task_.push_back(num_tasks_);
-      const int64_t chunks = (sequence.num_tokens + tokens_per_task - 1) / tokens_per_task;
-      num_tasks_ += chunks * args.spec.num_kv_groups;
+int64_t TokensPerTask(const AttentionCall& call, const SequenceTokens& sequence) {
+  const int64_t slots = sequence.position + sequence.num_tokens;
+  const int64_t queries = std::clamp(kScoresPerTask / std::max<int64_t>(slots, 1),
+                                     kQueriesPerTaskLeast, kQueriesPerTask);
+  return std::max<int64_t>(1, queries / call.QueriesPerToken());
+}
+
+// By sequence and then group, so that workers meet in the pages of a group; the tokens that see the
+// most come first.
+std::vector<AttentionTask> TasksOf(const AttentionCall& call,
+                                   std::span<const SequenceTokens> batch) {
+  std::vector<AttentionTask> tasks;
+  for (const SequenceTokens& sequence : batch) {
+    const int step = static_cast<int>(TokensPerTask(call, sequence));
+    for (int group = 0; group < call.kv.format.num_groups; ++group) {
+      for (int end = sequence.num_tokens; end > 0; end -= step) {
+        const int token = std::max(0, end - step);
+        AttentionTask task = {.pages = sequence.pages,
+                              .group = group,
+                              .first_row = sequence.first_row + token,
+                              .position = sequence.position + token,
+                              .num_tokens = end - token,
+                              .pass = Pass::kAll,
+                              .first_range = 0,
+                              .end_range = 0,
+                              .memory = nullptr};
+        task.end_range = task.num_ranges();
+        tasks.push_back(task);
+      }
     }
   }
+  return tasks;
+}
 
-  int64_t num_tasks() const { return num_tasks_; }
-  AttentionTask Get(int64_t task) const {
-    const size_t index = static_cast<size_t>(
-                             std::upper_bound(first_task_.begin(), first_task_.end(), task) -
-                             first_task_.begin()) -
-                         1;
-    const SequenceTokens& sequence = args_.batch[index];
-    const int64_t in_sequence = task - first_task_[index];
-    const int token = static_cast<int>(in_sequence / args_.spec.num_kv_groups) * tokens_per_task_;
-    return {.pages = sequence.pages,
-            .group = static_cast<int>(in_sequence % args_.spec.num_kv_groups),
-            .first_row = sequence.first_row + token,
-            .position = sequence.position + token,
-            .num_tokens = std::min(tokens_per_task_, sequence.num_tokens - token)};
-  }
+int64_t CostOf(const AttentionTask& task) {
+  return task.num_ranges() * (task.num_tokens + kTokensPerRead);
+}
 
- private:
-  const DiffAttentionArgs<float>& args_;
-  int tokens_per_task_;
-  int64_t num_tasks_ = 0;
-  std::vector<int64_t> first_task_;  // of each sequence
+// How many workers share each task, and the memory of all.
+struct Plan {
+  std::vector<int> parts;        // of each task; 1: one worker does it
+  int64_t task_floats = 0;       // of a task that one worker does
+  int64_t workspace_floats = 0;  // of a worker
+  int64_t shared_floats = 0;     // of all shared tasks
 };
+
+Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, int num_workers) {
+  int64_t cost = 0;
+  for (const AttentionTask& task : tasks) cost += CostOf(task);
+  const int64_t part_cost = std::max<int64_t>(1, cost / (kPartsPerWorker * num_workers));
+  Plan plan;
+  for (const AttentionTask& task : tasks) {
+    const AttentionSizes sizes = AttentionSizes::Of(call, task);
+    const int64_t parts = std::min((CostOf(task) + part_cost - 1) / part_cost,
+                                   task.num_ranges() / kRangesPerPart);
+    const int64_t floats = sizes.TaskFloats(/*is_shared=*/true);
+    const bool is_shared = num_workers > 1 && parts > 1 &&
+                           plan.shared_floats + floats <= kSharedFloatsMost;
+    plan.parts.push_back(is_shared ? static_cast<int>(parts) : 1);
+    if (is_shared) {
+      plan.shared_floats += floats;
+    } else {
+      plan.task_floats = std::max(plan.task_floats, sizes.TaskFloats(/*is_shared=*/false));
+    }
+    plan.workspace_floats = std::max(plan.workspace_floats, sizes.WorkspaceFloats());
+  }
+  return plan;
+}
+
+// Lists of passes, each to be done after the one before. The second and third are of shared tasks.
+using PassLists = std::array<std::vector<AttentionTask>, 3>;
+
+void AddShared(AttentionTask task, int parts, PassLists& lists) {
+  for (int part = 0; part < parts; ++part) {
+    const Share ranges = ShareOf(task.num_ranges(), part, parts);
+    task.first_range = ranges.begin;
+    task.end_range = ranges.end;
+    task.pass = Pass::kScores;
+    lists[0].push_back(task);
+    task.pass = Pass::kValues;
+    lists[1].push_back(task);
+  }
+  task.pass = Pass::kFinish;
+  lists[2].push_back(task);
+}
+
+PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks,
+                  const Plan& plan, float* shared) {
+  PassLists lists;
+  for (size_t i = 0; i < tasks.size(); ++i) {  // those that others wait for come first
+    if (plan.parts[i] == 1) continue;
+    AttentionTask task = tasks[i];
+    task.memory = shared;
+    shared += AttentionSizes::Of(call, task).TaskFloats(/*is_shared=*/true);
+    AddShared(task, plan.parts[i], lists);
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (plan.parts[i] == 1) lists[0].push_back(tasks[i]);
+  }
+  return lists;
+}
 
 }  // namespace
 
-void DiffAttention(const DiffAttentionArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
+float* AttentionWorkspace::Floats(int64_t count) {
+  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+  if (bytes > buffer_.size_bytes()) {
+    buffer_ = Buffer();
+    buffer_ = Buffer(bytes + bytes / 2);
+  }
+  return buffer_.as<float>();
+}
+
+void DiffAttention(const DiffAttentionArgs<float>& args, AttentionWorkspace& workspace, CpuIsa isa,
+                   ThreadPool& pool) {
   CheckSpec(args);
   const KernelTable& kernels = KernelsFor(isa);
   const AttentionCall call = CallOf(args);
-  const int tokens_per_task = static_cast<int>(
-      std::max<int64_t>(1, kQueriesPerTask / AttentionQueriesPerToken(call)));
-  const TaskList tasks(args, tokens_per_task);
-  std::atomic<int64_t> next_task{0};
-  pool.Run([&](int) {
-    const auto workspace = std::make_unique_for_overwrite<float[]>(
-        static_cast<size_t>(AttentionWorkspaceFloats(call, tokens_per_task)));
-    for (int64_t task = next_task.fetch_add(1); task < tasks.num_tasks();
-         task = next_task.fetch_add(1)) {
-      kernels.attention(call, tasks.Get(task), workspace.get());
-    }
-  });
+  const std::vector<AttentionTask> tasks = TasksOf(call, args.batch);
+  if (tasks.empty()) return;
+  const Plan plan = PlanOf(call, tasks, pool.num_threads());
+  const int64_t worker_floats = plan.task_floats + plan.workspace_floats;
+  float* memory = workspace.Floats(plan.shared_floats + pool.num_threads() * worker_floats);
+  for (const std::vector<AttentionTask>& list :
+       ListsOf(call, tasks, plan, memory + pool.num_threads() * worker_floats)) {
+    if (list.empty()) continue;
+    std::atomic<size_t> next{0};
+    pool.Run([&](int worker) {
+      float* mine = memory + worker * worker_floats;
+      for (size_t i = next.fetch_add(1); i < list.size(); i = next.fetch_add(1)) {
+        AttentionTask task = list[i];
+        if (task.memory == nullptr) task.memory = mine + plan.workspace_floats;
+        kernels.attention(call, task, mine);
+      }
+    });
+  }
 }
 
 }  // namespace diffserve::cpu

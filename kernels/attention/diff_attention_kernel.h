@@ -7,6 +7,11 @@
 
 namespace diffserve {
 
+// Slots that share a maximum, and of whose values each output takes one chain: range r is [r *
+// kAttentionRangeSlots, (r + 1) * kAttentionRangeSlots) of a sequence, so a row's arithmetic
+// depends on its position alone.
+inline constexpr int kAttentionRangeSlots = 256;
+
 // The same for every task of one DiffAttention call. The names are those of DiffSpec and
 // DiffAttentionArgs.
 struct AttentionCall {
@@ -25,30 +30,79 @@ struct AttentionCall {
   float sub_norm_eps;
   const float* sub_norm_weight;  // nullptr: none
   float out_scale;
+
+  // A query is one (token, query head) of either map.
+  DIFFSERVE_HOST_DEVICE int QueriesPerToken() const {
+    return (num_q1_heads + num_q2_heads) / kv.format.num_groups;
+  }
+  DIFFSERVE_HOST_DEVICE int OutputsPerToken() const { return num_q1_heads / kv.format.num_groups; }
 };
 
-// Consecutive tokens of one sequence, all heads of one group.
+// Consecutive tokens of one sequence, all heads of one group. One worker does all of it, or
+// several share it: the passes in their order, of each the ranges in any.
 struct AttentionTask {
+  enum class Pass : uint8_t {
+    kAll,     // the three below, for all ranges; sums of ranges are added as they come
+    kScores,  // of the slots of some ranges
+    kValues,  // weighed, of some ranges; each range's sum is kept
+    kFinish,  // the ranges' sums become the output
+  };
   const int32_t* pages;  // of the sequence
   int group;
   int first_row;  // of the first token, in q and out
   int position;   // of the first token
   int num_tokens;
+  Pass pass;
+  int first_range;
+  int end_range;
+  float* memory;  // AttentionSizes::TaskFloats, 64-byte aligned; of the task, shared by its workers
+
+  DIFFSERVE_HOST_DEVICE int num_slots() const { return position + num_tokens; }
+  DIFFSERVE_HOST_DEVICE int num_ranges() const {
+    return (num_slots() + kAttentionRangeSlots - 1) / kAttentionRangeSlots;
+  }
 };
 
-// A query is one (token, query head) of either map.
-constexpr int64_t AttentionQueriesPerToken(const AttentionCall& call) {
-  return (call.num_q1_heads + call.num_q2_heads) / call.kv.format.num_groups;
-}
+// How much memory a task takes, in floats. Every part begins on a cache line.
+struct AttentionSizes {
+  int64_t queries;
+  int64_t outputs;  // one a token and signal head
+  int64_t ranges;
+  int64_t head_dim;
+  int64_t out_stride;    // v_dim, rounded up
+  int64_t range_stride;  // ranges, rounded up
 
-inline constexpr int kAttentionStepSlots = 64;  // slots that share one update of a query's running
-                                                // maximum
+  DIFFSERVE_HOST_DEVICE static AttentionSizes Of(const AttentionCall& call,
+                                                 const AttentionTask& task) {
+    const int64_t tokens = task.num_tokens;
+    return {.queries = tokens * call.QueriesPerToken(),
+            .outputs = tokens * call.OutputsPerToken(),
+            .ranges = task.num_ranges(),
+            .head_dim = call.kv.format.head_dim,
+            .out_stride = RoundUp(call.kv.format.v_dim),
+            .range_stride = RoundUp(task.num_ranges())};
+  }
 
-// Floats of workspace that a task of `num_tokens` tokens needs.
-constexpr int64_t AttentionWorkspaceFloats(const AttentionCall& call, int num_tokens) {
-  const int64_t per_query = call.kv.format.head_dim + (call.kv.format.v_dim + 15) / 16 * 16 +
-                            kAttentionStepSlots + 16 + 2;
-  return num_tokens * AttentionQueriesPerToken(call) * per_query + 64;
-}
+  // Scores; maximum and sum of each query and range; sums of values, of all ranges or of each.
+  DIFFSERVE_HOST_DEVICE int64_t ScoresFloats() const {
+    return ranges * queries * kAttentionRangeSlots;
+  }
+  DIFFSERVE_HOST_DEVICE int64_t StatisticFloats() const { return queries * range_stride; }
+  DIFFSERVE_HOST_DEVICE int64_t SumFloats() const { return outputs * out_stride; }
+  DIFFSERVE_HOST_DEVICE int64_t TaskFloats(bool is_shared) const {
+    return ScoresFloats() + 2 * StatisticFloats() + (is_shared ? ranges : 1) * SumFloats();
+  }
+
+  // Of a worker: q as the kernels want it; weights of a range; by what a range's p become
+  // probabilities; the sum of a range; how many slots each query sees.
+  DIFFSERVE_HOST_DEVICE int64_t QFloats() const { return RoundUp(queries * head_dim); }
+  DIFFSERVE_HOST_DEVICE int64_t WeightFloats() const { return outputs * kAttentionRangeSlots; }
+  DIFFSERVE_HOST_DEVICE int64_t WorkspaceFloats() const {
+    return QFloats() + WeightFloats() + StatisticFloats() + SumFloats() + RoundUp(queries);
+  }
+
+ private:
+  DIFFSERVE_HOST_DEVICE static int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
+};
 
 }  // namespace diffserve

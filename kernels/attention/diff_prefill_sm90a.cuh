@@ -148,7 +148,7 @@ struct PrefillWarpgroup {
     }
   }
 
-  // Stage 2: running maximum, p = exp(score - maximum). In the place of scores; tells by what the
+  // Stage 2: maximum, p = exp(score - maximum). So far; in the place of scores; tells by what the
   // output must be multiplied.
   template <int kOutput>
   __device__ __forceinline__ void Weigh(float scale_log2, float (&rescale)[2]) {
@@ -291,7 +291,7 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const Atten
   }
 }
 
-// Stage 4: normalise, subtract lambda times map 2, sub-norm, scale. First what one thread holds of
+// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted; first what one thread holds of
 // both maps; what the other warpgroup is to subtract becomes lambda times itself.
 template <typename Shape>
 __device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const AttentionLaunch& call,

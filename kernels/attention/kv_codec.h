@@ -16,6 +16,7 @@ struct KvCodec {
   DType dtype = DType::kFloat32;
   int bits = 32;        // of a number; divides 32, or is 32
   int k_pack = 1;       // neighbouring dims of K that lie side by side (KvArrangement::kSlotLanes)
+  int v_pack = 1;       // neighbouring slots of V that do; divides 16
   int scale_group = 0;  // neighbouring dims of a slot that share a scale; 0: there are no scales
   int scale_bits = 0;   // of a scale: 8, 16 or 32
   float largest = 0;    // a larger finite number is stored as a NaN; 0: there is none
@@ -23,15 +24,18 @@ struct KvCodec {
 
 struct Float32Codec {
   using Element = float;
-  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kFloat32, 32, 1}; }
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kFloat32, 32}; }
   DIFFSERVE_HOST_DEVICE static float Decode(float stored) { return stored; }
   DIFFSERVE_HOST_DEVICE static float Encode(float value) { return value; }
 };
 
-// A pair of dims is one 32-bit lane: widening it is a shift or a mask.
+// A pair of K's dims, or of V's slots, is one 32-bit lane: the operand of a dot product, and
+// widening it is a shift or a mask.
 struct BFloat16Codec {
   using Element = uint16_t;
-  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kBFloat16, 16, 2}; }
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
+    return {.dtype = DType::kBFloat16, .bits = 16, .k_pack = 2, .v_pack = 2};
+  }
   DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return BFloat16ToFloat(stored); }
   DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) { return FloatToBFloat16(value); }
 };
@@ -42,7 +46,7 @@ struct BFloat16Codec {
 struct Float16Codec {
   using Element = uint16_t;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
-    return {.dtype = DType::kFloat16, .bits = 16, .k_pack = 1, .largest = kFloat16Max};
+    return {.dtype = DType::kFloat16, .bits = 16, .largest = kFloat16Max};
   }
   DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return Float16ToFloat(stored); }
   DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) {

@@ -8,7 +8,7 @@
 //   K1 | K2 (if k_maps == 2) | V | scales of K1 | of K2 | of V (if the codec has scales)
 //
 //   kSlotLanes, on the CPU: K is [head_dim / k_pack][page_size][k_pack], so that neighbouring slots
-//     lie in neighbouring SIMD lanes; V is [page_size][v_dim].
+//     lie in neighbouring SIMD lanes; V is [page_size / v_pack][v_dim][v_pack].
 //   kImage, on a GPU: K and V are matrices [page_size][head_dim] and [page_size][v_dim] in swizzled
 //     tiles, the image of their place in shared memory (kv_image.h).
 //
@@ -62,7 +62,8 @@ struct KvFormat {
   DIFFSERVE_HOST_DEVICE constexpr int VOffset(int dim, int slot) const {
     if (arrangement == KvArrangement::kImage)
       return VBegin() + KvImageOffset(page_size, v_dim, slot, dim, chunk());
-    return VBegin() + slot * v_dim + dim;
+    const int pack = codec.v_pack;
+    return VBegin() + (slot / pack * v_dim + dim) * pack + slot % pack;
   }
 
   // ---- Scales of a page, counted from the first. REQUIRES: the codec has scales.

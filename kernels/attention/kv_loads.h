@@ -1,5 +1,5 @@
-// A level's loads of each codec (kv_codec.h), from pages in slot lanes. Only *.isa.cc files include
-// this.
+// What a level makes of each codec (kv_codec.h) on pages in slot lanes: loads of K and V, and their
+// products with q and with weights. Only *.isa.cc files include this.
 #pragma once
 
 #include <cstddef>
@@ -9,49 +9,125 @@
 
 namespace diffserve::DS_ISA {
 
+// Bytes of so many numbers.
+template <typename Codec>
+constexpr int64_t BytesOf(int64_t numbers) {
+  return numbers * Codec::Description().bits / 8;
+}
+
+// Arithmetic in float32: a product takes one number of each.
+struct Float32Products {
+  static constexpr int kNumbers = 1;
+  using Vector = F32;
+  using Operand = float;  // q or a weight, in memory
+  [[gnu::always_inline]] static F32 Broadcast(Operand operand) { return Set1(operand); }
+  [[gnu::always_inline]] static F32 Add(F32 acc, F32 a, F32 b) { return Fma(a, b, acc); }
+  // One dim of q.
+  [[gnu::always_inline]] static Operand OperandOf(const float* q) { return *q; }
+  // kLanes weights.
+  [[gnu::always_inline]] static void StoreWeights(Operand* to, F32 weights) { Store(to, weights); }
+};
+
+// SlotsOfK: K of kLanes slots, of the dim-th of the k_pack dims that lie side by side from p on.
+// ColumnsOfV: kLanes columns of the slot-th of the v_pack slots that do. LastColumnsOfV: n columns
+// and zeros. Where a product takes two numbers they are pairs, and dim and slot are 0.
 template <typename Codec>
 struct KvLoads;
 
-// SlotsOfK: K of kLanes slots, of the dim-th of the k_pack dims that lie side by side from p on.
-// ColumnsOfV: kLanes columns of one slot; or the first n of them, and zeros.
 template <>
-struct KvLoads<Float32Codec> {
+struct KvLoads<Float32Codec> : Float32Products {
   [[gnu::always_inline]] static F32 SlotsOfK(const std::byte* p, int /*dim*/) {
     return Load(reinterpret_cast<const float*>(p));
   }
-  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p) {
+  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p, int /*slot*/) {
     return Load(reinterpret_cast<const float*>(p));
   }
-  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p, int n) {
+  [[gnu::always_inline]] static F32 LastColumnsOfV(const std::byte* p, int /*slot*/, int n) {
     return LoadFirst(reinterpret_cast<const float*>(p), n);
   }
 };
 
 template <>
-struct KvLoads<BFloat16Codec> {
+struct KvLoads<Float16Codec> : Float32Products {
+  [[gnu::always_inline]] static F32 SlotsOfK(const std::byte* p, int /*dim*/) {
+    return LoadF16(reinterpret_cast<const uint16_t*>(p));
+  }
+  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p, int /*slot*/) {
+    return LoadF16(reinterpret_cast<const uint16_t*>(p));
+  }
+  [[gnu::always_inline]] static F32 LastColumnsOfV(const std::byte* p, int /*slot*/, int n) {
+    return LoadF16First(reinterpret_cast<const uint16_t*>(p), n);
+  }
+};
+
+// n < kLanes pairs, and zeros.
+struct LastBf16Pairs {
+  alignas(64) uint16_t pairs[2 * kLanes] = {};
+  [[gnu::always_inline]] LastBf16Pairs(const std::byte* p, int n) {
+    for (int i = 0; i < 2 * n; ++i) pairs[i] = reinterpret_cast<const uint16_t*>(p)[i];
+  }
+};
+
+// The first slot of a pair alone: what the second holds does not enter.
+struct Bf16FirstSlot {
+  // n <= kLanes columns.
+  [[gnu::always_inline]] static F32 FirstSlotOfV(const std::byte* p, int n) {
+    return n == kLanes ? EvenBf16(reinterpret_cast<const uint16_t*>(p))
+                       : EvenBf16(LastBf16Pairs(p, n).pairs);
+  }
+  [[gnu::always_inline]] static float FirstOf(uint32_t weights) {
+    return __builtin_bit_cast(float, weights << 16);
+  }
+  [[gnu::always_inline]] static float FirstOf(float weight) { return weight; }
+};
+
+#if defined(DS_HAS_BF16_DOT)
+
+// Arithmetic of the level's dot products: q and weights are rounded to bfloat16.
+template <>
+struct KvLoads<BFloat16Codec> : Bf16FirstSlot {
+  static constexpr int kNumbers = 2;
+  using Vector = Bf16Pairs;
+  using Operand = uint32_t;
+  [[gnu::always_inline]] static Bf16Pairs Broadcast(Operand operand) { return Set1Pair(operand); }
+  [[gnu::always_inline]] static F32 Add(F32 acc, Bf16Pairs a, Bf16Pairs b) {
+    return DotPairs(acc, a, b);
+  }
+  // Two dims of q.
+  [[gnu::always_inline]] static Operand OperandOf(const float* q) {
+    return FloatToBFloat16(q[0]) | static_cast<uint32_t>(FloatToBFloat16(q[1])) << 16;
+  }
+  [[gnu::always_inline]] static void StoreWeights(Operand* to, F32 weights) {
+    StoreBf16(reinterpret_cast<uint16_t*>(to), weights);
+  }
+  [[gnu::always_inline]] static Bf16Pairs SlotsOfK(const std::byte* p, int /*dim*/) {
+    return LoadPairs(reinterpret_cast<const uint16_t*>(p));
+  }
+  [[gnu::always_inline]] static Bf16Pairs ColumnsOfV(const std::byte* p, int /*slot*/) {
+    return LoadPairs(reinterpret_cast<const uint16_t*>(p));
+  }
+  [[gnu::always_inline]] static Bf16Pairs LastColumnsOfV(const std::byte* p, int /*slot*/, int n) {
+    return LoadPairs(LastBf16Pairs(p, n).pairs);
+  }
+};
+
+#else
+
+template <>
+struct KvLoads<BFloat16Codec> : Float32Products, Bf16FirstSlot {
   [[gnu::always_inline]] static F32 SlotsOfK(const std::byte* p, int dim) {
     const uint16_t* pairs = reinterpret_cast<const uint16_t*>(p);
     return dim == 0 ? EvenBf16(pairs) : OddBf16(pairs);
   }
-  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p) {
-    return LoadBf16(reinterpret_cast<const uint16_t*>(p));
+  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p, int slot) {
+    return SlotsOfK(p, slot);
   }
-  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p, int n) {
-    return LoadBf16First(reinterpret_cast<const uint16_t*>(p), n);
+  [[gnu::always_inline]] static F32 LastColumnsOfV(const std::byte* p, int slot, int n) {
+    const LastBf16Pairs last(p, n);
+    return slot == 0 ? EvenBf16(last.pairs) : OddBf16(last.pairs);
   }
 };
 
-template <>
-struct KvLoads<Float16Codec> {
-  [[gnu::always_inline]] static F32 SlotsOfK(const std::byte* p, int /*dim*/) {
-    return LoadF16(reinterpret_cast<const uint16_t*>(p));
-  }
-  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p) {
-    return LoadF16(reinterpret_cast<const uint16_t*>(p));
-  }
-  [[gnu::always_inline]] static F32 ColumnsOfV(const std::byte* p, int n) {
-    return LoadF16First(reinterpret_cast<const uint16_t*>(p), n);
-  }
-};
+#endif
 
 }  // namespace diffserve::DS_ISA

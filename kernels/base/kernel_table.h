@@ -38,7 +38,7 @@ struct KernelTable {
   void (*poly_norm_mul)(const PolyNormMulArgs<float>& args, int begin, int end);
   void (*sigmoid)(float* x, int64_t count);  // in place
   void (*rope_row)(const RopeRow& row);
-  // `workspace`: AttentionWorkspaceFloats(call) floats of the calling worker's own.
+  // `workspace`: AttentionSizes::WorkspaceFloats of the calling worker's own, 64-byte aligned.
   void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);
   // For machine_probe.h. In registers alone: returns how many operations were done.
   double (*flops)(Arithmetic arithmetic, int64_t iterations);

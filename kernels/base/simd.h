@@ -73,7 +73,24 @@ inline constexpr float kLowestExp = -87.33654f;  // the least x whose exp is a n
   return SelectLess(x, Set1(kLowestExp), Zero(), Mul(poly, PowerOf2(n)));
 }
 
-// The same for any x: infinity above 88.37.
+// 2^x within 5e-7 of itself for -126 <= x <= 0, and 1 for 0; exactly 0 below (-infinity included);
+// NaN for NaN alone. Fewer operations than ExpOfBounded's. REQUIRES: x <= 0.
+[[gnu::always_inline]] inline F32 Exp2OfNegative(F32 x) {
+  constexpr float kLowest = -126.0f;
+  const F32 bounded = Max(Set1(kLowest), x);  // a NaN in the second operand passes through
+  const F32 shift = Set1(12582912.0f + 127.0f);
+  const F32 shifted = Add(bounded, shift);  // rounded to a whole number
+  const F32 r = Sub(bounded, Sub(shifted, shift));
+  F32 poly = Set1(0.001112550962716341f);
+  poly = Fma(poly, r, Set1(0.009666282683610916f));
+  poly = Fma(poly, r, Set1(0.05557400360703468f));
+  poly = Fma(poly, r, Set1(0.24022351205348969f));
+  poly = Fma(poly, r, Set1(0.693142831325531f));
+  poly = Fma(poly, r, Set1(1.0f));
+  return SelectLess(x, Set1(kLowest), Zero(), Mul(poly, PowerOf2OfShifted(shifted)));
+}
+
+// The same as ExpOfBounded for any x: infinity above 88.37.
 [[gnu::always_inline]] inline F32 Exp(F32 x) {
   constexpr float kHighest = 88.37f;
   const F32 result = ExpOfBounded(Min(Set1(kHighest), x));

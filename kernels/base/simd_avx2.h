@@ -63,6 +63,10 @@ struct F8 {
   return {_mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
 }
+// 2^n from the number 1.5 * 2^23 + 127 + n, for whole n, -126 <= n <= 127.
+[[gnu::always_inline]] inline F8 PowerOf2OfShifted(F8 shifted) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted.v), 23))};
+}
 // x < y ? a : b, lane by lane.
 [[gnu::always_inline]] inline F8 SelectLess(F8 x, F8 y, F8 a, F8 b) {
   return {_mm256_blendv_ps(b.v, a.v, _mm256_cmp_ps(x.v, y.v, _CMP_LT_OQ))};

@@ -67,6 +67,10 @@ inline constexpr int kLanes = 16;
   return {_mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
 }
+// 2^n from the number 1.5 * 2^23 + 127 + n, for whole n, -126 <= n <= 127.
+[[gnu::always_inline]] inline F32 PowerOf2OfShifted(F32 shifted) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23))};
+}
 // x < y ? a : b, lane by lane.
 [[gnu::always_inline]] inline F32 SelectLess(F32 x, F32 y, F32 a, F32 b) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, y.v, _CMP_LT_OQ), b.v, a.v)};

@@ -51,6 +51,9 @@ inline constexpr int kLanes = 16;
   return {RoundToNearest(a.lo), RoundToNearest(a.hi)};
 }
 [[gnu::always_inline]] inline F32 PowerOf2(F32 n) { return {PowerOf2(n.lo), PowerOf2(n.hi)}; }
+[[gnu::always_inline]] inline F32 PowerOf2OfShifted(F32 shifted) {
+  return {PowerOf2OfShifted(shifted.lo), PowerOf2OfShifted(shifted.hi)};
+}
 [[gnu::always_inline]] inline F32 SelectLess(F32 x, F32 y, F32 a, F32 b) {
   return {SelectLess(x.lo, y.lo, a.lo, b.lo), SelectLess(x.hi, y.hi, a.hi, b.hi)};
 }

@@ -1,7 +1,9 @@
 // Speed of the CPU kernels as a share of what the machine does at that moment: each figure is the
-// median, over rounds, of the ratio to probes run right before and after. With one thread the clock
+// median, over rounds, of the ratio to probes run right before and after: of memory's speed, or of
+// multiply-adds of the kind that the kernel uses. With one thread the clock
 // is the process's CPU time, so other processes disturb it less. Usage: kernel_bench [rounds]
 // [threads] [isa] [part of the names to run]
+#include <immintrin.h>
 #include <time.h>
 
 #include <algorithm>
@@ -36,6 +38,21 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// bfloat16 dot products in registers on all workers; a multiply-add counts as two.
+[[gnu::target("avx512f,avx512bf16")]] double DotFlops(int64_t iterations) {
+  constexpr int kChains = 12;
+  __m512 chains[kChains] = {};
+  const __m512bh ones = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
+  for (int64_t i = 0; i < iterations; ++i) {
+#pragma GCC unroll 12
+    for (int chain = 0; chain < kChains; ++chain) {
+      chains[chain] = _mm512_dpbf16_ps(chains[chain], ones, ones);
+      asm volatile("" : "+v"(chains[chain]));
+    }
+  }
+  return 4.0 * kChains * 16 * static_cast<double>(iterations);
+}
+
 struct Bench {
   int rounds;
   CpuIsa isa;
@@ -44,10 +61,11 @@ struct Bench {
   clockid_t clock;
   std::string_view filter;
 
+  bool Wants(std::string_view name) const { return name.find(filter) != std::string_view::npos; }
   // `amount` per run of `body`, in bytes or floating-point operations, beside its probe.
   void Report(const char* name, const char* unit, double amount,
               const std::function<double()>& probe, const std::function<void()>& body) {
-    if (std::string_view(name).find(filter) == std::string_view::npos) return;
+    if (!Wants(name)) return;
     std::vector<double> ratios;
     std::vector<double> rates;
     body();
@@ -76,6 +94,14 @@ struct Bench {
       const double seconds = Seconds(
           clock, [&] { rate = MeasureFmaFlopsPerSecond(isa, pool, &flops_done); });
       return pool.num_threads() == 1 ? flops_done / seconds : rate;
+    };
+    Report(name, "FLOP", flops, probe, body);
+  }
+  void ReportDotFlops(const char* name, double flops, const std::function<void()>& body) {
+    const auto probe = [this] {
+      constexpr int64_t kIterations = 2'000'000;
+      const double seconds = Seconds(clock, [&] { pool.Run([](int) { DotFlops(kIterations); }); });
+      return pool.num_threads() * 4.0 * 12 * 16 * kIterations / seconds;
     };
     Report(name, "FLOP", flops, probe, body);
   }
@@ -122,53 +148,102 @@ void LinearBench(Bench& bench, WeightFormat format) {
   }
 }
 
-void AttentionBench(Bench& bench, DType dtype, int position, int num_tokens) {
-  const DiffSpec spec = {.num_q1_heads = 8,
-                         .num_q2_heads = 8,
-                         .num_kv_groups = 8,
-                         .k_maps = 2,
-                         .head_dim = 96,
-                         .v_dim = 192,
-                         .lambda_kind = LambdaKind::kPerLayer,
-                         .sub_norm = SubNorm::kPlain};
-  constexpr int kLayers = 8;
-  const KvFormat format = KvFormat::Of(spec, 16, dtype);
-  const int num_pages = (position + num_tokens + 15) / 16;
-  const int copies = num_tokens == 1 ? kLayers : 1;
-  Buffer kv(static_cast<size_t>(copies) * static_cast<size_t>(num_pages) * 8 *
-            static_cast<size_t>(format.PageBytes()));
-  std::memset(kv.data(), 0, kv.size_bytes());  // memory of its own, or all reads would be of one
-                                               // page
-  std::vector<int32_t> pages(static_cast<size_t>(num_pages));
-  for (size_t i = 0; i < pages.size(); ++i)
-    pages[i] = static_cast<int32_t>((i * 7919) % pages.size());
-  std::vector<float> q(static_cast<size_t>(num_tokens) * static_cast<size_t>(spec.q_width()), 0.1f);
-  std::vector<float> out(static_cast<size_t>(num_tokens) * static_cast<size_t>(spec.out_width()));
-  const SequenceTokens rows{0, num_tokens, position, pages.data()};
-  const auto run = [&] {
-    for (int layer = 0; layer < copies; ++layer) {
-      const PagedKv part{kv.as<std::byte>() + static_cast<size_t>(layer) * kv.size_bytes() /
-                                                  static_cast<size_t>(copies),
-                         format};
-      cpu::DiffAttention({.spec = spec,
-                          .batch = {&rows, 1},
-                          .kv = part,
-                          .q = q.data(),
-                          .out = out.data(),
+struct AttentionShape {
+  const char* name;
+  DiffSpec spec;
+};
+// The paper's 830M and its plain twin: K and V of the same size, and the same multiply-adds.
+constexpr AttentionShape kAttentionShapes[] = {
+    {"diff",
+     {.num_q1_heads = 8,
+      .num_q2_heads = 8,
+      .num_kv_groups = 8,
+      .k_maps = 2,
+      .head_dim = 96,
+      .v_dim = 192,
+      .lambda_kind = LambdaKind::kPerLayer,
+      .sub_norm = SubNorm::kPlain}},
+    {"plain", {.num_q1_heads = 16, .num_kv_groups = 16, .head_dim = 96, .v_dim = 96}}};
+
+// Sequences with K and V of their own in as many layers as exceed the caches, if they decode.
+class AttentionProblem {
+ public:
+  AttentionProblem(const DiffSpec& spec, DType dtype, int sequences, int position, int num_tokens)
+      : spec_(spec), format_(KvFormat::Of(spec, 16, dtype)) {
+    const int pages_each = (position + num_tokens + 15) / 16;
+    layer_bytes_ = static_cast<size_t>(sequences * pages_each * spec.num_kv_groups) *
+                   static_cast<size_t>(format_.PageBytes());
+    layers_ = num_tokens > 1 ? 1 : std::clamp<size_t>((size_t{200} << 20) / layer_bytes_, 1, 64);
+    kv_ = Buffer(layers_ * layer_bytes_);
+    std::memset(kv_.data(), 0, kv_.size_bytes());  // memory of its own, or all reads would be of
+                                                   // one page
+    pages_.resize(static_cast<size_t>(sequences * pages_each));
+    for (size_t i = 0; i < pages_.size(); ++i)
+      pages_[i] = static_cast<int32_t>((i * 7919) % pages_.size());
+    for (int i = 0; i < sequences; ++i)
+      rows_.push_back({i * num_tokens, num_tokens, position, pages_.data() + i * pages_each});
+    const auto floats = [&](int width) {
+      return std::vector<float>(static_cast<size_t>(sequences * num_tokens * width), 0.1f);
+    };
+    q_ = floats(spec.q_width());
+    out_ = floats(spec.out_width());
+  }
+
+  double kv_bytes() const { return static_cast<double>(kv_.size_bytes()); }
+  void Run(CpuIsa isa, ThreadPool& pool) {
+    for (size_t layer = 0; layer < layers_; ++layer) {
+      cpu::DiffAttention({.spec = spec_,
+                          .batch = rows_,
+                          .kv = {kv_.as<std::byte>() + layer * layer_bytes_, format_},
+                          .q = q_.data(),
+                          .out = out_.data(),
                           .scale = 0.1f,
                           .lambda = 0.3f},
-                         bench.isa, bench.pool);
+                         workspace_, isa, pool);
     }
-  };
+  }
+
+ private:
+  DiffSpec spec_;
+  KvFormat format_;
+  size_t layers_ = 0;
+  size_t layer_bytes_ = 0;
+  Buffer kv_;
+  std::vector<int32_t> pages_;
+  std::vector<SequenceTokens> rows_;
+  std::vector<float> q_;
+  std::vector<float> out_;
+  cpu::AttentionWorkspace workspace_;
+};
+
+void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
+  const DiffSpec& spec = shape.spec;
   char name[80];
-  std::snprintf(name, sizeof(name), "attention %s %d rows from %d", NameOf(dtype).data(),
-                num_tokens, position);
-  if (num_tokens == 1) {
-    bench.ReportBytes(name, static_cast<double>(kv.size_bytes()), run);
-  } else {
-    const double pairs = num_tokens * (position + 0.5 * num_tokens);
-    bench.ReportFlops(name, pairs * 2.0 * 2 * (spec.head_dim + spec.v_dim) * spec.num_q1_heads,
-                      run);
+  for (int depth : {128, 1024, 4096}) {
+    for (int sequences : {1, 4, 16}) {
+      std::snprintf(name, sizeof(name), "attention %s %s decode %d x %d", shape.name,
+                    NameOf(dtype).data(), sequences, depth);
+      if (!bench.Wants(name)) continue;
+      AttentionProblem problem(spec, dtype, sequences, depth - 1, 1);
+      bench.ReportBytes(name, problem.kv_bytes(), [&] { problem.Run(bench.isa, bench.pool); });
+    }
+  }
+  constexpr struct {
+    int position, rows;
+  } kChunks[] = {{0, 512}, {1536, 512}, {7936, 256}, {16128, 256}};
+  for (const auto& [position, rows] : kChunks) {
+    std::snprintf(name, sizeof(name), "attention %s %s prefill %d from %d", shape.name,
+                  NameOf(dtype).data(), rows, position);
+    if (!bench.Wants(name)) continue;
+    AttentionProblem problem(spec, dtype, 1, position, rows);
+    const double pairs = rows * (position + 0.5 * rows);
+    const double flops = pairs * 2 * (spec.q_width() + spec.out_width());
+    const auto run = [&] { problem.Run(bench.isa, bench.pool); };
+    if (bench.isa == CpuIsa::kAvx512Bf16 && dtype == DType::kBFloat16) {
+      bench.ReportDotFlops(name, flops, run);
+    } else {
+      bench.ReportFlops(name, flops, run);
+    }
   }
 }
 
@@ -181,11 +256,11 @@ int Main(int argc, char** argv) {
   std::printf("%d threads, %s; probes now: %.1f GB/s, %.1f GFLOP/s\n", pool.num_threads(),
               NameOf(isa).data(), bench.read_probe.MeasureBytesPerSecond(pool) * 1e-9,
               MeasureFmaFlopsPerSecond(isa, pool) * 1e-9);
-  for (WeightFormat format : kFloatFormats) LinearBench(bench, format);
-  for (WeightFormat format : kQuantizedFormats) LinearBench(bench, format);
+  if (bench.filter.empty() || bench.filter.starts_with("linear")) {
+    for (WeightFormat format : kWeightFormats) LinearBench(bench, format);
+  }
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    AttentionBench(bench, dtype, 4095, 1);
-    AttentionBench(bench, dtype, 0, 512);
+    for (const AttentionShape& shape : kAttentionShapes) AttentionBench(bench, shape, dtype);
   }
   return 0;
 }

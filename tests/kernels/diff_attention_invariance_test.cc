@@ -13,6 +13,7 @@ namespace {
 using testing::AttentionBatch;
 using testing::KernelLevels;
 using testing::SameBits;
+using testing::SequenceShape;
 
 std::vector<DiffSpec> Specs() {
   DiffSpec ragged = testing::GroupedSpec(1, 16);
@@ -23,14 +24,19 @@ std::vector<DiffSpec> Specs() {
 
 constexpr DType kFormats[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
+std::vector<float> Attend(AttentionBatch& batch, CpuIsa isa, int num_threads) {
+  ThreadPool pool({.num_threads = num_threads, .pin = false});
+  cpu::AttentionWorkspace workspace;
+  std::vector<float> out;
+  cpu::DiffAttention(batch.Args(out), workspace, isa, pool);
+  return out;
+}
+
 std::vector<float> Attend(const DiffSpec& spec, int page_size, DType pages, CpuIsa isa,
                           int num_threads) {
   AttentionBatch batch(spec, {{30, 1}, {0, 70}, {64, 1}, {10, 7}},
                        {.format = KvFormat::Of(spec, page_size, pages)});
-  ThreadPool pool({.num_threads = num_threads, .pin = false});
-  std::vector<float> out;
-  cpu::DiffAttention(batch.Args(out), isa, pool);
-  return out;
+  return Attend(batch, isa, num_threads);
 }
 
 TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBit) {
@@ -51,6 +57,63 @@ TEST(DiffAttentionInvarianceTest, TheNumberOfThreadsChangesNoBit) {
     for (int threads : {2, 3, 5})
       EXPECT_TRUE(SameBits(Attend(Specs()[0], 16, DType::kFloat32, isa, threads), expected))
           << threads;
+  }
+}
+
+// One worker takes a long sequence as a whole; several share it by ranges of slots.
+TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoBit) {
+  for (const DiffSpec& spec : Specs()) {
+    for (DType pages : kFormats) {
+      const KvFormat format = KvFormat::Of(spec, 16, pages);
+      for (CpuIsa isa : KernelLevels()) {
+        for (const std::vector<SequenceShape>& shapes : {std::vector<SequenceShape>{{1534, 1}},
+                                                         {{1535, 1}},
+                                                         {{1020, 7}},
+                                                         {{40, 2}, {2047, 3}}}) {
+          AttentionBatch batch(spec, shapes, {.format = format});
+          const std::vector<float> alone = Attend(batch, isa, 1);
+          for (int threads : {2, 5, 16})
+            EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+        }
+      }
+    }
+  }
+}
+
+// A preempted sequence computes as a chunk what it had generated one by one.
+TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
+  constexpr int kPosition = 1270, kRows = 20;  // they cross a range's end, alone and together
+  for (const DiffSpec& spec : Specs()) {
+    for (DType pages : kFormats) {
+      const KvFormat format = KvFormat::Of(spec, 16, pages);
+      for (CpuIsa isa : KernelLevels()) {
+        AttentionBatch chunk(spec, {{kPosition, kRows}}, {.format = format});
+        const std::vector<float> together = Attend(chunk, isa, 1);
+        const size_t width = static_cast<size_t>(spec.out_width());
+        for (int row : {0, 1, 9, 10, 11, kRows - 1}) {
+          AttentionBatch token(spec, {{kPosition + row, 1}}, {.format = format});
+          EXPECT_TRUE(SameBits(Attend(token, isa, 5), std::span(together).subspan(
+                                                          static_cast<size_t>(row) * width, width)))
+              << row;
+        }
+      }
+    }
+  }
+}
+
+// What dot products of bfloat16 round, and nothing but that and the weights: q.
+TEST(DiffAttentionInvarianceTest, QRoundedBeforehandChangesNoBitWhereTheLevelRoundsIt) {
+  const std::vector<CpuIsa> levels = SupportedCpuIsas();
+  if (std::find(levels.begin(), levels.end(), CpuIsa::kAvx512Bf16) == levels.end())
+    GTEST_SKIP() << "no AVX512_BF16 here";
+  for (DType pages : kFormats) {
+    AttentionBatch batch(Specs()[0], {{90, 9}}, {.format = KvFormat::Of(Specs()[0], 16, pages)});
+    const std::vector<float> out = Attend(batch, CpuIsa::kAvx512Bf16, 1);
+    const std::vector<float> at_avx512 = Attend(batch, CpuIsa::kAvx512, 1);
+    for (float& value : batch.q) value = BFloat16ToFloat(FloatToBFloat16(value));
+    const bool rounds = pages == DType::kBFloat16;
+    EXPECT_EQ(SameBits(Attend(batch, CpuIsa::kAvx512Bf16, 1), out), rounds);
+    EXPECT_EQ(SameBits(at_avx512, out), !rounds) << "the other formats are float32 arithmetic";
   }
 }
 

@@ -13,10 +13,14 @@
 namespace diffserve {
 namespace {
 
-// 4 bits a number, eight dims of K in a 32-bit lane, a float16 scale for 32 neighbouring dims: no
-// kernel has it, but the arithmetic of places does.
-constexpr KvCodec kFourBits = {
-    .dtype = DType::kFloat32, .bits = 4, .k_pack = 8, .scale_group = 32, .scale_bits = 16};
+// 4 bits a number, eight dims of K or four slots of V side by side, a float16 scale for 32
+// neighbouring dims: no kernel has it, but the arithmetic of places does.
+constexpr KvCodec kFourBits = {.dtype = DType::kFloat32,
+                               .bits = 4,
+                               .k_pack = 8,
+                               .v_pack = 4,
+                               .scale_group = 32,
+                               .scale_bits = 16};
 
 std::vector<KvFormat> Formats() {
   std::vector<KvFormat> formats;
@@ -121,6 +125,30 @@ TEST(KvFormatTest, NeighbouringSlotsOfKLieInNeighbouringLanesOf32BitsOrLess) {
             << Describe(format);
       }
     }
+  }
+}
+
+TEST(KvFormatTest, NeighbouringColumnsOfVLieInNeighbouringLanesOf32BitsOrLess) {
+  for (const KvFormat& format : Formats()) {
+    if (format.arrangement != KvArrangement::kSlotLanes) continue;
+    const int pack = format.codec.v_pack;
+    ASSERT_LE(pack * format.codec.bits, 32);
+    for (int dim = 0; dim < format.v_dim; ++dim) {
+      for (int slot = 0; slot < format.page_size; ++slot) {
+        ASSERT_EQ(format.VOffset(dim, slot),
+                  format.VOffset(0, slot / pack * pack) + dim * pack + slot % pack)
+            << Describe(format);
+      }
+    }
+  }
+}
+
+TEST(KvFormatTest, APairOfBFloat16IsTheOperandOfADotProduct) {
+  const KvFormat format = {
+      16, 1, 1, 64, 128, BFloat16Codec::Description(), KvArrangement::kSlotLanes};
+  for (int pair = 0; pair < 16; pair += 2) {
+    EXPECT_EQ(format.KOffset(0, pair, 5) + 1, format.KOffset(0, pair + 1, 5));
+    EXPECT_EQ(format.VOffset(7, pair) + 1, format.VOffset(7, pair + 1));
   }
 }
 

@@ -1,0 +1,205 @@
+// The register tiles of a level's attention kernel: a few queries against a few vectors of slots or
+// columns, so that a K or V element is loaded once for several of them. Tiling changes no bit: each
+// score and each output element keeps its chain. Only *.isa.cc files include this.
+#pragma once
+
+#include "kernels/attention/diff_attention_kernel.h"
+#include "kernels/attention/kv_loads.h"
+#include "kernels/base/simd.h"
+
+namespace diffserve::DS_ISA {
+
+constexpr int kRange = kAttentionRangeSlots;
+constexpr int kStep = 64;                   // slots whose scores are computed at once
+constexpr int kRun = 16;                    // slots that lie side by side; a page has whole runs
+constexpr int kRunVectors = kRun / kLanes;  // 2 or 1
+constexpr int kTile = 6;                    // queries in a register tile
+constexpr int kIntoL2 = 2;                  // prefetch locality: L1 is full of the present step
+
+constexpr int Least(int a, int b) { return a < b ? a : b; }
+constexpr int Most(int a, int b) { return a > b ? a : b; }
+
+// q or a weight as the codec's products take it.
+template <typename Codec>
+using OperandOf = typename KvLoads<Codec>::Operand;
+// Operands that the weights of a range take.
+template <typename Codec>
+constexpr int kRangeOperands = kRange / KvLoads<Codec>::kNumbers;
+
+// Runs that R queries take at once: enough chains to hide the latency, few enough for the
+// registers.
+constexpr int RunsAtOnce(int r) { return kLanes == 16 || r == 1 ? 4 : r <= 3 ? 2 : 1; }
+constexpr int ColumnVectorsAtOnce(int r) { return kLanes == 16 || r <= 2 ? 4 : 2; }
+
+// Scores of R queries against NS runs of kRun slots: a chain over head_dim ascending for each slot;
+// lanes are slots. q is [head_dim / kNumbers][R]; `k[n]` is dim 0 of run n's first slot. The same
+// places of `next` are fetched ahead, if it is not nullptr. `scores`: a row of kRange a query.
+template <typename Codec, int R, int NS>
+void Scores(const OperandOf<Codec>* q, const std::byte* const* k, const std::byte* const* next,
+            int head_dim, int page_size, float scale, float* scores) {
+  using Loads = KvLoads<Codec>;
+  constexpr int kVectors = NS * kRunVectors;
+  constexpr int kPack = Codec::Description().k_pack;
+  constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
+  F32 acc[R][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = Zero();
+  }
+  int64_t offset = 0;
+  for (int d = 0; d < head_dim; d += kPack, offset += BytesOf<Codec>(kPack * page_size)) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NS; ++n) {
+      if (next != nullptr) __builtin_prefetch(next[n] + offset, 0, kIntoL2);
+    }
+#pragma GCC unroll 8
+    for (int dim = 0; dim < kPack; dim += Loads::kNumbers, q += R) {
+      typename Loads::Vector slots[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v)
+        slots[v] = Loads::SlotsOfK(k[v / kRunVectors] + offset + v % kRunVectors * kVectorBytes,
+                                   dim);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const auto value = Loads::Broadcast(q[r]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) acc[r][v] = Loads::Add(acc[r][v], value, slots[v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      Store(scores + r * kRange + v * kLanes, Mul(acc[r][v], Set1(scale)));
+  }
+}
+
+// What R outputs take of the values of a range's slots [first, end), which are whole packs: each
+// element a chain of slots ascending. Columns are [first_column, end_column).
+template <typename Codec>
+struct ValueTile {
+  const OperandOf<Codec>* weights = nullptr;  // of the range, a row of kRangeOperands an output
+  const std::byte* const* v;                  // column 0 of the range's runs
+  const std::byte* const* next;  // runs whose same places are fetched ahead, or nullptr
+  int first = 0;
+  int end = 0;
+  int first_column;
+  int end_column;
+  int v_dim;
+  float* sums = nullptr;  // of the range, a row of out_stride an output
+  int64_t out_stride;
+};
+
+// Of R outputs and C vectors of columns from `column` on; with one vector, its first `n` columns.
+template <typename Codec, int R, int C>
+void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
+  using Loads = KvLoads<Codec>;
+  constexpr int kPack = Codec::Description().v_pack;
+  constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
+  const int64_t pack_bytes = BytesOf<Codec>(kPack * tile.v_dim);
+  const int64_t column_bytes = BytesOf<Codec>(kPack * column);
+  float* sums = tile.sums + column;
+  F32 acc[R][C];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c)
+      acc[r][c] = tile.first == 0 ? Zero() : Load(sums + r * tile.out_stride + c * kLanes);
+  }
+  const OperandOf<Codec>* weights = tile.weights + tile.first / Loads::kNumbers;
+  for (int slot = tile.first; slot < tile.end;) {
+    const int run = slot / kRun;
+    const int end = Least(tile.end, (run + 1) * kRun);
+    int64_t offset = column_bytes + slot % kRun / kPack * pack_bytes;
+    const std::byte* v = tile.v[run];
+    const std::byte* next = tile.next == nullptr ? nullptr : tile.next[run];
+    for (; slot < end; slot += kPack, offset += pack_bytes) {
+      if (next != nullptr) {
+#pragma GCC unroll 4
+        for (int64_t byte = 0; byte < C * kVectorBytes; byte += 64)
+          __builtin_prefetch(next + offset + byte, 0, kIntoL2);
+      }
+#pragma GCC unroll 2
+      for (int in_pack = 0; in_pack < kPack; in_pack += Loads::kNumbers, ++weights) {
+        typename Loads::Vector row[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) {
+          const std::byte* from = v + offset + c * kVectorBytes;
+          row[c] = C == 1 && n < kLanes ? Loads::LastColumnsOfV(from, in_pack, n)
+                                        : Loads::ColumnsOfV(from, in_pack);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const auto weight = Loads::Broadcast(weights[r * kRangeOperands<Codec>]);
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) acc[r][c] = Loads::Add(acc[r][c], weight, row[c]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) Store(sums + r * tile.out_stride + c * kLanes, acc[r][c]);
+  }
+}
+
+template <typename Codec, int R>
+void AddValues(const ValueTile<Codec>& tile) {
+  constexpr int kVectors = ColumnVectorsAtOnce(R);
+  int column = tile.first_column;
+  for (; column + kVectors * kLanes <= tile.end_column; column += kVectors * kLanes)
+    AddColumns<Codec, R, kVectors>(tile, column, kLanes);
+  if constexpr (kVectors == 4) {
+    for (; column + 2 * kLanes <= tile.end_column; column += 2 * kLanes)
+      AddColumns<Codec, R, 2>(tile, column, kLanes);
+  }
+  for (; column < tile.end_column; column += kLanes)
+    AddColumns<Codec, R, 1>(tile, column, Least(kLanes, tile.end_column - column));
+}
+
+// The slot `tile.end`, first of its pack and the last that `outputs` outputs see.
+template <typename Codec>
+void AddLastSlot(const ValueTile<Codec>& tile, int outputs) {
+  using Loads = KvLoads<Codec>;
+  constexpr int kPack = Codec::Description().v_pack;
+  const std::byte* v = tile.v[tile.end / kRun] +
+                       BytesOf<Codec>(static_cast<int64_t>(tile.end % kRun) * tile.v_dim);
+  for (int column = tile.first_column; column < tile.end_column; column += kLanes) {
+    const F32 row = Loads::FirstSlotOfV(v + BytesOf<Codec>(kPack * column),
+                                        Least(kLanes, tile.end_column - column));
+    for (int i = 0; i < outputs; ++i) {
+      const float weight = Loads::FirstOf(
+          tile.weights[i * kRangeOperands<Codec> + tile.end / Loads::kNumbers]);
+      float* sum = tile.sums + i * tile.out_stride + column;
+      Store(sum, Fma(Set1(weight), row, tile.end == 0 ? Zero() : Load(sum)));
+    }
+  }
+}
+
+template <typename Codec>
+struct TileFunctions {
+  using ScoresFunction = void (*)(const OperandOf<Codec>*, const std::byte* const*,
+                                  const std::byte* const*, int, int, float, float*);
+  ScoresFunction one_run;
+  ScoresFunction several_runs;  // RunsAtOnce
+  void (*values)(const ValueTile<Codec>&);
+};
+template <typename Codec, int R>
+constexpr TileFunctions<Codec> kFunctions = {Scores<Codec, R, 1>, Scores<Codec, R, RunsAtOnce(R)>,
+                                             AddValues<Codec, R>};
+// By number of queries.
+template <typename Codec>
+constexpr TileFunctions<Codec> kTileFunctions[kTile + 1] = {
+    {},
+    kFunctions<Codec, 1>,
+    kFunctions<Codec, 2>,
+    kFunctions<Codec, 3>,
+    kFunctions<Codec, 4>,
+    kFunctions<Codec, 5>,
+    kFunctions<Codec, 6>,
+};
+
+}  // namespace diffserve::DS_ISA
