@@ -17,6 +17,8 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
                            .hash_mask = world_.hash_mask,
                            .record_events = world_.kv_events != nullptr}) {
   DS_CHECK(executor_->depth() == 1 || executor_->depth() == 2, "an executor takes one step or two");
+  DS_CHECK(executor_->depth() == 1 || options.speculative_tokens == 0,
+           "tokens are proposed to an executor of one step");
   Publish();
 }
 

@@ -39,12 +39,12 @@ void ModelExecutor::Launch(const StepPlan& plan) {
       batch.tokens.push_back(token == kDrawnByStepBefore ? -1 - drawn_.at(request.id) : token);
       const int next = position + 1;
       const bool scores = planned.scores_prompt && next < num_prompt_tokens;
-      if (!scores && !(planned.samples && next == planned.end())) continue;
+      if (!scores && next <= planned.end() - planned.samples) continue;
       if (!scores) drawn[request.id] = static_cast<int32_t>(step.rows.size());
       batch.logit_rows.push_back(first_token + position - planned.num_computed);
       step.rows.push_back(
           scores ? PackScore(request.prompt[static_cast<size_t>(next)], request.prompt_logprobs)
-                 : PackDraw(planned, batch));
+                 : PackDraw(planned, next, batch));
       step.owners.push_back(i);
     }
   }
@@ -54,14 +54,24 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   launched_.push_back(std::move(step));
 }
 
-SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, Batch& batch) const {
+// A penalty counts the proposed tokens before `position` too: the draw is of use only if they are
+// the sequence's own.
+SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, int position,
+                                   Batch& batch) const {
   const Request& request = *planned.request;
+  std::span<const int32_t> outputs = planned.outputs;
+  std::vector<int32_t> with_proposed;
+  if (!planned.proposed.empty() && request.sampling.uses_penalties()) {
+    for (int i = static_cast<int>(request.prompt.size()); i < position; ++i)
+      with_proposed.push_back(planned.TokenAt(i));
+    outputs = with_proposed;
+  }
   return diffserve::PackDraw({.params = &request.sampling,
                               .vocab_size = model_->config().vocab_size,
                               .sequence = request.sequence,
-                              .position = static_cast<uint64_t>(planned.end()),
+                              .position = static_cast<uint64_t>(position),
                               .prompt_tokens = request.prompt,
-                              .output_tokens = planned.outputs,
+                              .output_tokens = outputs,
                               .banned_tokens = planned.banned_tokens},
                              &batch.adjustments);
 }
@@ -83,7 +93,7 @@ StepResult ModelExecutor::Collect() {
     if (step.rows[i].kind == SampleKind::kScore) {
       owner.prompt_scores.push_back(std::move(answer));
     } else {
-      owner.sample = std::move(answer);
+      owner.samples.push_back(std::move(answer));
     }
   }
   return result;

@@ -35,7 +35,7 @@ class ModelExecutor : public Executor {
     std::vector<SampleTask> rows;  // likewise: what was asked of it
   };
 
-  SampleTask PackDraw(const PlannedSequence& planned, Batch& batch) const;
+  SampleTask PackDraw(const PlannedSequence& planned, int position, Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages

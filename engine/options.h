@@ -24,6 +24,9 @@ struct EngineOptions {
   // A sequence preempted this often waits until the pool can hold all it may still need, and is
   // then never preempted again.
   int max_preemptions_per_sequence = 4;
+  // Tokens that a Proposer may put behind a sequence's last one in a step, to be verified by it; 0:
+  // none. REQUIRES: an executor of depth 1.
+  int speculative_tokens = 0;
   int drain_grace_ms = 5000;  // how long Drain waits beyond its deadline for a running step to
                               // return
 };

@@ -74,6 +74,7 @@ Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_op
 void Scheduler::Add(Request request) {
   DS_CHECK(CheckFits(options_, request).ok(), "admission has checked that the request fits");
   auto sequence = std::make_unique<Sequence>(std::move(request), options_.page_size);
+  if (options_.speculative_tokens > 0) sequence->proposer.emplace(options_.speculative_tokens);
   const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
   DS_CHECK(is_new, "a request id is used once");
   waiting_tokens_ += sequence->num_tokens();
@@ -111,6 +112,8 @@ void Scheduler::Remove(const Sequence& sequence) {
 
 StepPlan Scheduler::Plan() {
   DS_CHECK(HasWork() && due_.size() < 2, "there is something to plan, at most one step ahead");
+  DS_CHECK(due_.empty() || options_.speculative_tokens == 0,
+           "what is proposed follows known tokens, so nothing is planned ahead");
   StepPlan plan;
   if (MustCommitFirst()) return plan;
   Budget budget;
@@ -124,6 +127,7 @@ StepPlan Scheduler::Plan() {
   if (!PlanRunning(budget)) return plan;
   PlanWaiting(budget);
   PlanLeftover(budget);
+  PlanProposals();
 
   std::vector<Sequence*> planned;
   for (const auto& sequence : running_) {
@@ -175,8 +179,7 @@ bool Scheduler::PlanRunning(Budget& budget) {
 void Scheduler::TakeBackPlan() {
   for (const auto& sequence : running_) {
     sequence->num_planned = 0;
-    for (; PagesMissing(*sequence, 0) < 0; sequence->pages.pop_back())
-      pool_.Release(sequence->pages.back(), false);
+    TrimPages(*sequence);
   }
 }
 
@@ -251,7 +254,7 @@ void Scheduler::Preempt(Budget& budget) {
   budget.out_of_pages = true;  // nobody is admitted in a step that preempts
 }
 
-// What the step is to do with the sequence; the token that it draws becomes one of the sequence's.
+// What the step is to do with the sequence; the tokens that it draws become the sequence's.
 PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   const Request& request = sequence.request;
   PlannedSequence planned;
@@ -259,12 +262,15 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   planned.num_computed = sequence.num_computed;
   planned.num_planned = sequence.num_planned;
   planned.first_step = !std::exchange(sequence.started, true);
-  planned.samples = sequence.num_planned == sequence.num_remaining() && request.max_tokens > 0;
+  const int num_proposed = static_cast<int>(sequence.proposed.size());
+  const bool reaches_last = sequence.num_planned - num_proposed == sequence.num_remaining();
+  planned.samples = reaches_last && request.max_tokens > 0 ? 1 + num_proposed : 0;
+  planned.proposed = sequence.proposed;
   planned.scores_prompt = sequence.wants_prompt_scores() &&
                           sequence.num_computed < sequence.num_prompt_tokens();
   planned.pages = sequence.pages;
   const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
-  if (planned.samples) {
+  if (planned.samples > 0) {
     if (sequence.num_outputs() < request.min_tokens) {
       planned.banned_tokens = request.stop_token_ids;
       if (!request.ignore_eos) {
@@ -272,7 +278,8 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
                                      request.eos_token_ids.end());
       }
     }
-    sequence.tail.push_back(kDrawnByStepBefore);
+    sequence.tail.insert(sequence.tail.end(), static_cast<size_t>(planned.samples),
+                         kDrawnByStepBefore);
   }
   planned.outputs = sequence.outputs().first(num_outputs);
   return planned;
@@ -302,10 +309,10 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   TokenEvent event;
   event.request = sequence.request.id;
   event.cached_tokens = sequence.cached_tokens;
-  DS_CHECK(result.sample.has_value() == due.samples,
-           "a token is drawn exactly where the plan says so");
+  DS_CHECK(static_cast<int>(result.samples.size()) == due.samples,
+           "as many tokens are drawn as the plan says");
   const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
-                      (!due.samples || result.sample->finite);
+                      (due.samples == 0 || result.samples.front().finite);
   if (!finite) {
     ForgetContent(sequence);
     ++counters_.corrupted;
@@ -315,13 +322,11 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
     return event;
   }
   TakePromptScores(sequence, due.end, result, event);
-  sequence.num_committed = due.end;
+  const int rejected = TakeDraws(sequence, due, result.samples, event);
+  sequence.num_committed = due.end - rejected;
   IndexFullPages(sequence);
-  if (due.samples) {
-    TakeToken(sequence, due.end, *result.sample, event);
-  } else if (due.end == MaxCachedTokens(sequence.request)) {
+  if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)
     event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be scored
-  }
   return event;
 }
 

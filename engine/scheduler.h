@@ -53,6 +53,7 @@ struct SchedulerCounters {
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> prefix_misses{};
   uint64_t preemptions = 0;
   uint64_t corrupted = 0;
+  uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
   uint64_t deferrals = 0;  // steps in which the head of the line waited for a prefix that another
                            // sequence was computing
 };
@@ -95,13 +96,14 @@ class Scheduler {
   struct Due {
     RequestId request = 0;
     int end = 0;  // of the planned tokens
-    bool samples = false;
+    int samples = 0;
   };
   // Plan.
   bool MustCommitFirst() const;
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
+  void PlanProposals();
   int TokensFor(int remaining, const Budget& budget) const;
   void Admit(const std::vector<int32_t>& hits);
   void Preempt(Budget& budget);
@@ -112,6 +114,7 @@ class Scheduler {
                                                    // returns how many
   int64_t PagesMissing(const Sequence& sequence, int tokens) const;
   int64_t MaxPages(const Sequence& sequence) const;  // that it can ever hold
+  void TrimPages(Sequence& sequence);
   void ReleasePages(Sequence& sequence);
   bool HasRoomFor(const Sequence& head, const std::vector<int32_t>& hits) const;
   // Prefix cache.
@@ -127,6 +130,8 @@ class Scheduler {
   TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
   void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,
                         TokenEvent& event) const;
+  int TakeDraws(Sequence& sequence, const Due& due, const std::vector<SampleResult>& samples,
+                TokenEvent& event);
   void TakeToken(Sequence& sequence, int position, const SampleResult& sample,
                  TokenEvent& event) const;
   void Remove(const Sequence& sequence);

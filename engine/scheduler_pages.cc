@@ -31,6 +31,13 @@ int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
   return planned;
 }
 
+// Gives back the pages behind the last token that is computed or planned. REQUIRES: they are not
+// indexed.
+void Scheduler::TrimPages(Sequence& sequence) {
+  for (; PagesMissing(sequence, 0) < 0; sequence.pages.pop_back())
+    pool_.Release(sequence.pages.back(), false);
+}
+
 // The last page first, so that of a cached chain the end is evicted before what it hangs on.
 void Scheduler::ReleasePages(Sequence& sequence) {
   for (size_t i = sequence.pages.size(); i-- > 0;)

@@ -3,17 +3,22 @@
 // arrival, a chunk is num_planned < num_remaining(), a decode is num_remaining() == 1, a preemption
 // is num_computed = 0. Owned by the Scheduler; no clock, no device.
 //
-// Invariants: num_committed <= num_computed; num_computed + num_planned <= num_tokens();
-// pages.size() == ceil((num_computed + num_planned) / page_size); num_indexed_pages * page_size <=
-// num_committed.
+// Tokens may be proposed behind the last one: the step that computes them draws what follows each,
+// and Commit keeps as many as are right, which lowers num_computed again.
+//
+// Invariants: num_committed <= num_computed; num_computed + num_planned <= num_tokens() (in
+// the plan under construction: and proposed.size()); pages.size() == ceil((num_computed +
+// num_planned) / page_size); num_indexed_pages * page_size <= num_committed.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "engine/proposer.h"
 #include "engine/request.h"
 
 namespace diffserve {
@@ -50,6 +55,8 @@ struct Sequence {
   int cached_tokens = 0;  // prompt tokens taken from the prefix cache at first admission
   bool admitted_before = false;
   bool started = false;  // was part of a plan
+  std::optional<Proposer> proposer;
+  std::vector<int32_t> proposed;  // what the step under way computes behind the last token
   std::vector<SampleResult> prompt_scores;
   bool prompt_scored = false;  // prompt_scores are complete and were sent
 

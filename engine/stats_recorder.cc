@@ -83,6 +83,9 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.prefix_misses = counters.prefix_misses;
   stats_.prefix_deferrals = counters.deferrals;
   stats_.preemptions = counters.preemptions;
+  stats_.proposals = counters.proposals;
+  stats_.proposed_tokens = counters.proposed_tokens;
+  stats_.accepted_tokens = counters.accepted_tokens;
   stats_.corrupted = counters.corrupted;
 }
 

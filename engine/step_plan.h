@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,12 +18,14 @@ struct PlannedSequence {
   int num_planned = 0;   // tokens [num_computed, num_computed + num_planned) are computed in this
                          // step
   bool first_step = false;  // of this request
-  bool samples = false;  // the last planned token is the sequence's last token: draw the next one,
-                         // whose position is num_computed + num_planned
+  int samples = 0;  // draws, each behind one of the last so many planned tokens, for the position
+                    // after it; 0 where the sequence's last known token is not planned
   bool scores_prompt = false;  // prompt logprobs are wanted of every planned token that another
                                // prompt token follows
   std::span<const int32_t> outputs;    // generated so far; the last one may be kDrawnByStepBefore,
                                        // but not if the request has a penalty
+  std::span<const int32_t> proposed;   // planned behind the last token that is known or under way:
+                                       // samples - 1 tokens that may be what is drawn before them
   std::span<const int32_t> pages;      // page table covering num_computed + num_planned slots
   std::vector<int32_t> banned_tokens;  // not to be drawn: EOS and stop ids while the request is
                                        // below its min_tokens
@@ -35,7 +36,9 @@ struct PlannedSequence {
   int32_t TokenAt(int position) const {
     const auto i = static_cast<size_t>(position);
     const SharedTokens& prompt = request->prompt;
-    return i < prompt.size() ? prompt[i] : outputs[i - prompt.size()];
+    if (i < prompt.size()) return prompt[i];
+    const size_t output = i - prompt.size();
+    return output < outputs.size() ? outputs[output] : proposed[output - outputs.size()];
   }
 };
 
@@ -51,7 +54,8 @@ struct StepPlan {
 
 // What came of one planned sequence.
 struct SequenceResult {
-  std::optional<SampleResult> sample;  // if it samples
+  std::vector<SampleResult> samples;  // one for each draw; those behind a draw that differs from
+                                      // the token proposed for it mean nothing
   // If scores_prompt: entry i scores prompt token num_computed + i + 1 by the planned token before
   // it, for all planned tokens that a prompt token follows.
   std::vector<SampleResult> prompt_scores;

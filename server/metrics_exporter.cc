@@ -115,6 +115,12 @@ void AddWork(FamilyList& list, const EngineStats& s) {
     list.Counter("requests_finished_total", "Continuations ended, by reason.",
                  static_cast<double>(s.num_finished(reason)), {{"reason", NameOf(reason)}});
   }
+  list.Counter("proposals_total", "Times that tokens were proposed (--speculative).",
+               static_cast<double>(s.proposals));
+  list.Counter("proposed_tokens_total", "Tokens proposed, each computed to be verified.",
+               static_cast<double>(s.proposed_tokens));
+  list.Counter("accepted_tokens_total", "Proposed tokens that were right.",
+               static_cast<double>(s.accepted_tokens));
   list.Counter("preemptions_total", "Sequences sent back to waiting because pages ran out.",
                static_cast<double>(s.preemptions));
   list.Counter("requests_corrupted_total",
@@ -188,6 +194,12 @@ void AddVllmNames(FamilyList& list, const EngineStats& s, const ServedModelInfo&
                static_cast<double>(s.prefix_queries));
   list.Counter("prefix_cache_hits_total", "Prefix cache hits, in tokens.",
                static_cast<double>(s.prefix_hits));
+  list.Counter("spec_decode_num_drafts_total", "Number of spec decoding drafts.",
+               static_cast<double>(s.proposals));
+  list.Counter("spec_decode_num_draft_tokens_total", "Number of draft tokens.",
+               static_cast<double>(s.proposed_tokens));
+  list.Counter("spec_decode_num_accepted_tokens_total", "Number of accepted tokens.",
+               static_cast<double>(s.accepted_tokens));
   list.Counter("corrupted_requests_total", "Requests with NaNs in logits.",
                static_cast<double>(s.corrupted));
   for (const FinishReason reason : kEnds) {

@@ -45,6 +45,9 @@ void SetKvCacheDType(Options& options, std::string_view value) {
 void SetLoadFormat(Options& options, std::string_view value) {
   options.session.dummy_weights = value == "dummy";
 }
+void SetSpeculative(Options& options, std::string_view value) {
+  options.session.prompt_lookup = value == "prompt-lookup";
+}
 void SetLogLevelOption(Options& options, std::string_view value) {
   options.log_level = value == "debug"     ? LogLevel::kDebug
                       : value == "info"    ? LogLevel::kInfo
@@ -119,6 +122,15 @@ std::vector<FlagSpec> EngineFlags() {
       {"--enable-prefix-caching", kServe | kGenerate | kBench,
        InEngine<&EngineOptions::enable_prefix_caching>(),
        "share KV pages of equal prompt starts; --no-enable-prefix-caching turns it off"},
+      FlagSpec("--speculative METHOD", kServe | kGenerate, &SetSpeculative,
+               "prompt-lookup: where prompt and output repeat themselves, several tokens a step; "
+               "the same output; on the CPU")
+          .OneOf({"off", "prompt-lookup"})
+          .Default("off"),
+      FlagSpec("--speculative-tokens N", kServe | kGenerate,
+               At<&Options::session, &SessionOptions::speculative_tokens>(),
+               "with --speculative: tokens that a step verifies for a sequence at most")
+          .In(1, 16),
       FlagSpec("--max-waiting-requests N", kServe, InEngine<&EngineOptions::max_waiting_requests>(),
                "continuations waiting before new ones are refused")
           .In(1, 1 << 20),

@@ -121,6 +121,17 @@ Status ChooseDevice(const std::string& asked, SessionPlan* plan) {
   return Status();
 }
 
+// Proposed tokens need all tokens before them, and a GPU's steps are planned before those are
+// known.
+Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
+  if (options.prompt_lookup && plan->on_gpu()) {
+    return InvalidArgument(
+        "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)", "--speculative");
+  }
+  if (options.prompt_lookup) plan->engine.speculative_tokens = options.speculative_tokens;
+  return {};
+}
+
 // The size of a page and the model's length, which the flags may leave to the device and to the
 // model.
 Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
@@ -171,6 +182,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   plan.engine = options.engine;
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
+  DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
   const ModelSummary& summary = plan.summary;
   plan.layout = KvFormat::Of(summary.config.attention, plan.engine.page_size,
                              options.kv_cache_dtype.value_or(DTypeOf(summary.weight_format)));

@@ -34,7 +34,7 @@ struct Planned {
     sequence.request = &kRequests[id];
     sequence.num_computed = computed;
     sequence.num_planned = planned;
-    sequence.samples = computed + planned == 5;
+    sequence.samples = computed + planned == 5 ? 1 : 0;
   }
   std::vector<int32_t> pages;
   PlannedSequence sequence;
@@ -44,7 +44,7 @@ struct Planned {
 Planned Unknown(RequestId id, int computed, std::vector<int32_t> pages) {
   static constexpr int32_t kOutputs[] = {kDrawnByStepBefore, kDrawnByStepBefore};
   Planned planned(id, computed, 1, std::move(pages));
-  planned.sequence.samples = true;
+  planned.sequence.samples = 1;
   if (computed >= 5) planned.sequence.outputs = std::span(kOutputs).first(computed - 4u);
   return planned;
 }
@@ -71,6 +71,21 @@ TEST_F(FakeExecutorTest, AcceptsALegalPlan) {
   EXPECT_NO_THROW(Run({Planned(1, 0, 4, {0, 1}), Planned(2, 0, 4, {2, 3})}));
   EXPECT_NO_THROW(Run({Planned(1, 4, 1, {0, 1, 4}), Planned(2, 4, 1, {0, 3, 5})}))
       << "the first two tokens are the same";
+}
+
+TEST_F(FakeExecutorTest, NoticesDrawsThatDoNotFitWhatIsProposed) {
+  static constexpr int32_t kProposed[] = {9, 9};
+  Planned planned(1, 0, 7, {0, 1, 2, 3});
+  planned.sequence.proposed = kProposed;
+  for (const int samples : {0, 1, 2}) {
+    planned.sequence.samples = samples;
+    EXPECT_THROW(Run({planned}), std::logic_error) << samples;
+  }
+  planned.sequence.samples = 3;
+  EXPECT_NO_THROW(Run({planned}));
+  Planned in_the_prompt(2, 0, 4, {4, 5});
+  in_the_prompt.sequence.proposed = kProposed;
+  EXPECT_THROW(Run({in_the_prompt}), std::logic_error);
 }
 
 TEST_F(FakeExecutorTest, NoticesAPrefixOfOtherTokens) {
@@ -126,8 +141,8 @@ class FakeExecutorAheadTest : public FakeExecutorTest {
 TEST_F(FakeExecutorAheadTest, ComputesWithTheTokenThatItHasDrawnItself) {
   Launch({Unknown(1, 5, {0, 1, 4}), Unknown(2, 5, {2, 3, 5})});
   const std::vector<int32_t> expected = FakeExecutor::Continue(kRequests[1]);
-  EXPECT_EQ(ahead_.Collect()[0].sample->token, expected[0]);
-  EXPECT_EQ(ahead_.Collect()[0].sample->token, expected[1]);
+  EXPECT_EQ(ahead_.Collect()[0].samples.at(0).token, expected[0]);
+  EXPECT_EQ(ahead_.Collect()[0].samples.at(0).token, expected[1]);
 }
 
 TEST_F(FakeExecutorAheadTest, NoticesAnUnknownTokenThatTheStepBeforeDidNotDraw) {

@@ -63,7 +63,7 @@ TEST_F(PlanningAheadTest, TheTokenUnderWayIsLeftToTheExecutor) {
   ASSERT_EQ(ahead.size(), 1u);
   EXPECT_EQ(ahead[0].tokens, (Tokens{kDrawnByStepBefore}));
   EXPECT_EQ(ahead[0].num_computed, 5);
-  EXPECT_TRUE(ahead[0].samples);
+  EXPECT_EQ(ahead[0].samples, 1);
   EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[0]}));
   EXPECT_EQ(Commit().at(0).tokens, (Tokens{expected[1]}));
   EXPECT_EQ(Plan().at(0).tokens, (Tokens{expected[1]}))

@@ -59,11 +59,11 @@ TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
   Bench bench(SmallEngine());
   bench.Add(MakeRequest(1, 40, 3));
   EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
-  EXPECT_FALSE(bench.plan[0].samples);
+  EXPECT_EQ(bench.plan[0].samples, 0);
   EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
   EXPECT_TRUE(bench.events.empty());
   EXPECT_EQ(bench.Step(), (Tokens{{1, 8}}));
-  EXPECT_TRUE(bench.plan[0].samples);
+  EXPECT_EQ(bench.plan[0].samples, 1);
   EXPECT_EQ(bench.events.size(), 1u);
   EXPECT_EQ(bench.Step(), (Tokens{{1, 1}}));
   EXPECT_EQ(bench.Step(), (Tokens{{1, 1}}));

@@ -11,18 +11,21 @@ namespace {
 
 class SimulationTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameForEveryDepth) {
+TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameForEveryDepthAndWithProposedTokens) {
   const char* replayed = std::getenv("DIFFSERVE_SIMULATION_SEED");
   const uint64_t seed = replayed != nullptr ? std::strtoull(replayed, nullptr, 10) : GetParam();
-  std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1
-  for (int depth : {1, 2}) {
-    testing::Simulation simulation(seed, depth);
-    ASSERT_EQ(simulation.Run(300), "") << "seed=" << seed << " depth=" << depth;
-    if (depth == 1) outcomes = simulation.outcomes();
+  const int proposed = 1 + static_cast<int>(seed % 9);
+  std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1, nothing proposed
+  for (const auto& [depth, tokens] : {std::pair(1, 0), {2, 0}, {1, proposed}}) {
+    testing::Simulation simulation(seed, depth, tokens);
+    ASSERT_EQ(simulation.Run(300), "")
+        << "seed=" << seed << " depth=" << depth << " proposed=" << tokens;
+    if (depth == 1 && tokens == 0) outcomes = simulation.outcomes();
     for (const auto& [id, outcome] : simulation.outcomes()) {
       const auto it = outcomes.find(id);
       if (it == outcomes.end()) continue;  // cancelled or refused there, or not arrived
-      ASSERT_EQ(outcome, it->second) << "seed=" << seed << " depth=" << depth << " request=" << id;
+      ASSERT_EQ(outcome, it->second)
+          << "seed=" << seed << " depth=" << depth << " proposed=" << tokens << " request=" << id;
     }
   }
 }
@@ -31,13 +34,13 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, 22
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
-  uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0;
+  uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0;
   testing::Simulation::Counts counts;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const int depth = seed % 2 == 0 ? 1 : 2;
-    testing::Simulation simulation(seed, depth);
+    testing::Simulation simulation(seed, depth, /*speculative_tokens=*/seed % 4 == 0 ? 5 : 0);
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
     outcomes[depth - 1] += simulation.outcomes().size();
     preemptions += simulation.counters().preemptions;
@@ -51,6 +54,8 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     counts.refused += of.refused;
     counts.launched_ahead += of.launched_ahead;
     counts.results_dropped += of.results_dropped;
+    accepted += simulation.counters().accepted_tokens;
+    rejected += simulation.counters().proposed_tokens - simulation.counters().accepted_tokens;
     kv_events += simulation.kv_events();
     counts.drained += of.drained;
     counts.lost += of.lost;
@@ -66,6 +71,8 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   EXPECT_GT(counts.launched_ahead, 2000u);
   EXPECT_GT(counts.results_dropped, 100u);
   EXPECT_GT(kv_events, 2000u);
+  EXPECT_GT(accepted, 500u);
+  EXPECT_GT(rejected, 500u);
   EXPECT_GT(counts.refused, 100u);
   EXPECT_GT(counts.drained, 20u);
   EXPECT_GT(counts.lost, 0u);

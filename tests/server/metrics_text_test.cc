@@ -25,6 +25,9 @@ EngineStats SomeStats() {
   stats.pages_used = 20;
   stats.prompt_tokens = 1000;
   stats.generation_tokens = 77;
+  stats.proposals = 7;
+  stats.proposed_tokens = 21;
+  stats.accepted_tokens = 13;
   stats.prefix_misses[static_cast<size_t>(MissReason::kEvicted)] = 4;
   stats.refused[static_cast<size_t>(RefusalReason::kQueueFull)] = 5;
   stats.finished[static_cast<size_t>(FinishReason::kCancelled)] = 6;
@@ -110,6 +113,9 @@ TEST_F(MetricsTextTest, NumbersOfTheEngineComeOutUnderOurNames) {
       {"diffserve_kv_pages{state=\"used\"}", 20},
       {"diffserve_prompt_tokens_total", 1000},
       {"diffserve_generation_tokens_total", 77},
+      {"diffserve_proposals_total", 7},
+      {"diffserve_proposed_tokens_total", 21},
+      {"diffserve_accepted_tokens_total", 13},
       {"diffserve_prefix_misses_total{reason=\"evicted\"}", 4},
       {"diffserve_requests_refused_total{reason=\"queue_full\"}", 5},
       {"diffserve_requests_finished_total{reason=\"cancelled\"}", 6},
@@ -150,6 +156,9 @@ TEST_F(MetricsTextTest, DashboardsFindTheVllmNames) {
   EXPECT_EQ(
       scrape.samples.at("vllm:request_success_total" + labels + ",finished_reason=\"abort\"}"), 6);
   EXPECT_EQ(scrape.samples.at("vllm:inter_token_latency_seconds_count" + labels + "}"), 4);
+  EXPECT_EQ(scrape.samples.at("vllm:spec_decode_num_drafts_total" + labels + "}"), 7);
+  EXPECT_EQ(scrape.samples.at("vllm:spec_decode_num_draft_tokens_total" + labels + "}"), 21);
+  EXPECT_EQ(scrape.samples.at("vllm:spec_decode_num_accepted_tokens_total" + labels + "}"), 13);
   EXPECT_THAT(text, HasSubstr("block_size=\"16\",num_gpu_blocks=\"100\""));
   for (const char* name :
        {"prompt_tokens_total", "generation_tokens_total", "num_preemptions_total",

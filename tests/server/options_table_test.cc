@@ -187,6 +187,7 @@ TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
   EXPECT_EQ(o.session.engine.page_size, 0);
   EXPECT_EQ(o.serve.drain_timeout_s, 45);
   EXPECT_TRUE(o.session.engine.enable_prefix_caching);
+  EXPECT_FALSE(o.session.prompt_lookup);
   EXPECT_FALSE(o.serve.strict);
   EXPECT_FALSE(o.session.dtype.has_value());
 }
@@ -216,6 +217,15 @@ TEST(OptionsTest, ValuesArriveWhereTheyBelong) {
   const Result<Options> generate = Parse({"generate", "DIR", "--tokens", "1"},
                                          {"--presence-penalty", "-1.5"});
   EXPECT_EQ(generate->generate.sampling.presence_penalty, -1.5f);
+}
+
+TEST(OptionsTest, PromptLookupIsChosenByItsName) {
+  const Result<Options> parsed = Parse(
+      {"serve", "DIR"}, {"--speculative", "prompt-lookup", "--speculative-tokens=7"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(parsed->session.prompt_lookup);
+  EXPECT_EQ(parsed->session.speculative_tokens, 7);
+  EXPECT_FALSE(Parse({"serve", "DIR"}, {"--speculative=off"})->session.prompt_lookup);
 }
 
 TEST(OptionsTest, ASwitchIsTurnedOffByNo) {

@@ -35,8 +35,8 @@ inline Request MakeRequest(RequestId id, int prompt_tokens, int max_tokens, int 
 struct PlannedCopy {
   RequestId id = 0;
   int num_computed = 0, num_planned = 0;
-  bool samples = false;
-  std::vector<int32_t> tokens, outputs, pages, banned_tokens;
+  int samples = 0;
+  std::vector<int32_t> tokens, outputs, pages, banned_tokens;  // tokens: the proposed ones too
   bool operator==(const PlannedCopy&) const = default;
 };
 

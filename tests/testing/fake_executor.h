@@ -83,7 +83,8 @@ class FakeExecutor : public Executor {
       if (!request.ignore_eos)
         stops.insert(stops.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
       const int position = static_cast<int>(request.prompt.size() + outputs.size());
-      const int32_t token = Draw(chain, request, position,
+      const int32_t before = outputs.empty() ? request.prompt.ids().back() : outputs.back();
+      const int32_t token = Draw(chain, request, position, before,
                                  may_stop ? std::vector<int32_t>() : stops, vocab_size)
                                 .token;
       outputs.push_back(token);
@@ -127,12 +128,15 @@ class FakeExecutor : public Executor {
     return -static_cast<float>(Chain(chain, token) % 1000) / 64.0f;
   }
 
-  static SampleResult Draw(uint64_t chain, const Request& request, int position,
+  // Seven of eight tokens follow from the one `before` alone, so that an output repeats itself as
+  // text does, and now and then goes on otherwise.
+  static SampleResult Draw(uint64_t chain, const Request& request, int position, int32_t before,
                            const std::vector<int32_t>& banned, int vocab_size) {
     const SamplingParams& sampling = request.sampling;
     uint64_t key = chain;
     if (sampling.temperature > 0)
       key = SplitMix64(SplitMix64(chain + sampling.seed) + request.sequence * 4099 + position);
+    if (SplitMix64(key) % 8 != 0) key = static_cast<uint64_t>(before) * 5 + 7;
     SampleResult sample;
     sample.token = static_cast<int32_t>(key % vocab_size);
     for (int tried = 0;
@@ -173,9 +177,10 @@ class FakeExecutor : public Executor {
     const std::vector<int32_t>& tokens =
         sequences_.try_emplace(request.id, State{request.prompt.ids()}).first->second.tokens;
     const int end = planned.end();
+    const int known = end - static_cast<int>(planned.proposed.size());
     Require(planned.num_computed >= 0 && planned.num_planned > 0 &&
-                end <= static_cast<int>(tokens.size()),
-            "a sequence computes at least one token, and only known ones");
+                known <= static_cast<int>(tokens.size()) && planned.num_computed < known,
+            "a sequence computes at least one token, and only known and proposed ones");
     CheckTokens(planned);
     Require(static_cast<int64_t>(planned.pages.size()) == PagesFor(end, page_size_),
             "the page table is as long as needed");
@@ -183,12 +188,15 @@ class FakeExecutor : public Executor {
       Require(page >= 0 && static_cast<size_t>(page) * page_size_ < slots_.size(),
               "a page lies in the pool");
     }
-    const bool wants_token = request.max_tokens > 0 && end == static_cast<int>(tokens.size());
-    Require(planned.samples == wants_token, "a token is drawn after the last known one");
-    if (planned.samples) CheckDraw(planned);
+    const bool wants_token = request.max_tokens > 0 && known == static_cast<int>(tokens.size());
+    Require(planned.proposed.empty() || wants_token, "what is proposed follows the last known one");
+    Require(planned.samples == (wants_token ? end - known + 1 : 0),
+            "a token is drawn after the last known one and after each proposed one");
+    if (planned.samples > 0) CheckDraw(planned);
     uint64_t chain = Root(request);
     for (int position = 0; position < end; ++position) {
-      chain = Chain(chain, tokens[position]);
+      chain = Chain(chain,
+                    position < known ? tokens[position] : planned.proposed[position - known]);
       uint64_t& slot = SlotOf(planned, position);
       if (position < planned.num_computed) {
         Require(slot == chain, "a computed slot holds this sequence's tokens");
@@ -202,6 +210,7 @@ class FakeExecutor : public Executor {
     const State& state = sequences_.at(planned.id());
     for (int position = planned.num_computed; position < planned.end(); ++position) {
       const int32_t token = planned.TokenAt(position);
+      if (position >= static_cast<int>(state.tokens.size())) continue;  // proposed
       if (token != kDrawnByStepBefore) {
         Require(token == state.tokens[position], "planned tokens are the sequence's own");
         continue;
@@ -220,8 +229,14 @@ class FakeExecutor : public Executor {
         std::span(sequences_.at(request.id).tokens).subspan(request.prompt.size());
     Require(!request.sampling.uses_penalties() || std::ranges::equal(planned.outputs, outputs),
             "penalties know what was generated");
-    Require(planned.banned_tokens.empty() || static_cast<int>(outputs.size()) < request.min_tokens,
+    const int last = static_cast<int>(outputs.size() + planned.proposed.size());
+    Require(planned.banned_tokens.empty() || last < request.min_tokens,
             "nothing is banned from min_tokens on");
+    const bool may_ban = !request.stop_token_ids.empty() ||
+                         (!request.ignore_eos && !request.eos_token_ids.empty());
+    Require(!planned.banned_tokens.empty() || !may_ban ||
+                static_cast<int>(outputs.size()) >= request.min_tokens,
+            "what may not end yet is banned");
   }
 
   SequenceResult ResultOf(const PlannedSequence& planned) {
@@ -240,12 +255,17 @@ class FakeExecutor : public Executor {
         score.finite = !is_corrupt(position + 1);
       }
     }
-    if (planned.samples) {
-      const int position = planned.end();
-      result.sample = Draw(SlotOf(planned, position - 1), request, position, planned.banned_tokens,
-                           options_.vocab_size);
-      result.sample->finite = !is_corrupt(position);
-      state.tokens.push_back(result.sample->token);
+    // All draws are made, as by a device, and the sequence's own are kept.
+    bool is_own = true;
+    for (int i = 0; i < planned.samples; ++i) {
+      const int position = planned.end() - planned.samples + 1 + i;
+      const int32_t before = i == 0 ? state.tokens.back() : planned.proposed[i - 1];
+      SampleResult& sample = result.samples.emplace_back(
+          Draw(SlotOf(planned, position - 1), request, position, before, planned.banned_tokens,
+               options_.vocab_size));
+      sample.finite = !is_corrupt(position);
+      is_own &= i == 0 || (sample.finite && planned.proposed[i - 1] == state.tokens.back());
+      if (is_own) state.tokens.push_back(sample.token);
       state.drawn_in = step_;
     }
     return result;

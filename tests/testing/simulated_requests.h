@@ -25,8 +25,9 @@ struct Dice {
   }
 };
 
-inline EngineOptions RandomOptions(Dice& dice) {
+inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens) {
   EngineOptions options;
+  options.speculative_tokens = speculative_tokens;
   options.page_size = 1 << dice.Pick(0, 4);
   options.num_pages = dice.Pick(3, 40);
   const int slots = options.page_size * options.num_pages;

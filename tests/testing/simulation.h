@@ -40,17 +40,18 @@ namespace diffserve::testing {
 
 class Simulation {
  public:
-  using Outcome = FollowedRequest::Outcome;  // it does not depend on the depth
+  using Outcome = FollowedRequest::Outcome;  // it does not depend on depth and speculative tokens
   struct Counts {
     uint64_t finished = 0, cancelled = 0, corrupted = 0, refused = 0, launched_ahead = 0,
              results_dropped = 0, drained = 0, lost = 0;
   };
 
-  // `depth`: as in Executor. Request number i is the same for every depth.
-  Simulation(uint64_t seed, int depth)
+  // `depth`: as in Executor; above 1 only without `speculative_tokens`. Request number i is the
+  // same for each.
+  Simulation(uint64_t seed, int depth, int speculative_tokens = 0)
       : seed_(seed),
         dice_{std::mt19937_64(seed)},
-        options_(RandomOptions(dice_)),
+        options_(RandomOptions(dice_, speculative_tokens)),
         requests_(dice_, options_),
         follower_(options_.page_size),
         inbox_(options_),
