@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "kernels/base/check.h"
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
 
@@ -144,8 +145,9 @@ std::unique_ptr<Checkpoint> Checkpoint::Dummy(DType dtype, uint64_t seed) {
   return checkpoint;
 }
 
-Status Checkpoint::Check(const std::string& name, const std::vector<int64_t>& shape) const {
+Status Checkpoint::Check(const NamedShape& tensor) const {
   if (dummy_) return Status();
+  const auto& [name, shape, dtype] = tensor;
   const Located* found = Find(name);
   if (found == nullptr) {
     const std::string& where = files_.size() == 1 ? files_.front()->path() : model_dir_;
@@ -159,15 +161,26 @@ Status Checkpoint::Check(const std::string& name, const std::vector<int64_t>& sh
                            ShapeString(entry.shape) + ", expected " + ShapeString(shape) +
                            " from config.json");
   }
-  if (!entry.is_float) {
-    return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
-                           ", expected F32, BF16 or F16");
+  const bool is_expected = dtype.empty() ? entry.is_float : entry.dtype_name == dtype;
+  if (is_expected) return Status();
+  return InvalidArgument(file.path() + ": tensor " + name + " has dtype " + entry.dtype_name +
+                         ", expected " + (dtype.empty() ? "F32, BF16 or F16" : dtype));
+}
+
+size_t Checkpoint::SizeBytes(const NamedShape& tensor) const {
+  if (dummy_) {
+    const TensorView view{nullptr, dummy_dtype_, tensor.shape};
+    return static_cast<size_t>(view.num_elements()) * SizeOf(dummy_dtype_);
   }
-  return Status();
+  const Located& found = *Find(tensor.name);
+  const SafetensorsEntry entry = files_[found.file]->index().entry(found.index);
+  return entry.end - entry.begin;
 }
 
 Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<int64_t>& shape) {
-  DS_RETURN_IF_ERROR(Check(name, shape));
+  const NamedShape tensor{name, shape};
+  DS_RETURN_IF_ERROR(Check(tensor));
+  CountRead(SizeBytes(tensor));
   TensorView view{nullptr, dummy_dtype_, shape, "tensor " + name};
   if (dummy_) {
     std::byte* memory = Allocate(static_cast<size_t>(view.num_elements()) * SizeOf(dummy_dtype_));
@@ -184,6 +197,23 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
   view.name = file.path() + ": tensor " + name;
   view.data = memory;
   return view;
+}
+
+Status Checkpoint::ReadBytes(const std::string& name, size_t begin,
+                             std::span<std::byte> out) const {
+  const Located& found = *Find(name);
+  const SafetensorsFile& file = *files_[found.file];
+  SafetensorsEntry piece = file.index().entry(found.index);
+  DS_CHECK(begin + out.size() <= piece.end - piece.begin, "bytes of the tensor");
+  piece.begin += begin;
+  piece.end = piece.begin + out.size();
+  return file.Read(piece, out.data());
+}
+
+void Checkpoint::ReleaseMemory() {
+  buffers_.clear();
+  if (progress_ != nullptr) progress_->Add(read_bytes_);
+  read_bytes_ = 0;
 }
 
 std::byte* Checkpoint::Allocate(size_t size_bytes) {

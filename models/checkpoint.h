@@ -3,15 +3,18 @@
 // may have at most, of tensors and of header bytes, all files together may have. A dummy checkpoint
 // makes seeded random tensors and reads no file.
 //
-// Thread safety: one thread, the one that loads the model.
+// Thread safety: one thread, the one that loads the model, but for ReadBytes.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "models/load_progress.h"
+#include "models/packed_format.h"
 #include "models/safetensors.h"
 
 namespace diffserve {
@@ -21,7 +24,18 @@ namespace diffserve {
 Result<std::vector<std::pair<std::string, std::string>>> ReadWeightMap(
     const std::string& index_path);
 
-class Checkpoint {
+// Where weights are read from.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual bool Has(const std::string& name) const = 0;
+  // The tensor, read into memory that lives until ReleaseMemory. Error: there is no such tensor of
+  // floats, or it cannot be read.
+  virtual Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) = 0;
+  virtual void ReleaseMemory() = 0;
+};
+
+class Checkpoint : public TensorSource {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
   // Values depend on seed, name and position alone. Their spread keeps activations and logits in a
@@ -29,18 +43,26 @@ class Checkpoint {
   static std::unique_ptr<Checkpoint> Dummy(DType dtype, uint64_t seed);
 
   // Whether a file holds the tensor; false for a dummy.
-  bool Has(const std::string& name) const { return Find(name) != nullptr; }
+  bool Has(const std::string& name) const override { return Find(name) != nullptr; }
   // The file that holds it. REQUIRES: Has(name).
   const std::string& PathOf(const std::string& name) const {
     return files_[Find(name)->file]->path();
   }
-  // Error unless the tensor exists with this shape and a float dtype: one line naming file, tensor,
-  // found and expected.
-  Status Check(const std::string& name, const std::vector<int64_t>& shape) const;
-  // The tensor, read into memory that lives until ReleaseMemory. The same errors, and those of
-  // reading.
-  Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape);
-  void ReleaseMemory() { buffers_.clear(); }
+  // Error unless the tensor exists with this shape and dtype: one line naming file, tensor, found
+  // and expected.
+  Status Check(const NamedShape& tensor) const;
+  // Of a tensor's data. REQUIRES: Check has accepted it.
+  size_t SizeBytes(const NamedShape& tensor) const;
+  // The errors of Check, and those of reading.
+  Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) override;
+  void ReleaseMemory() override;
+  // Reads the bytes from `begin` on of a tensor's data. REQUIRES: Check has accepted it. Any number
+  // of threads may call this at a time.
+  Status ReadBytes(const std::string& name, size_t begin, std::span<std::byte> out) const;
+
+  // Told of all bytes that Get and CountRead count, when their memory is released; may be nullptr.
+  void ReportTo(LoadProgress* progress) { progress_ = progress; }
+  void CountRead(size_t bytes) { read_bytes_ += bytes; }
 
  private:
   // A tensor: the file, and its index there.
@@ -69,6 +91,8 @@ class Checkpoint {
   bool dummy_ = false;
   DType dummy_dtype_ = DType::kFloat32;
   uint64_t dummy_seed_ = 0;
+  LoadProgress* progress_ = nullptr;
+  size_t read_bytes_ = 0;  // since progress_ was told
 };
 
 }  // namespace diffserve

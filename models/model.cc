@@ -2,10 +2,12 @@
 
 #include <filesystem>
 
+#include "kernels/base/kernel_table.h"
 #include "kernels/base/machine_memory.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
 #include "models/model_cuda.h"
+#include "models/packed_weights.h"
 #include "models/weights.h"
 
 namespace diffserve {
@@ -30,10 +32,37 @@ struct OpenModel {
   WeightSizes sizes;
 };
 
-// A float16 checkpoint is served in float32, which holds every float16, unless float16 is asked
-// for.
-WeightFormat FormatOfCheckpoint(DType dtype) {
-  return dtype == DType::kFloat16 ? WeightFormat::kFloat32 : WeightFormatOf(dtype);
+// What else would have to be converted is refused.
+Status CheckPacked(const ModelOptions& options, const ModelConfig& config) {
+  const PackedFormat& packed = *config.packed;
+  const std::string format(NameOf(packed.format)), dtype(NameOf(config.checkpoint_dtype));
+  const std::string where = options.model_dir + "/config.json: quantization_config: ";
+  if (options.device == Device::kCuda) {
+    return InvalidArgument(
+        where + "its " + format +
+            " weights are packed for the CPU, and --device is cuda, allowed: cpu",
+        "--device");
+  }
+  if (options.linear_format.value_or(packed.format) != packed.format) {
+    return InvalidArgument(where + "is packed in " + format + ", and --quantization is " +
+                               std::string(NameOf(*options.linear_format)) +
+                               ", allowed: " + format + ", or not to give it",
+                           "--quantization");
+  }
+  if (options.weight_format.value_or(WeightFormatOf(config.checkpoint_dtype)) !=
+      WeightFormatOf(config.checkpoint_dtype)) {
+    return InvalidArgument(where + "is packed with " + dtype + " for the rest, and --dtype is " +
+                               std::string(NameOf(*options.weight_format)) + ", allowed: auto, " +
+                               dtype,
+                           "--dtype");
+  }
+  if (options.dummy_weights || KernelsFor(options.isa).panel_columns == packed.panel_columns)
+    return Status();
+  return InvalidArgument(where + "panels of " + std::to_string(packed.panel_columns) +
+                             " columns, and --cpu-isa is " + std::string(NameOf(options.isa)) +
+                             ", allowed: " + packed.Levels() + ", or convert the original with " +
+                             "--cpu-isa " + std::string(NameOf(options.isa)),
+                         "--cpu-isa");
 }
 
 Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
@@ -46,9 +75,18 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   OpenModel model;
   model.config = std::move(config).value();
   const bool on_cuda = options.device == Device::kCuda;
-  model.weight_format = options.weight_format.value_or(
-      on_cuda ? WeightFormat::kBFloat16 : FormatOfCheckpoint(model.config.checkpoint_dtype));
-  model.linear_format = options.linear_format.value_or(model.weight_format);
+  std::optional<PackedFormat>& packed = model.config.packed;
+  if (packed) {
+    DS_RETURN_IF_ERROR(CheckPacked(options, model.config));
+    model.weight_format = WeightFormatOf(model.config.checkpoint_dtype);
+    model.linear_format = packed->format;
+    if (options.dummy_weights) packed.reset();  // they are quantised as any others
+  } else {
+    model.weight_format = options.weight_format.value_or(
+        on_cuda ? WeightFormat::kBFloat16
+                : WeightFormatOf(DTypeServed(model.config.checkpoint_dtype)));
+    model.linear_format = options.linear_format.value_or(model.weight_format);
+  }
   if (on_cuda)
     DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format,
                                         model.linear_format));
@@ -94,6 +132,10 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
 Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPool& pool) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
+  if (options.progress != nullptr) {
+    options.progress->Begin(model->sizes.stored_bytes);
+    model->checkpoint->ReportTo(options.progress);
+  }
   if (options.device == Device::kCuda) {
     return cuda::LoadModel({.config = std::move(model->config),
                             .max_positions = model->max_positions,
@@ -105,7 +147,11 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   cpu::Decoder::Parts parts;
   cpu::WeightPacker packer(model->weight_format, model->linear_format, options.isa, pool);
   DS_RETURN_IF_ERROR(
-      Assign(&parts.weights, LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
+      Assign(&parts.weights,
+             model->config.packed
+                 ? LoadPackedWeights(model->config, *model->checkpoint,
+                                     {.isa = options.isa, .format = model->weight_format}, pool)
+                 : LoadWeights<cpu::Weights>(model->config, *model->checkpoint, packer)));
   parts.config = std::move(model->config);
   parts.weight_format = model->weight_format;
   parts.isa = options.isa;

@@ -15,6 +15,7 @@
 #include "kernels/ops/sample.h"
 #include "kernels/ops/weight_codec.h"
 #include "models/kv_cache.h"
+#include "models/load_progress.h"
 #include "models/model_config.h"
 
 namespace diffserve {
@@ -37,15 +38,17 @@ struct ModelOptions {
   Device device = Device::kCpu;
   // nullopt: as the checkpoint (float16 becomes float32), on a CUDA device bfloat16
   std::optional<WeightFormat> weight_format;
-  // Of linear layers; nullopt: weight_format. Quantised formats are the CPU's.
+  // Of linear layers; nullopt: weight_format, or what the directory is packed in. Quantised formats
+  // are the CPU's. Of a packed directory both formats are what it has, or refused.
   std::optional<WeightFormat> linear_format;
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
   int max_positions = 0;  // length of the rope table; 0: the config's
   StepLimits limits;
-  bool batch_invariant = false;  // CUDA: a token's bits do not depend on the batch (the CPU's
-                                 // never do)
+  bool batch_invariant = false;      // CUDA: a token's bits do not depend on the batch (the CPU's
+                                     // never do)
+  LoadProgress* progress = nullptr;  // told by Model::Load, if there is one
 };
 
 // What can be told of a model directory without reading its weights.
@@ -61,6 +64,12 @@ struct ModelSummary {
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);
+
+// What a checkpoint is served in unless another dtype is asked for: a float16 one in float32, which
+// holds every float16.
+constexpr DType DTypeServed(DType checkpoint) {
+  return checkpoint == DType::kFloat16 ? DType::kFloat32 : checkpoint;
+}
 
 // Logits of at most this many elements (but of one row at least) are asked for at once; a prompt's
 // are scored in slices of it.

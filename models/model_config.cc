@@ -21,7 +21,6 @@ void RefuseUnservedFeatures(ConfigReader& json) {
     const char* name;
   };
   constexpr Feature kFeatures[] = {
-      {"quantization_config", "quantised weights"},
       {"num_local_experts", "mixture of experts"},
       {"num_experts", "mixture of experts"},
       {"n_routed_experts", "mixture of experts"},
@@ -75,9 +74,10 @@ void ReadGenerationConfig(ConfigReader& json, ModelConfig& config) {
 Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
   Result<const Family*> family = FindFamily(json);
   if (!family.ok()) return family.status();
+  ModelConfig config;
+  config.packed = PackedFormat::Read(json);
   RefuseUnservedFeatures(json);
 
-  ModelConfig config;
   config.family = (*family)->name;
   config.checkpoint_dtype = ReadDType(json);
   config.vocab_size = json.Int("vocab_size", std::nullopt, 1, kMaxVocab);

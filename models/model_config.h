@@ -11,6 +11,7 @@
 #include "kernels/attention/diff_spec.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
+#include "models/packed_format.h"
 #include "models/rope_config.h"
 
 namespace diffserve {
@@ -49,7 +50,8 @@ struct ModelConfig {
   HeadOrder head_order;
   std::string attention_out_name = "o_proj";  // of the checkpoint's tensor
   RopeConfig rope;
-  std::vector<float> lambda_init;  // [num_layers] for LambdaKind::kPerLayer, else empty
+  std::optional<PackedFormat> packed;  // linear layers are stored as kernels read them
+  std::vector<float> lambda_init;      // [num_layers] for LambdaKind::kPerLayer, else empty
 
   std::vector<int32_t> eos_token_ids;  // generation_config.json, else config.json; all of them
   std::optional<int32_t> bos_token_id;

@@ -59,6 +59,10 @@ int64_t ModifiedNs(const struct stat& status) {
 
 }  // namespace
 
+std::string_view FileNameOf(DType dtype) {
+  return dtype == DType::kFloat32 ? "F32" : dtype == DType::kBFloat16 ? "BF16" : "F16";
+}
+
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile());
   file->path_ = path;

@@ -31,6 +31,9 @@ struct SafetensorsEntry {
   size_t end = 0;
 };
 
+// "F32", "BF16" or "F16".
+std::string_view FileNameOf(DType dtype);
+
 using SafetensorsHeader = std::map<std::string, SafetensorsEntry, std::less<>>;
 
 // A checked header: its text and four bytes a tensor. An entry is read from the text again whenever

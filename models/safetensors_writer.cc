@@ -5,15 +5,12 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "models/safetensors.h"
 
 namespace diffserve {
 namespace {
 
 constexpr uint64_t kAlignment = 8;  // of the data in a file
-
-const char* FormatName(DType dtype) {
-  return dtype == DType::kFloat32 ? "F32" : dtype == DType::kBFloat16 ? "BF16" : "F16";
-}
 
 std::string ShardName(size_t index, size_t count) {
   if (count == 1) return "model.safetensors";
@@ -32,7 +29,7 @@ std::string QuotedName(const std::string& name) {
 }  // namespace
 
 uint64_t OutputTensor::size_bytes() const {
-  uint64_t bytes = SizeOf(dtype);
+  uint64_t bytes = dtype ? SizeOf(*dtype) : 1;
   for (int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
   return bytes;
 }
@@ -75,8 +72,9 @@ Status SafetensorsWriter::WriteHeader(Shard& shard) {
   uint64_t begin = 0;
   for (const OutputTensor& tensor : shard.tensors) {
     const uint64_t end = begin + tensor.size_bytes();
-    json += "," + QuotedName(tensor.name) + ":{\"dtype\":\"" + FormatName(tensor.dtype) +
-            "\",\"shape\":[";
+    json += "," + QuotedName(tensor.name) + ":{\"dtype\":\"";
+    json += tensor.dtype ? FileNameOf(*tensor.dtype) : "U8";
+    json += "\",\"shape\":[";
     for (size_t i = 0; i < tensor.shape.size(); ++i)
       json += (i > 0 ? "," : "") + std::to_string(tensor.shape[i]);
     json += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ namespace diffserve {
 
 struct OutputTensor {
   std::string name;  // printable ASCII without space, quote and backslash
-  DType dtype = DType::kFloat32;
+  std::optional<DType> dtype = DType::kFloat32;  // nullopt: bytes (U8)
   std::vector<int64_t> shape;
 
   uint64_t size_bytes() const;

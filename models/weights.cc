@@ -1,6 +1,7 @@
 #include "models/weights.h"
 
 #include "kernels/ops/weight_codec.h"
+#include "models/safetensors.h"
 
 namespace diffserve {
 namespace {
@@ -14,14 +15,17 @@ struct TensorList {
   WeightFormat format = WeightFormat::kFloat32;
   WeightFormat linear_format = WeightFormat::kFloat32;
   std::vector<NamedShape> tensors = {};
+  std::optional<PackedFormat> packed = {};
   std::vector<std::string> absent = {};
   size_t memory_bytes = 0;
+  int64_t num_parameters = 0;
 
   struct Nothing {};
   using Weights = DecoderWeights<Nothing, Nothing, Nothing>;
 
   void Linear(Nothing&, const std::vector<LinearTensors>& parts, LinearOutput,
               bool may_quantize = true) {
+    if (packed && may_quantize) return Packed(parts);
     for (const LinearTensors& part : parts) {
       Matrix(part, may_quantize ? linear_format : format);
       if (part.has_bias) Vector(part.name + ".bias", part.out_features);
@@ -35,6 +39,8 @@ struct TensorList {
   }
   void Tables(Nothing&, const LinearTensors& table, Nothing&, const LinearTensors& head) {
     Matrix(table, format);
+    if (packed) tensors.back().dtype = FileNameOf(DTypeOf(format));
+    if (packed) return Packed({head});
     if (head.name != table.name) Matrix(head, linear_format);
   }
 
@@ -42,10 +48,23 @@ struct TensorList {
   void Matrix(const LinearTensors& matrix, WeightFormat kept_in) {
     tensors.push_back({matrix.name + ".weight", {matrix.out_features, matrix.in_features}});
     memory_bytes += WeightBytes(kept_in, matrix.out_features, matrix.in_features);
+    num_parameters += matrix.out_features * matrix.in_features;
+  }
+  void Packed(const std::vector<LinearTensors>& parts) {
+    for (const NamedShape& tensor : PackedLinearTensors::Of(parts, *packed).All())
+      tensors.push_back(tensor);
+    for (const LinearTensors& part : parts) {
+      memory_bytes += WeightBytes(linear_format, part.out_features, part.in_features);
+      num_parameters += part.out_features * part.in_features;
+      if (!part.has_bias) continue;
+      memory_bytes += static_cast<size_t>(part.out_features) * sizeof(float);
+      num_parameters += part.out_features;
+    }
   }
   void Vector(const std::string& name, int64_t count) {
     tensors.push_back({name, {count}});
     memory_bytes += static_cast<size_t>(count) * sizeof(float);
+    num_parameters += count;
   }
 };
 
@@ -58,11 +77,9 @@ std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer) {
   return std::move(list.tensors);
 }
 
-TableNames FindTables(const ModelConfig& config, const Checkpoint& checkpoint) {
-  if (!config.tie_word_embeddings) return {kEmbedding, kLmHead};
-  const auto has = [&](const char* table) {
-    return checkpoint.Has(std::string(table) + ".weight");
-  };
+TableNames FindTables(const ModelConfig& config, const TensorSource& source) {
+  if (!config.tie_word_embeddings || config.packed) return {kEmbedding, kLmHead};
+  const auto has = [&](const char* table) { return source.Has(std::string(table) + ".weight"); };
   if (!has(kLmHead)) return {kEmbedding, kEmbedding};
   return {has(kEmbedding) ? kEmbedding : kLmHead, kLmHead};
 }
@@ -71,15 +88,18 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
                                  WeightFormat format, WeightFormat linear_format,
                                  bool packs_tied_head) {
   const TableNames tables = FindTables(config, checkpoint);
-  TensorList list{.format = format, .linear_format = linear_format};
+  TensorList list{.format = format, .linear_format = linear_format, .packed = config.packed};
   TensorList::Weights nothing;
   VisitWeights(config, tables.embedding, tables.lm_head, nothing, list);
   WeightSizes sizes;
   sizes.memory_bytes = list.memory_bytes;
   for (const NamedShape& tensor : list.tensors) {
-    DS_RETURN_IF_ERROR(checkpoint.Check(tensor.name, tensor.shape));
-    sizes.num_parameters += TensorView{.shape = tensor.shape}.num_elements();
+    DS_RETURN_IF_ERROR(checkpoint.Check(tensor));
+    sizes.stored_bytes += checkpoint.SizeBytes(tensor);
   }
+  sizes.num_parameters = list.num_parameters;
+  if (config.packed && config.tie_word_embeddings)
+    sizes.num_parameters -= int64_t{config.vocab_size} * config.hidden_size;
   for (const std::string& name : list.absent) {
     if (!checkpoint.Has(name)) continue;
     return InvalidArgument(
@@ -97,7 +117,7 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
 
 TensorView TensorReader::View(const std::string& name, const std::vector<int64_t>& shape) {
   TensorView view;
-  if (status_.ok()) status_ = Assign(&view, checkpoint_.Get(name, shape));
+  if (status_.ok()) status_ = Assign(&view, source_.Get(name, shape));
   return view;
 }
 

@@ -18,6 +18,7 @@ struct WeightSizes {
   int64_t num_parameters = 0;  // tied weights counted once
   size_t step_bytes = 0;       // what a decode step reads: all but the embedding table
   size_t memory_bytes = 0;     // what is kept, the embedding table included
+  size_t stored_bytes = 0;     // what is read from the checkpoint
 };
 
 // Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.
@@ -27,38 +28,35 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
                                  WeightFormat format, WeightFormat linear_format,
                                  bool packs_tied_head);
 
-struct NamedShape {
-  std::string name;
-  std::vector<int64_t> shape;
-};
-// All tensors of a layer.
+// All tensors of a layer that is not packed.
 std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer);
 
 // Which tensors the embedding and the output projection come from. Tied weights as transformers
-// resolves them: one of the two may be absent, and where a checkpoint has both, both are used.
+// resolves them: one of the two may be absent, and where a checkpoint has both, both are used. A
+// packed directory has both.
 struct TableNames {
   std::string embedding;
   std::string lm_head;
 };
-TableNames FindTables(const ModelConfig& config, const Checkpoint& checkpoint);
+TableNames FindTables(const ModelConfig& config, const TensorSource& source);
 
 // Reads tensors in straight lines: the first error is kept, and what is read after it is empty or
 // zero. Views are the checkpoint's memory.
 class TensorReader {
  public:
-  TensorReader(const ModelConfig& config, Checkpoint& checkpoint)
-      : head_dim_(config.attention.head_dim), checkpoint_(checkpoint) {}
+  TensorReader(const ModelConfig& config, TensorSource& source)
+      : head_dim_(config.attention.head_dim), source_(source) {}
 
   std::vector<LinearPart> Parts(const std::vector<LinearTensors>& parts);
   std::vector<float> Vector(const VectorTensor& vector);
-  void ReleaseMemory() { checkpoint_.ReleaseMemory(); }
+  void ReleaseMemory() { source_.ReleaseMemory(); }
   const Status& status() const { return status_; }
 
  private:
   TensorView View(const std::string& name, const std::vector<int64_t>& shape);
 
   const int head_dim_;
-  Checkpoint& checkpoint_;
+  TensorSource& source_;
   Status status_;
 };
 
@@ -69,7 +67,10 @@ class WeightLoader {
  public:
   WeightLoader(TensorReader& reader, Packer& packer) : reader_(reader), packer_(packer) {}
 
-  Status status() const { return reader_.status().ok() ? packer_.status() : reader_.status(); }
+  Status status() const {
+    if (!other_.ok()) return other_;
+    return reader_.status().ok() ? packer_.status() : reader_.status();
+  }
 
   template <typename Weight>
   void Linear(Weight& weight, const std::vector<LinearTensors>& parts, LinearOutput output,
@@ -110,7 +111,14 @@ class WeightLoader {
     reader_.ReleaseMemory();
   }
 
+ protected:
+  // An error of neither of the two.
+  void Keep(Status status) {
+    if (other_.ok()) other_ = std::move(status);
+  }
+
  private:
+  Status other_;
   TensorReader& reader_;
   Packer& packer_;
 };

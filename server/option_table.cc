@@ -71,8 +71,10 @@ std::vector<FlagSpec> ModelFlags() {
                "weights; auto: as the checkpoint (float16 as float32), on a GPU bfloat16")
           .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Default("auto"),
-      FlagSpec("--quantization TYPE", kAllCommands, &SetQuantization,
-               "linear layers, made when the model is loaded; int8 and int4: on the CPU alone")
+      FlagSpec("--quantization TYPE", kAllCommands | kConvert, &SetQuantization,
+               "linear layers, made when the model is loaded; convert writes them packed for the "
+               "kernels of --cpu-isa, and none then stands for what was written; int8 and int4: "
+               "on the CPU alone")
           .OneOf({"none", "int8", "int4"})
           .Default("none"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,

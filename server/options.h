@@ -30,7 +30,8 @@ Result<MemorySize> ParseMemorySize(std::string_view text);
 // What every command that reads a checkpoint is told.
 struct CheckpointOptions {
   std::string model_dir;
-  std::optional<DType> dtype;  // nullopt: as the checkpoint, on a GPU bfloat16
+  std::optional<DType> dtype;                // nullopt: as the checkpoint, on a GPU bfloat16
+  std::optional<WeightFormat> quantization;  // of linear layers; nullopt: as the checkpoint
   std::string cpu_isa = "auto";
   int threads = 0;  // 0: all available
 };
@@ -39,8 +40,7 @@ struct CheckpointOptions {
 struct SessionOptions : CheckpointOptions {
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
                                 // kernels for the model
-  std::optional<WeightFormat> quantization;  // of linear layers; nullopt: none
-  std::optional<DType> kv_cache_dtype;       // nullopt: as dtype
+  std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
   bool dummy_weights = false;
   uint64_t seed = 0;  // of sampling and of dummy weights
   bool batch_invariant = false;

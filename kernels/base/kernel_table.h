@@ -9,6 +9,7 @@ namespace diffserve {
 enum class CpuIsa;   // kernels/base/cpu_isa.h
 struct LinearSlice;  // kernels/ops/linear_kernel.h
 struct LinearInputSlice;
+struct QuantizedPanel;  // kernels/ops/weight_packer_kernel.h
 enum class LinearInput : uint8_t;
 enum class WeightFormat : uint8_t;  // kernels/ops/weight_format.h
 struct RopeRow;                     // kernels/ops/rope_append_kernel.h
@@ -32,6 +33,8 @@ struct KernelTable {
   LinearInput (*linear_input)(WeightFormat format);  // what `linear` reads
   void (*pack_linear_input)(const LinearInputSlice& slice);
   void (*linear)(const LinearSlice& slice);
+  // False if the format cannot hold one of the values; the panel is then unfinished.
+  bool (*pack_quantized_panel)(const QuantizedPanel& to);
   // Row-wise: of tokens [begin, end).
   void (*rms_norm)(const RmsNormArgs<float>& args, int begin, int end);
   void (*silu_mul)(const SiluMulArgs<float>& args, int begin, int end);

@@ -7,6 +7,7 @@ namespace diffserve::DS_ISA {
 LinearInput LinearInputOf(WeightFormat format);
 void PackLinearInput(const LinearInputSlice& slice);
 void Linear(const LinearSlice& slice);
+bool PackQuantizedPanel(const QuantizedPanel& to);
 void RmsNorm(const RmsNormArgs<float>& args, int begin, int end);
 void SiluMul(const SiluMulArgs<float>& args, int begin, int end);
 void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end);
@@ -23,6 +24,7 @@ constinit const KernelTable kKernels = {
     .linear_input = LinearInputOf,
     .pack_linear_input = PackLinearInput,
     .linear = Linear,
+    .pack_quantized_panel = PackQuantizedPanel,
     .rms_norm = RmsNorm,
     .silu_mul = SiluMul,
     .poly_norm_mul = PolyNormMul,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/cpu_isa.h"
@@ -15,8 +16,27 @@
 
 namespace diffserve::cpu {
 
+// A packed matrix as it was made before, when it is read back.
+struct PackedMatrix {
+  int out_features = 0;
+  int in_features = 0;
+  WeightFormat format = WeightFormat::kInt8;
+  CpuIsa isa = CpuIsa::kAvx2;
+  Buffer panels;             // [panels][PanelBytes]
+  std::vector<float> scale;  // kInt8: [out_features]
+  std::vector<float> bias;   // [out_features], or empty
+};
+
+// The first of some panels of a quantised format that no packer writes, and whose products no
+// kernel promises: an int8 code 0, an int4 scale that is not finite. -1: none.
+int64_t FindBadPanel(WeightFormat format, int columns, int64_t in_features,
+                     std::span<const std::byte> panels);
+
 class PackedLinear {
  public:
+  PackedLinear() = default;
+  explicit PackedLinear(PackedMatrix matrix);
+
   int out_features() const { return out_features_; }
   int in_features() const { return in_features_; }
   WeightFormat format() const { return format_; }
@@ -43,6 +63,11 @@ class PackedLinear {
 
 class EmbeddingTable {
  public:
+  EmbeddingTable() = default;
+  // `memory`: [vocab, width] of the format.
+  EmbeddingTable(int vocab, int width, WeightFormat format, Buffer memory)
+      : vocab_(vocab), width_(width), format_(format), memory_(std::move(memory)) {}
+
   int vocab() const { return vocab_; }
   int width() const { return width_; }
   WeightFormat format() const { return format_; }

@@ -8,6 +8,7 @@
 #include "kernels/base/kernel_table.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
+#include "kernels/ops/weight_packer_kernel.h"
 
 namespace diffserve::cpu {
 namespace {
@@ -76,58 +77,26 @@ void WritePanel(std::span<const SourceRow> rows, int columns, int64_t in_feature
   }
 }
 
-// The same of a quantised format. `values` holds the panel's rows, [columns][groups * kQuantGroup],
-// with zeros for what is not there.
-void WriteInt8Panel(std::span<const float> values, int columns, uint8_t* panel, float* scales) {
-  const size_t depth = values.size() / static_cast<size_t>(columns);
-  for (int column = 0; column < columns; ++column) {
-    const std::span<const float> row = values.subspan(static_cast<size_t>(column) * depth, depth);
-    const float scale = Int8WeightCodec::ScaleOf(row);
-    scales[column] = scale;
-    for (size_t i = 0; i < depth; ++i) {
-      const size_t feature = i % kQuantGroup;
-      uint8_t* group = panel + static_cast<int64_t>(i - feature) * columns;
-      group[Int8Panel::CodeAt(columns, column, static_cast<int>(feature))] =
-          Int8WeightCodec::Encode(row[i], scale);
-    }
+// The same of a quantised format. False: a value that it cannot hold.
+bool WriteQuantizedPanel(const KernelTable& kernels, std::span<const SourceRow> rows,
+                         QuantizedPanel to) {
+  std::vector<PanelRow> sources;
+  for (const SourceRow& row : rows) {
+    const TensorView& weight = row.part->weight;
+    const int64_t first_byte = row.row * to.in_features *
+                               static_cast<int64_t>(SizeOf(weight.dtype));
+    sources.push_back({static_cast<const std::byte*>(weight.data) + first_byte, weight.dtype});
   }
-}
-
-void WriteInt4Panel(std::span<const float> values, int columns, uint8_t* panel) {
-  const size_t depth = values.size() / static_cast<size_t>(columns);
-  for (size_t begin = 0; begin < depth;
-       begin += kQuantGroup, panel += Int4Panel::GroupBytes(columns)) {
-    auto* scales = reinterpret_cast<uint16_t*>(panel + Int4Panel::ScalesAt(columns));
-    for (int column = 0; column < columns; ++column) {
-      const std::span<const float> group = values.subspan(
-          static_cast<size_t>(column) * depth + begin, kQuantGroup);
-      scales[column] = Int4WeightCodec::ScaleOf(group);
-      for (int i = 0; i < kQuantGroup; ++i) {
-        panel[Int4Panel::CodeAt(columns, column, i)] |= static_cast<uint8_t>(
-            Int4WeightCodec::Encode(group[static_cast<size_t>(i)], scales[column])
-            << Int4Panel::CodeShift(i));
-      }
-    }
-  }
-}
-
-// The panel's rows as the functions above take them.
-std::vector<float> PanelValues(std::span<const SourceRow> rows, int columns, int64_t in_features) {
-  const int64_t depth = NumQuantGroups(in_features) * kQuantGroup;
-  std::vector<float> values(static_cast<size_t>(columns * depth));
-  for (size_t column = 0; column < rows.size(); ++column) {
-    CopyToFloat(rows[column].part->weight, rows[column].row * in_features, in_features,
-                values.data() + static_cast<int64_t>(column) * depth);
-  }
-  return values;
+  to.rows = sources.data();
+  to.num_rows = static_cast<int>(sources.size());
+  return kernels.pack_quantized_panel(to);
 }
 
 // Of a value that the format cannot hold; -1: none.
 int64_t FindOutside(WeightFormat format, std::span<const float> values) {
   if (format == WeightFormat::kFloat16) return FindOutsideFloat16(values);
   const auto is_outside = [&](float value) {
-    // The scale of a group of int4 is an eighth of its largest weight, in float16.
-    const float limit = format == WeightFormat::kInt4 ? kFloat16Max * Int4Panel::kZero
+    const float limit = format == WeightFormat::kInt4 ? kInt4WeightMax
                                                       : std::numeric_limits<float>::max();
     return !(std::abs(value) <= limit);
   };
@@ -136,6 +105,50 @@ int64_t FindOutside(WeightFormat format, std::span<const float> values) {
 }
 
 }  // namespace
+
+int64_t FindBadPanel(WeightFormat format, int columns, int64_t in_features,
+                     std::span<const std::byte> panels) {
+  const size_t panel_bytes = static_cast<size_t>(PanelBytes(format, in_features, columns));
+  const auto* bytes = reinterpret_cast<const uint8_t*>(panels.data());
+  const auto* const end = bytes + panels.size();
+  // Loops without an exit: they run as fast as memory is read.
+  for (int64_t panel = 0; bytes < end; bytes += panel_bytes, ++panel) {
+    bool is_bad = false;
+    if (format == WeightFormat::kInt8) {
+      uint8_t least = 255;
+      for (size_t i = 0; i < panel_bytes; ++i) least = std::min(least, bytes[i]);
+      is_bad = least < Int8Panel::kZero - Int8Panel::kCodeMax;
+    } else {
+      constexpr uint16_t kExponent = 0x7c00;  // of a float16 that is not finite
+      const auto group_bytes = static_cast<size_t>(Int4Panel::GroupBytes(columns));
+      for (size_t group = 0; group < panel_bytes; group += group_bytes) {
+        const uint8_t* scales = bytes + group + Int4Panel::ScalesAt(columns);
+        for (int i = 0; i < columns; ++i) {
+          const int upper = scales[2 * i + 1] << 8;
+          is_bad |= (upper & kExponent) == kExponent;
+        }
+      }
+    }
+    if (is_bad) return panel;
+  }
+  return -1;
+}
+
+PackedLinear::PackedLinear(PackedMatrix matrix)
+    : out_features_(matrix.out_features),
+      in_features_(matrix.in_features),
+      format_(matrix.format),
+      isa_(matrix.isa),
+      panels_(std::move(matrix.panels)),
+      scale_(std::move(matrix.scale)),
+      bias_(std::move(matrix.bias)) {
+  const int columns = KernelsFor(isa_).panel_columns;
+  const size_t num_panels = static_cast<size_t>((out_features_ + columns - 1) / columns);
+  panel_bytes_ = PanelBytes(format_, in_features_, columns);
+  DS_CHECK(panels_.size_bytes() == num_panels * static_cast<size_t>(panel_bytes_),
+           "all panels of the matrix");
+  if (format_ == WeightFormat::kInt8) scale_.resize(num_panels * static_cast<size_t>(columns));
+}
 
 void WeightPacker::CheckRange(const TensorView& tensor, WeightFormat format) {
   const bool is_limited = IsQuantized(format) ||
@@ -163,11 +176,14 @@ void WeightPacker::CheckRange(const TensorView& tensor, WeightFormat format) {
 PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutput,
                                   bool may_quantize) {
   const WeightFormat format = may_quantize ? linear_format_ : format_;
-  for (const LinearPart& part : parts) CheckRange(part.weight, format);
+  if (!IsQuantized(format)) {
+    for (const LinearPart& part : parts) CheckRange(part.weight, format);
+  }
   PackedLinear packed;
   if (parts.empty() || !status_.ok()) return packed;
   const std::vector<SourceRow> rows = SourceRows(parts);
-  const int columns = KernelsFor(isa_).panel_columns;
+  const KernelTable& kernels = KernelsFor(isa_);
+  const int columns = kernels.panel_columns;
   const int num_panels = (static_cast<int>(rows.size()) + columns - 1) / columns;
   packed.out_features_ = static_cast<int>(rows.size());
   packed.in_features_ = static_cast<int>(parts[0].weight.shape[1]);
@@ -178,20 +194,22 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
   packed.panels_ = Buffer(static_cast<size_t>(num_panels * packed.panel_bytes_));
   if (format == WeightFormat::kInt8)
     packed.scale_.resize(static_cast<size_t>(num_panels) * static_cast<size_t>(columns));
+  std::atomic<bool> fits = true;
   RunShares(pool_, num_panels, /*worth_waking=*/true, [&](int begin, int end) {
     for (int panel = begin; panel < end; ++panel) {
       const size_t first = static_cast<size_t>(panel) * static_cast<size_t>(columns);
       const auto panel_rows = std::span(rows).subspan(
           first, std::min(static_cast<size_t>(columns), rows.size() - first));
       std::byte* to = packed.panels_.as<std::byte>() + panel * packed.panel_bytes_;
-      auto* codes = reinterpret_cast<uint8_t*>(to);
       if (IsQuantized(format)) {
-        const std::vector<float> values = PanelValues(panel_rows, columns, packed.in_features_);
-        if (format == WeightFormat::kInt8) {
-          WriteInt8Panel(values, columns, codes, packed.scale_.data() + first);
-        } else {
-          WriteInt4Panel(values, columns, codes);
-        }
+        const QuantizedPanel panel_to = {
+            .format = format,
+            .rows = nullptr,
+            .num_rows = 0,
+            .in_features = packed.in_features_,
+            .panel = reinterpret_cast<uint8_t*>(to),
+            .scales = format == WeightFormat::kInt8 ? packed.scale_.data() + first : nullptr};
+        if (!WriteQuantizedPanel(kernels, panel_rows, panel_to)) fits = false;
         continue;
       }
       WithCodec(format, [&](auto codec) {
@@ -201,7 +219,10 @@ PackedLinear WeightPacker::Linear(std::span<const LinearPart> parts, LinearOutpu
       });
     }
   });
-  return packed;
+  if (fits) return packed;
+  // Which value it is, is looked for only now that there is one.
+  for (const LinearPart& part : parts) CheckRange(part.weight, format);
+  return PackedLinear();
 }
 
 EmbeddingTable WeightPacker::Table(const TensorView& table) {

@@ -5,8 +5,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "kernels/base/kernel_table.h"
+#include "kernels/ops/weight_packer.h"
 #include "models/convert/json_members.h"
 #include "models/convert/output_directory.h"
+#include "models/convert/packed_output.h"
 #include "models/convert/source_directory.h"
 #include "models/convert/tensor_names.h"
 #include "models/model.h"
@@ -80,7 +83,7 @@ class Conversion {
     DS_RETURN_IF_ERROR(DropTiedOutputMatrix());
     DS_RETURN_IF_ERROR(CopyFiles());
     DS_RETURN_IF_ERROR(LayOut());
-    for (const PlannedTensor& tensor : plan_.tensors) DS_RETURN_IF_ERROR(CopyTensor(tensor));
+    DS_RETURN_IF_ERROR(WriteTensors());
     DS_RETURN_IF_ERROR(writer_->Close());
     DS_RETURN_IF_ERROR(LoadResult());
     DS_RETURN_IF_ERROR(CheckInterrupted());
@@ -94,6 +97,16 @@ class Conversion {
     Result<ModelConfig> config = LoadModelConfig(options_.source_dir);
     if (!config.ok()) return config.status();
     config_ = std::move(config).value();
+    if (config_.packed) {
+      return InvalidArgument(Joined(options_.source_dir, "config.json") +
+                             ": quantization_config: is packed already, expected the original");
+    }
+    dtype_ = options_.dtype;
+    if (options_.quantization) {
+      packed_ = PackedFormat{*options_.quantization, KernelsFor(options_.isa).panel_columns};
+      report_.packed_for = packed_->Levels();
+      if (!dtype_) dtype_ = DTypeServed(config_.checkpoint_dtype);
+    }
     report_.family = config_.family;
     Result<TensorPlan> plan = PlanTensors(config_, source_->tensors(), options_.source_dir);
     if (!plan.ok()) return plan.status();
@@ -125,8 +138,9 @@ class Conversion {
 
   Status CopyFiles() {
     std::vector<MemberEdit> edits = {{"auto_map", std::nullopt}};
-    if (options_.dtype) {
-      const std::string value = "\"" + std::string(NameOf(*options_.dtype)) + "\"";
+    if (packed_) edits.push_back({"quantization_config", packed_->ToJson(), /*add=*/true});
+    if (dtype_) {
+      const std::string value = "\"" + std::string(NameOf(*dtype_)) + "\"";
       Result<std::string> text = source_->Read("config.json", kMaxJsonBytes);
       if (!text.ok()) return text.status();
       // Two spellings; where a config has neither, the older, which every version of transformers
@@ -171,11 +185,25 @@ class Conversion {
   // copied.
   Status LayOut() {
     std::vector<OutputTensor> tensors;
-    uint64_t num_bytes = 0;
-    for (const PlannedTensor& tensor : plan_.tensors) {
-      tensors.push_back({tensor.name, OutputDType(tensor, options_.dtype), tensor.shape});
-      num_bytes += tensors.back().size_bytes();
+    if (packed_) {
+      Result<std::unique_ptr<PackedOutput>> output = PackedOutput::Plan(config_, *packed_,
+                                                                        plan_source_);
+      if (!output.ok()) return output.status();
+      packed_output_ = std::move(output).value();
+      for (const PackedOutput::Item& item : packed_output_->items()) {
+        if (item.copied == nullptr) {
+          std::ranges::copy(packed_output_->TensorsOf(item), std::back_inserter(tensors));
+        } else {
+          tensors.push_back(
+              {item.tensor.name, OutputDType(*item.copied, dtype_), item.tensor.shape});
+        }
+      }
+    } else {
+      for (const PlannedTensor& tensor : plan_.tensors)
+        tensors.push_back({tensor.name, OutputDType(tensor, dtype_), tensor.shape});
     }
+    uint64_t num_bytes = 0;
+    for (const OutputTensor& tensor : tensors) num_bytes += tensor.size_bytes();
     DS_RETURN_IF_ERROR(output_->CheckRoom(num_bytes));
     Result<std::unique_ptr<SafetensorsWriter>> writer = SafetensorsWriter::Create(
         output_->temporary(), tensors, options_.max_shard_bytes);
@@ -197,9 +225,23 @@ class Conversion {
     return load;
   }
 
+  Status WriteTensors() {
+    if (!packed_) {
+      for (const PlannedTensor& tensor : plan_.tensors) DS_RETURN_IF_ERROR(CopyTensor(tensor));
+      return Status();
+    }
+    cpu::WeightPacker packer(WeightFormatOf(*dtype_), packed_->format, options_.isa, pool_);
+    for (const PackedOutput::Item& item : packed_output_->items()) {
+      DS_RETURN_IF_ERROR(CheckInterrupted());
+      DS_RETURN_IF_ERROR(item.copied == nullptr ? packed_output_->Write(item, packer, *writer_)
+                                                : CopyTensor(*item.copied));
+    }
+    return Status();
+  }
+
   Status CopyTensor(const PlannedTensor& tensor) {
     const SafetensorsEntry& entry = tensor.source->entry;
-    const DType dtype = OutputDType(tensor, options_.dtype);
+    const DType dtype = OutputDType(tensor, dtype_);
     const size_t element = SizeOf(entry.dtype);
     size_t row_bytes = element;
     for (size_t i = 1; i < tensor.shape.size(); ++i)
@@ -241,7 +283,10 @@ class Conversion {
   }
 
   Status LoadResult() {
-    const Result<std::unique_ptr<Model>> model = Model::Load(LoadOptions(), pool_);
+    LoadProgress progress(options_.report);
+    ModelOptions load = LoadOptions();
+    load.progress = &progress;
+    const Result<std::unique_ptr<Model>> model = Model::Load(load, pool_);
     return model.ok() ? Status() : Refused(model.status());
   }
 
@@ -275,6 +320,10 @@ class Conversion {
   std::unique_ptr<SourceDirectory> source_;
   ModelConfig config_;
   TensorPlan plan_;
+  PlanSource plan_source_{plan_, options_.source_dir};
+  std::optional<DType> dtype_;
+  std::optional<PackedFormat> packed_;
+  std::unique_ptr<PackedOutput> packed_output_;
   std::unique_ptr<OutputDirectory> output_;
   std::unique_ptr<SafetensorsWriter> writer_;
   ConvertReport report_;

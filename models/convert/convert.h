@@ -1,7 +1,8 @@
 // `diffserve convert`: a checkpoint directory, or an original state dict of microsoft/unilm beside
 // a config.json, becomes a clean directory, which has been checked by loading it. The source is
 // trusted in nothing; the result appears whole or not at all. Tensors are copied in pieces, so that
-// memory does not depend on their sizes until the result is loaded.
+// memory does not depend on their sizes until the result is loaded; what is packed on the way is
+// in memory a linear layer at a time.
 //
 // Thread safety: one thread, which runs the pool.
 #pragma once
@@ -16,6 +17,8 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/ops/weight_format.h"
+#include "models/load_progress.h"
 
 namespace diffserve {
 
@@ -26,10 +29,14 @@ struct ConvertOptions {
   // lambda), as a model that is served in bfloat16 does: its logits have the same bits before and
   // after.
   std::optional<DType> dtype;
+  // The result is packed (packed_format.h), for the levels that read the panels of `isa`. `dtype`
+  // then is what the source would be served in, and weights are quantised as they are stored.
+  std::optional<WeightFormat> quantization;
   uint64_t max_shard_bytes = 5'000'000'000;
-  CpuIsa isa = CpuIsa::kAvx2;         // of the load that checks the result
+  CpuIsa isa = CpuIsa::kAvx2;         // of the load that checks the result too
   std::function<bool()> interrupted;  // asked between pieces; true ends the conversion with an
                                       // error
+  LoadProgress::Report report = [](uint64_t, uint64_t) {};  // of that load
 };
 
 struct ConvertReport {
@@ -40,6 +47,7 @@ struct ConvertReport {
   int num_renamed = 0;     // tensors of the source with another name than in the result
   int num_divided = 0;     // fused tensors of the source
   int64_t num_parameters = 0;
+  std::string packed_for;                // levels that read the result; empty: it is not packed
   std::vector<std::string> dropped;      // tensors of the source that the model does not need
   std::vector<std::string> left_behind;  // files of the source that are not copied
 };

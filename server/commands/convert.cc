@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "server/commands/commands.h"
+#include "server/commands/model_session.h"
 
 namespace diffserve {
 namespace {
@@ -51,6 +52,8 @@ void Print(const ConvertOptions& convert, const ConvertReport& report) {
     std::printf("renamed              %d, and %d fused ones divided\n", report.num_renamed,
                 report.num_divided);
   }
+  if (!report.packed_for.empty())
+    std::printf("packed               for --cpu-isa %s\n", report.packed_for.c_str());
   if (!report.dropped.empty())
     std::printf("not needed, dropped  %s\n", List(report.dropped).c_str());
   if (!report.left_behind.empty())
@@ -68,9 +71,11 @@ Status RunConvert(const CheckpointOptions& options, const ConversionOptions& con
   convert.source_dir = options.model_dir;
   convert.output_dir = conversion.new_dir;
   convert.dtype = options.dtype;
+  convert.quantization = options.quantization;
   convert.max_shard_bytes = static_cast<uint64_t>(conversion.max_shard_size.bytes);
   convert.isa = isa.value();
   convert.interrupted = SignalIsWaiting;
+  convert.report = ShowLoading;
   ThreadPool pool({.num_threads = options.threads});
   const Result<ConvertReport> report = ConvertCheckpoint(convert, pool);
   if (!report.ok() && report.status().param() == "max_shard_bytes") {

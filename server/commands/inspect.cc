@@ -136,6 +136,10 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("dtype                %s (checkpoint %s), linear layers %s, KV pages %s\n",
               NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
               NameOf(plan.summary.linear_format).data(), NameOf(plan.layout.codec.dtype).data());
+  if (c.packed) {
+    std::printf("packed               layout %d, panels of %d columns, for --cpu-isa %s\n",
+                PackedFormat::kVersion, c.packed->panel_columns, c.packed->Levels().c_str());
+  }
   std::printf(
       "shape                %d layers, hidden %d, mlp %d, vocabulary %d, %s output matrix\n",
       c.num_layers, c.hidden_size, c.intermediate_size, c.vocab_size,
@@ -202,6 +206,7 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("parameters", plan.summary.num_parameters)
       .Add("dtype", NameOf(plan.summary.weight_format))
       .Add("linear_format", NameOf(plan.summary.linear_format))
+      .Add("packed_for", c.packed ? c.packed->Levels() : "")
       .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
       .Add("layers", c.num_layers)
       .Add("hidden_size", c.hidden_size)

@@ -55,10 +55,14 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
 // "12.3 MiB"
 std::string MiB(double bytes);
 
+// A line on stderr, and one in the log, that tell how much of a slow load is done.
+void ShowLoading(uint64_t done_bytes, uint64_t all_bytes);
+void LogLoading(uint64_t done_bytes, uint64_t all_bytes);
+
 class ModelSession {
  public:
-  static Result<std::unique_ptr<ModelSession>> Load(const SessionOptions& options,
-                                                    SessionPlan plan);
+  static Result<std::unique_ptr<ModelSession>> Load(const SessionOptions& options, SessionPlan plan,
+                                                    LoadProgress::Report report = ShowLoading);
 
   const SessionPlan& plan() const { return plan_; }
   ThreadPool& pool() { return pool_; }

@@ -131,8 +131,8 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   if (!kv_events.ok()) return kv_events.status();
   parts.kv_events = std::move(kv_events).value();
   DS_RETURN_IF_ERROR(LoadTextFiles(options.model_dir, &parts));
-  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(options,
-                                                                     std::move(plan).value());
+  Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(
+      options, std::move(plan).value(), LogLoading);
   if (!session.ok()) return session.status();
   parts.config = (*session)->plan().summary.config;
   const std::string name = ServedName(serve.served_model_name, options.model_dir);

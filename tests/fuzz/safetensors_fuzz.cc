@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "models/config_reader.h"
+#include "models/packed_format.h"
 #include "models/safetensors.h"
 
 namespace diffserve {
@@ -34,8 +35,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The same header in front of more data than the input holds: an input need not carry its
   // tensors' bytes.
   for (size_t data_bytes : {4, 8, 12, 4096}) diffserve::ParseAsFile(bytes, size + data_bytes);
-  const diffserve::Result<diffserve::ConfigReader> config = diffserve::ConfigReader::Parse(bytes,
-                                                                                           "f");
-  if (!config.ok()) diffserve::CheckOneLine(config.status());
+  diffserve::Result<diffserve::ConfigReader> config = diffserve::ConfigReader::Parse(bytes, "f");
+  if (!config.ok()) {
+    diffserve::CheckOneLine(config.status());
+    return 0;
+  }
+  diffserve::PackedFormat::Read(*config);
+  if (!config->status().ok()) diffserve::CheckOneLine(config->status());
   return 0;
 }

@@ -2,9 +2,11 @@
 // precision, from the codes of weights and activations; the same bits at every level and for every
 // number of tokens.
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 
+#include "kernels/base/kernel_table.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
@@ -75,6 +77,37 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
     }
     return kept;
   }
+  // That column `at` of the panels holds `row`, with zeros behind it.
+  void ExpectColumn(const cpu::PackedLinear& packed, int columns, int at, std::vector<float> row) {
+    const auto* panel = static_cast<const uint8_t*>(packed.panels()) +
+                        at / columns * packed.panel_bytes();
+    const int column = at % columns;
+    row.resize(static_cast<size_t>(NumQuantGroups(packed.in_features()) * kQuantGroup), 0.0f);
+    const float row_scale = Int8WeightCodec::ScaleOf(row);
+    if (GetParam() == WeightFormat::kInt8) {
+      ASSERT_EQ(packed.scale()[at], row_scale);
+    }
+    for (size_t begin = 0; begin < row.size(); begin += kQuantGroup) {
+      const auto group = std::span(row).subspan(begin, kQuantGroup);
+      const auto index = static_cast<int64_t>(begin / kQuantGroup);
+      if (GetParam() == WeightFormat::kInt8) {
+        const uint8_t* codes = panel + index * Int8Panel::GroupBytes(columns);
+        for (int i = 0; i < kQuantGroup; ++i) {
+          ASSERT_EQ(codes[Int8Panel::CodeAt(columns, column, i)],
+                    Int8WeightCodec::Encode(group[static_cast<size_t>(i)], row_scale));
+        }
+        continue;
+      }
+      const uint8_t* codes = panel + index * Int4Panel::GroupBytes(columns);
+      uint16_t scale = 0;
+      std::memcpy(&scale, codes + Int4Panel::ScalesAt(columns) + 2 * column, sizeof(scale));
+      ASSERT_EQ(scale, Int4WeightCodec::ScaleOf(group));
+      for (int i = 0; i < kQuantGroup; ++i) {
+        const int code = codes[Int4Panel::CodeAt(columns, column, i)] >> Int4Panel::CodeShift(i);
+        ASSERT_EQ(code & 15, Int4WeightCodec::Encode(group[static_cast<size_t>(i)], scale));
+      }
+    }
+  }
   // Activations as int8 codes of groups keep them.
   static std::vector<float> Quantized(std::span<const float> row) {
     std::vector<float> kept;
@@ -107,6 +140,74 @@ class LinearQuantizedTest : public ::testing::TestWithParam<WeightFormat> {
 
   ThreadPool pool_{{.num_threads = 3, .pin = false}};
 };
+
+// Rows whose scales and roundings are at an edge: equal magnitudes of both signs, in both orders,
+// halves of a step, zeros of both signs, the smallest numbers, those that vanish beside the
+// largest.
+std::vector<float> EdgeRows(int rows, int in_features) {
+  std::vector<float> w = RandomFloats(Elements(rows, in_features), 18);
+  for (int row = 0; row < rows; ++row) {
+    for (int i = 0; i < in_features; ++i) {
+      float& value =
+          w[static_cast<size_t>(row) * static_cast<size_t>(in_features) + static_cast<size_t>(i)];
+      const float sign = i % 2 == 0 ? 1.0f : -1.0f, half = static_cast<float>(i % 33 - 16) / 2;
+      switch (row % 9) {
+        case 1:
+          value = sign;
+          break;
+        case 2:
+          value = -sign;
+          break;
+        case 3:
+          value = half;
+          break;
+        case 4:
+          value = i % 3 == 0 ? 0.0f : -0.0f;
+          break;
+        case 5:
+          value *= 0x1p-140f;
+          break;
+        case 6:
+          value *= 0x1p-20f;
+          break;
+        case 7:
+          value = i % 64 == 63 ? -60000.0f : value;
+          break;
+        case 8:
+          value = -std::abs(value);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+  return w;
+}
+
+TEST_P(LinearQuantizedTest, CodesAndScalesAreThoseOfTheDefinitionAtEveryLevel) {
+  for (const Shape shape : {Shape{1, 1}, Shape{40, 63}, Shape{33, 64}, Shape{70, 700}}) {
+    const std::vector<float> values = EdgeRows(shape.out_features, shape.in_features);
+    for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      const StoredTensor weight(values, {shape.out_features, shape.in_features}, dtype);
+      LinearPart part{.weight = weight.view(), .row_order = {}, .bias = {}};
+      for (int32_t row = shape.out_features; row-- > 0;) part.row_order.push_back(row);
+      for (CpuIsa isa : KernelLevels()) {
+        const auto packed = Pack(part, isa);
+        ASSERT_TRUE(packed.ok()) << packed.status().message();
+        const int columns = KernelsFor(isa).panel_columns;
+        for (int at = 0; at < (shape.out_features + columns - 1) / columns * columns; ++at) {
+          std::vector<float> row(static_cast<size_t>(shape.in_features), 0.0f);
+          if (at < shape.out_features) {
+            CopyToFloat(part.weight, (shape.out_features - 1 - at) * int64_t{shape.in_features},
+                        shape.in_features, row.data());
+          }
+          ExpectColumn(*packed, columns, at, row);
+          if (HasFailure()) FAIL() << NameOf(isa) << " " << NameOf(dtype) << " column " << at;
+        }
+      }
+    }
+  }
+}
 
 TEST_P(LinearQuantizedTest, OddShapesMatchTheDefinitionWithTheSameBitsAtEveryLevel) {
   for (const Shape shape : {Shape{1, 1}, Shape{5, 63}, Shape{17, 64}, Shape{33, 65}, Shape{70, 257},

@@ -295,7 +295,7 @@ TEST_F(CheckpointTest, ShapeAndTypeAreCheckedWhenATensorIsAskedFor) {
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   Checkpoint& checkpoint = **opened;
   EXPECT_EQ(
-      checkpoint.Check("x", {2, 1}).message(),
+      checkpoint.Check({"x", {2, 1}}).message(),
       Path("model.safetensors") + ": tensor x has shape [2], expected [2, 1] from config.json");
   EXPECT_EQ(checkpoint.Get("z", {3}).status().message(),
             Path("model.safetensors") + ": tensor z is missing, expected shape [3]");

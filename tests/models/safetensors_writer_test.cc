@@ -138,8 +138,8 @@ TEST(SafetensorsWriterTest, HeadersAndSizesAreThereBeforeTheData) {
   ASSERT_TRUE(writer.ok());
   const auto checkpoint = Checkpoint::Open(dir.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  EXPECT_TRUE((*checkpoint)->Check("a", {5, 7}).ok());
-  EXPECT_TRUE((*checkpoint)->Check("b", {9}).ok());
+  EXPECT_TRUE((*checkpoint)->Check({"a", {5, 7}}).ok());
+  EXPECT_TRUE((*checkpoint)->Check({"b", {9}}).ok());
 }
 
 TEST(SafetensorsWriterTest, RefusesWhatItCannotWrite) {

@@ -1,0 +1,92 @@
+#include "models/packed_format.h"
+
+#include "kernels/base/kernel_table.h"
+#include "kernels/ops/weight_codec.h"
+#include "models/weight_table.h"
+
+namespace diffserve {
+namespace {
+
+constexpr char kKey[] = "quantization_config";
+constexpr char kMethod[] = "diffserve";
+constexpr CpuIsa kLevels[] = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni,
+                              CpuIsa::kAvx512Bf16};
+
+// "M.a+b" of the parts "M.a" and "M.b".
+std::string StackedName(const std::vector<LinearTensors>& parts) {
+  std::string name = parts.front().name;
+  for (size_t i = 1; i < parts.size(); ++i)
+    name += "+" + parts[i].name.substr(parts[i].name.rfind('.') + 1);
+  return name;
+}
+
+}  // namespace
+
+std::string PackedFormat::Levels() const {
+  std::string levels;
+  for (CpuIsa isa : kLevels) {
+    if (KernelsFor(isa).panel_columns == panel_columns)
+      levels += (levels.empty() ? "" : ", ") + std::string(NameOf(isa));
+  }
+  return levels;
+}
+
+std::string PackedFormat::ToJson() const {
+  return std::string("{\"quant_method\": \"") + kMethod +
+         "\", \"version\": " + std::to_string(kVersion) + ", \"format\": \"" +
+         std::string(NameOf(format)) + "\", \"group_size\": " + std::to_string(kQuantGroup) +
+         ", \"panel_columns\": " + std::to_string(panel_columns) + "}";
+}
+
+std::optional<PackedFormat> PackedFormat::Read(ConfigReader& config) {
+  std::optional<ConfigReader> json = config.Object(kKey);
+  if (!json) return std::nullopt;
+  if (!json->IsString("quant_method") || json->String("quant_method", "") != kMethod) {
+    config.Fail(kKey, "is set: quantised weights cannot be served");
+    return std::nullopt;
+  }
+  PackedFormat packed;
+  if (json->Int("version", std::nullopt, 0, 1 << 30) != kVersion)
+    json->Refuse("version", "1: convert the original again");
+  const std::string format = json->String("format", std::nullopt);
+  bool is_known = false;
+  for (WeightFormat known : kQuantizedFormats) {
+    if (format != NameOf(known)) continue;
+    packed.format = known;
+    is_known = true;
+  }
+  if (!is_known) json->Refuse("format", "int8 or int4");
+  if (json->Int("group_size", std::nullopt, 0, 1 << 30) != kQuantGroup)
+    json->Refuse("group_size", std::to_string(kQuantGroup));
+  packed.panel_columns = json->Int("panel_columns", std::nullopt, 0, 1 << 30);
+  if (packed.Levels().empty()) json->Refuse("panel_columns", "16 or 32");
+  return packed;
+}
+
+PackedLinearTensors PackedLinearTensors::Of(const std::vector<LinearTensors>& parts,
+                                            const PackedFormat& packed) {
+  const std::string name = StackedName(parts);
+  int64_t out_features = 0;
+  bool has_bias = false;
+  for (const LinearTensors& part : parts) {
+    out_features += part.out_features;
+    has_bias = has_bias || part.has_bias;
+  }
+  const int64_t panel_bytes = PanelBytes(packed.format, parts.front().in_features,
+                                         packed.panel_columns);
+  PackedLinearTensors tensors;
+  tensors.panels = {name + ".panels", {packed.NumPanels(out_features), panel_bytes}, "U8"};
+  if (packed.format == WeightFormat::kInt8)
+    tensors.scale = NamedShape{name + ".scale", {out_features}, "F32"};
+  if (has_bias) tensors.bias = NamedShape{name + ".bias", {out_features}, "F32"};
+  return tensors;
+}
+
+std::vector<NamedShape> PackedLinearTensors::All() const {
+  std::vector<NamedShape> all = {panels};
+  if (scale) all.push_back(*scale);
+  if (bias) all.push_back(*bias);
+  return all;
+}
+
+}  // namespace diffserve

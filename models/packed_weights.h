@@ -1,0 +1,22 @@
+// Reads a packed model directory (packed_format.h): bytes of files into the memory that the kernels
+// read, by the pool's workers, each what it will read in a step. Nothing is converted and nothing
+// is in memory twice.
+#pragma once
+
+#include "kernels/ops/weight_packer.h"
+#include "models/checkpoint.h"
+#include "models/decoder.h"
+#include "models/weights.h"
+
+namespace diffserve {
+
+struct PackedLoadOptions {
+  CpuIsa isa = CpuIsa::kAvx2;
+  WeightFormat format = WeightFormat::kFloat32;  // of what is not quantised
+};
+
+// REQUIRES: config.packed, for the level's panels; CheckWeights has accepted the checkpoint.
+Result<cpu::Weights> LoadPackedWeights(const ModelConfig& config, Checkpoint& checkpoint,
+                                       const PackedLoadOptions& options, ThreadPool& pool);
+
+}  // namespace diffserve
