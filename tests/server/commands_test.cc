@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -179,6 +180,45 @@ TEST_F(CommandsTest, InspectRefusesWhatServeRefusesInTheSameWords) {
   Write("config.json", R"({"model_type": "mamba"})");
   EXPECT_EQ(RunCommand(Parsed({"inspect"})).message(),
             RunCommand(Parsed({"serve", "--port", "0", "--grpc-port", "0"})).message());
+}
+
+TEST_F(CommandsTest, WhatConvertPacksIsToldByInspectAndGeneratesTheSameTokens) {
+  const std::string demo = DIFFSERVE_SOURCE_DIR "/models/demo/diff", packed = dir_ + "/packed";
+  const auto output = [](std::vector<std::string> args) {
+    for (const char* arg : {"--threads", "2", "--cpu-isa", "avx2"}) args.push_back(arg);
+    ::testing::internal::CaptureStdout();
+    const Result<Options> options = ParseOptions(args);
+    const Status status = options.ok() ? RunCommand(*options) : options.status();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return ::testing::internal::GetCapturedStdout();
+  };
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  EXPECT_THAT(output({"convert", demo, packed, "--quantization", "int4"}),
+              HasSubstr("\npacked               for --cpu-isa avx2\n"));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_THAT(output({"inspect", packed}),
+              HasSubstr("\npacked               layout 1, panels of 16 columns, for --cpu-isa "
+                        "avx2\n"));
+  const auto object = nlohmann::json::parse(output({"inspect", packed, "--json"}), nullptr, false);
+  ASSERT_TRUE(object.is_object());
+  EXPECT_EQ(object["packed_for"], "avx2");
+  EXPECT_EQ(object["linear_format"], "int4");
+  const auto tokens = [&](const std::string& dir) {
+    return output({"generate", dir, "--prompt", "The magic number of", "--device", "cpu",
+                   "--quantization", "int4", "--max-tokens", "20", "--ignore-eos"});
+  };
+  EXPECT_EQ(tokens(packed), tokens(demo));
+}
+
+TEST_F(CommandsTest, ASlowLoadIsToldInMiB) {
+  ::testing::internal::CaptureStderr();
+  ShowLoading(3 << 19, 5 << 20);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "loading: 1.5 MiB of 5.0 MiB\n");
+  ::testing::internal::CaptureStderr();
+  LogLoading(1000, 2000);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr(" INFO loading done_bytes=1000 all_bytes=2000\n"));
 }
 
 TEST_F(CommandsTest, PagesFollowTheFlags) {
