@@ -13,7 +13,7 @@
 namespace diffserve::cpu {
 namespace {
 
-constexpr int kStrip = 512;  // values handled at a time; a multiple of every kInterleave
+constexpr int kStrip = 256;  // values handled at a time; a multiple of every kInterleave
 
 // use(begin, count, values) for each strip of elements [begin, end) of the tensor, as float32.
 template <typename Use>
@@ -57,23 +57,36 @@ std::vector<float> BiasOf(std::span<const SourceRow> rows) {
   return bias;
 }
 
-// Writes a panel of `columns` columns, of which `rows` has the first.
+// Writes a panel of `columns` columns, of which `rows` has the first: a strip of every row, whose
+// part of the panel stays in L1, before the next strip.
 template <typename Codec>
 void WritePanel(std::span<const SourceRow> rows, int columns, int64_t in_features,
                 typename Codec::Panel::Element* panel) {
+  using Element = typename Codec::Panel::Element;
   constexpr int kInterleave = Codec::Panel::kInterleave;
-  for (size_t column = 0; column < rows.size(); ++column) {
-    const int64_t first = rows[column].row * in_features;
-    ForEachStrip(
-        rows[column].part->weight, first, first + in_features,
-        [&](int64_t begin, int count, const float* values) {
-          auto* to = panel + (begin - first) * columns;
-          for (int i = 0; i < count; ++i) {
-            to[(static_cast<int64_t>(i / kInterleave) * columns + static_cast<int64_t>(column)) *
-                   kInterleave +
-               i % kInterleave] = Codec::Encode(values[i]);
-          }
-        });
+  for (int64_t begin = 0; begin < in_features; begin += kStrip) {
+    const int count = static_cast<int>(std::min<int64_t>(kStrip, in_features - begin));
+    Element* to = panel + begin * columns;
+    for (const SourceRow& row : rows) {
+      const TensorView& weight = row.part->weight;
+      const int64_t from = row.row * in_features + begin;
+      const auto write = [&](const auto& element) {
+        int i = 0;
+        for (; i + kInterleave <= count; i += kInterleave) {
+          for (int k = 0; k < kInterleave; ++k) to[int64_t{i} * columns + k] = element(i + k);
+        }
+        for (int k = 0; i + k < count; ++k) to[int64_t{i} * columns + k] = element(i + k);
+      };
+      if (weight.dtype == Codec::kDType) {
+        const Element* elements = static_cast<const Element*>(weight.data) + from;
+        write([&](int i) { return elements[i]; });
+      } else {
+        float values[kStrip];
+        CopyToFloat(weight, from, count, values);
+        write([&](int i) { return Codec::Encode(values[i]); });
+      }
+      to += kInterleave;
+    }
   }
 }
 
@@ -236,10 +249,16 @@ EmbeddingTable WeightPacker::Table(const TensorView& table) {
   WithCodec(format_, [&](auto codec) {
     auto* to = packed.memory_.as<typename decltype(codec)::Panel::Element>();
     RunShares(pool_, packed.vocab_, /*worth_waking=*/true, [&](int begin, int end) {
-      ForEachStrip(table, int64_t{begin} * packed.width_, int64_t{end} * packed.width_,
-                   [&](int64_t first, int count, const float* values) {
-                     std::transform(values, values + count, to + first, codec.Encode);
-                   });
+      const int64_t first = int64_t{begin} * packed.width_, last = int64_t{end} * packed.width_;
+      using Element = typename decltype(codec)::Panel::Element;
+      if (table.dtype == codec.kDType) {
+        const auto* from = static_cast<const Element*>(table.data);
+        std::copy(from + first, from + last, to + first);
+        return;
+      }
+      ForEachStrip(table, first, last, [&](int64_t at, int count, const float* values) {
+        std::transform(values, values + count, to + at, codec.Encode);
+      });
     });
   });
   return packed;
