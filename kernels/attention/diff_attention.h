@@ -14,10 +14,10 @@
 //
 // *Invariants*: bitwise the same for a row whoever shares the batch, however the prompt was cut and
 // whatever the number of threads: blocks of keys follow absolute positions, and each output element
-// is one fixed chain of operations. (On a GPU there are two such chains: attention_plan_cuda.h.) A NaN or an infinity in
-// a head's q yields NaN in the outputs made from it only; a NaN in K or V in every output that
-// attends to its slot, and in no other sequence's. (On a GPU a NaN or an infinity in K or V may
-// also reach rows of the same chunk that do not attend to it.)
+// is one fixed chain of operations. (On a GPU there are two such chains: attention_plan_cuda.h.) A
+// NaN or an infinity in a head's q yields NaN in the outputs made from it only; a NaN in K or V in
+// every output that attends to its slot, and in no other sequence's. (On a GPU a NaN or an infinity
+// in K or V may also reach rows of the same chunk that do not attend to it.)
 //
 // The specification is DiffAttentionRef (double). The CPU computes in float32; at the level
 // avx512_bf16, q and the weights of bfloat16 pages, p1 / sum1 - lambda p2 / sum2, are rounded to
