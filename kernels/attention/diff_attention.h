@@ -54,6 +54,10 @@ struct DiffAttentionArgs {
 void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
+// Bytes of a workspace that `num_workers` touch in batches of sequences of at most `num_slots`,
+// unless several share a task (then up to 256 MiB more).
+int64_t AttentionWorkspaceBytes(const DiffSpec& spec, int64_t num_slots, int num_workers);
+
 // Scores and partial sums of a call. Grows to the largest batch seen.
 class AttentionWorkspace {
  public:

@@ -170,6 +170,20 @@ PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& t
 
 }  // namespace
 
+int64_t AttentionWorkspaceBytes(const DiffSpec& spec, int64_t num_slots, int num_workers) {
+  DiffAttentionArgs<float> args;
+  args.spec = spec;
+  AttentionCall call = CallOf(args);
+  call.kv.format = KvFormat::Of(spec, 16, DType::kFloat32);
+  AttentionTask task = {};
+  task.num_tokens = static_cast<int>(
+      std::min(num_slots, TokensPerTask(call, {.num_tokens = static_cast<int>(num_slots)})));
+  task.position = static_cast<int>(num_slots) - task.num_tokens;
+  const AttentionSizes sizes = AttentionSizes::Of(call, task);
+  return num_workers * (sizes.TaskFloats(/*is_shared=*/false) + sizes.WorkspaceFloats()) *
+         int64_t{sizeof(float)};
+}
+
 float* AttentionWorkspace::Floats(int64_t count) {
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
   if (bytes > buffer_.size_bytes()) {

@@ -5,6 +5,7 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "kernels/attention/diff_attention.h"
 #include "server/commands/commands.h"
 #include "server/commands/json_object.h"
 #include "server/commands/model_session.h"
@@ -109,7 +110,8 @@ double FullKvBytes(const SessionPlan& plan) {
          static_cast<double>(plan.page_bytes) * plan.engine.max_num_seqs;
 }
 
-// Activations of the largest step, and the logits of the tokens that sample in it.
+// Activations of the largest step, what its attention needs, and the logits of the tokens that
+// sample in it.
 double StepBytes(const SessionPlan& plan) {
   if (plan.on_gpu()) return static_cast<double>(plan.summary.device_step_bytes);
   const EngineOptions& engine = plan.engine;
@@ -119,8 +121,10 @@ double StepBytes(const SessionPlan& plan) {
   const double logits = std::max(
       vocab,
       std::min<double>(kMaxLogitElements, std::min<double>(engine.max_num_seqs, tokens) * vocab));
+  const int64_t attention = cpu::AttentionWorkspaceBytes(plan.summary.config.attention,
+                                                         engine.max_model_len, plan.num_threads);
   return tokens * static_cast<double>(plan.summary.activation_bytes_per_token) +
-         logits * sizeof(float);
+         static_cast<double>(attention) + logits * sizeof(float);
 }
 
 double TotalBytes(const SessionPlan& plan) {

@@ -178,6 +178,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   if (!isa.ok()) return isa.status();
   SessionPlan plan;
   plan.model = MakeModelOptions(options, needs, *isa);
+  plan.num_threads = options.threads > 0 ? options.threads : AvailableCpus();
   plan.needs = needs;
   plan.engine = options.engine;
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));

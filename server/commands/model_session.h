@@ -44,6 +44,7 @@ struct SessionPlan {
   KvFormat layout;
   size_t page_bytes = 0;   // of one page id, all layers and groups
   int64_t free_bytes = 0;  // of the device's memory, before anything was loaded
+  int num_threads = 0;     // of the CPU backend
   bool on_gpu() const { return model.device == Device::kCuda; }
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }

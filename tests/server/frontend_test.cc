@@ -225,6 +225,7 @@ TEST(FrontendTest, AbandoningAResponseSparesOthersOfTheSameName) {
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "same", 30), stays.stream).ok());
   ASSERT_TRUE(Eventually([&] { return server.Stats().waiting == 2; }));
   server.frontend->Abandon(*id);
+  EXPECT_FALSE(gone.WaitForEnd().ok());  // the engine has been told by then
   server.steps.Open();
   EXPECT_TRUE(stays.WaitForEnd().ok());
   EXPECT_EQ(stays.tokens, 30);
