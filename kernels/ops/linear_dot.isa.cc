@@ -53,8 +53,9 @@ void PackInt8(const LinearInputSlice& slice, int row) {
       sum = Add(sum, code);
     }
     const int64_t at = row * groups + group;
-    to.scales[at] = (max < kLeast ? 0.0f : max * (1.0f / 127.0f)) + ReduceAdd(poison);
-    to.sums[at] = ReduceAdd(sum);
+    const float not_finite = ReduceAdd(poison);
+    to.scales[at] = (max < kLeast ? 0.0f : max * (1.0f / 127.0f)) + not_finite;
+    to.sums[at] = not_finite == 0 ? ReduceAdd(sum) : 0;  // such codes mean nothing
   }
 }
 
