@@ -29,8 +29,5 @@ double MeasureReadBytesPerSecond(ThreadPool& pool);
 // receives how many were done.
 double MeasureFlopsPerSecond(Arithmetic arithmetic, CpuIsa isa, ThreadPool& pool,
                              double* flops_done = nullptr);
-inline double MeasureFmaFlopsPerSecond(CpuIsa isa, ThreadPool& pool, double* flops_done = nullptr) {
-  return MeasureFlopsPerSecond(Arithmetic::kFma, isa, pool, flops_done);
-}
 
 }  // namespace diffserve

@@ -3,7 +3,6 @@
 // multiply-adds of the kind that the kernel uses. With one thread the clock
 // is the process's CPU time, so other processes disturb it less. Usage: kernel_bench [rounds]
 // [threads] [isa] [part of the names to run]
-#include <immintrin.h>
 #include <time.h>
 
 #include <algorithm>
@@ -36,21 +35,6 @@ double Seconds(clockid_t clock, const std::function<void()>& body) {
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-// bfloat16 dot products in registers on all workers; a multiply-add counts as two.
-[[gnu::target("avx512f,avx512bf16")]] double DotFlops(int64_t iterations) {
-  constexpr int kChains = 12;
-  __m512 chains[kChains] = {};
-  const __m512bh ones = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
-  for (int64_t i = 0; i < iterations; ++i) {
-#pragma GCC unroll 12
-    for (int chain = 0; chain < kChains; ++chain) {
-      chains[chain] = _mm512_dpbf16_ps(chains[chain], ones, ones);
-      asm volatile("" : "+v"(chains[chain]));
-    }
-  }
-  return 4.0 * kChains * 16 * static_cast<double>(iterations);
 }
 
 struct Bench {
@@ -87,21 +71,14 @@ struct Bench {
     };
     Report(name, "B", bytes, probe, body);
   }
-  void ReportFlops(const char* name, double flops, const std::function<void()>& body) {
-    const auto probe = [this] {
+  void ReportFlops(const char* name, double flops, Arithmetic arithmetic,
+                   const std::function<void()>& body) {
+    const auto probe = [this, arithmetic] {
       double flops_done = 0;
       double rate = 0;
       const double seconds = Seconds(
-          clock, [&] { rate = MeasureFmaFlopsPerSecond(isa, pool, &flops_done); });
+          clock, [&] { rate = MeasureFlopsPerSecond(arithmetic, isa, pool, &flops_done); });
       return pool.num_threads() == 1 ? flops_done / seconds : rate;
-    };
-    Report(name, "FLOP", flops, probe, body);
-  }
-  void ReportDotFlops(const char* name, double flops, const std::function<void()>& body) {
-    const auto probe = [this] {
-      constexpr int64_t kIterations = 2'000'000;
-      const double seconds = Seconds(clock, [&] { pool.Run([](int) { DotFlops(kIterations); }); });
-      return pool.num_threads() * 4.0 * 12 * 16 * kIterations / seconds;
     };
     Report(name, "FLOP", flops, probe, body);
   }
@@ -141,10 +118,12 @@ void LinearBench(Bench& bench, WeightFormat format) {
     char name[80];
     std::snprintf(name, sizeof(name), "linear %s %d rows", NameOf(format).data(), rows);
     const size_t count = rows == 512 ? 1 : 4;
-    bench.ReportFlops(name, 2.0 * kIn * kOut * rows * static_cast<double>(count), [&] {
-      for (size_t i = 0; i < count; ++i)
-        cpu::Linear(weights[i], {.x = x.data(), .num_tokens = rows, .y = y.data()}, bench.pool);
-    });
+    bench.ReportFlops(
+        name, 2.0 * kIn * kOut * rows * static_cast<double>(count),
+        cpu::ArithmeticOf(format, bench.isa), [&] {
+          for (size_t i = 0; i < count; ++i)
+            cpu::Linear(weights[i], {.x = x.data(), .num_tokens = rows, .y = y.data()}, bench.pool);
+        });
   }
 }
 
@@ -239,11 +218,8 @@ void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
     const double pairs = rows * (position + 0.5 * rows);
     const double flops = pairs * 2 * (spec.q_width() + spec.out_width());
     const auto run = [&] { problem.Run(bench.isa, bench.pool); };
-    if (bench.isa == CpuIsa::kAvx512Bf16 && dtype == DType::kBFloat16) {
-      bench.ReportDotFlops(name, flops, run);
-    } else {
-      bench.ReportFlops(name, flops, run);
-    }
+    const bool has_dots = bench.isa == CpuIsa::kAvx512Bf16 && dtype == DType::kBFloat16;
+    bench.ReportFlops(name, flops, has_dots ? Arithmetic::kBFloat16Dot : Arithmetic::kFma, run);
   }
 }
 
@@ -255,7 +231,7 @@ int Main(int argc, char** argv) {
   Bench bench{rounds, isa, pool, ReadProbe(isa), clock, argc > 4 ? argv[4] : ""};
   std::printf("%d threads, %s; probes now: %.1f GB/s, %.1f GFLOP/s\n", pool.num_threads(),
               NameOf(isa).data(), bench.read_probe.MeasureBytesPerSecond(pool) * 1e-9,
-              MeasureFmaFlopsPerSecond(isa, pool) * 1e-9);
+              MeasureFlopsPerSecond(Arithmetic::kFma, isa, pool) * 1e-9);
   if (bench.filter.empty() || bench.filter.starts_with("linear")) {
     for (WeightFormat format : kWeightFormats) LinearBench(bench, format);
   }

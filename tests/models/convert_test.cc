@@ -10,11 +10,11 @@
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "models/model.h"
 #include "models/safetensors.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/short_prompt.h"
 #include "tests/testing/unilm_state_dict.h"
 
 namespace diffserve {
@@ -89,20 +89,7 @@ class ConvertTest : public testing::Test {
     ModelOptions options;
     options.model_dir = dir;
     if (dtype) options.weight_format = WeightFormatOf(*dtype);
-    Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
-    EXPECT_TRUE(model.ok()) << model.status().message();
-    if (!model.ok()) return {};
-    const ModelConfig& config = (*model)->config();
-    KvCache kv(KvFormat::Of(config.attention, 16, (*model)->dtype()), config.num_layers, 2);
-    const int32_t pages[] = {0, 1};
-    Batch batch;
-    for (int i = 0; i < 20; ++i) batch.tokens.push_back((7 * i + 3) % config.vocab_size);
-    batch.sequences = {{0, 20, 0, pages}};
-    batch.logit_rows.resize(20);
-    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-    EXPECT_TRUE((*model)->Forward(batch, kv).ok());
-    const std::span<const float> logits = (*model)->Logits(0, 20).value();
-    return {logits.begin(), logits.end()};
+    return ShortPromptLogits(options, pool_);
   }
 
   static inline bool in_memory_ = false;

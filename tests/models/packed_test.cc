@@ -3,14 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "kernels/base/kernel_table.h"
 #include "models/convert/convert.h"
 #include "tests/testing/damaged_json.h"
 #include "tests/testing/golden_case.h"
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/load_outcome.h"
+#include "tests/testing/short_prompt.h"
 
 namespace diffserve {
 namespace {
@@ -66,20 +65,7 @@ class PackedTest : public ::testing::Test {
     return options;
   }
   std::vector<float> Logits(const ModelOptions& options) {
-    Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
-    EXPECT_TRUE(model.ok()) << model.status().message();
-    if (!model.ok()) return {};
-    const ModelConfig& config = (*model)->config();
-    KvCache kv(KvFormat::Of(config.attention, 16, (*model)->dtype()), config.num_layers, 2);
-    const int32_t pages[] = {0, 1};
-    Batch batch;
-    for (int i = 0; i < 20; ++i) batch.tokens.push_back((7 * i + 3) % config.vocab_size);
-    batch.sequences = {{0, 20, 0, pages}};
-    batch.logit_rows.resize(20);
-    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-    EXPECT_TRUE((*model)->Forward(batch, kv).ok());
-    const std::span<const float> logits = (*model)->Logits(0, 20).value();
-    return {logits.begin(), logits.end()};
+    return ShortPromptLogits(options, pool_);
   }
   // Both of inspecting and of loading.
   std::string Refusal(const ModelOptions& options) {
