@@ -49,11 +49,22 @@ double Int8DotOperations(int64_t iterations) {
   I32 chains[kChains];
   for (int i = 0; i < kChains; ++i) chains[i] = Set1Int(i);
   const Quads b = Set1Quad(1);
+#if defined(DS_HAS_INT8_DOT)
   for (int64_t i = 0; i < iterations; ++i) {
     const Quads a = Set1Quad(static_cast<int32_t>(i & 1));
 #pragma GCC unroll 12
     for (int chain = 0; chain < kChains; ++chain) chains[chain] = DotQuads(chains[chain], a, b);
   }
+#else
+  // Of each chain its own: a dot product is several operations here, and must share none.
+  alignas(64) int8_t a[kChains][4 * kLanes] = {};
+  for (int64_t i = 0; i < iterations; ++i) {
+    asm volatile("" : : "r"(a) : "memory");
+#pragma GCC unroll 12
+    for (int chain = 0; chain < kChains; ++chain)
+      chains[chain] = DotQuads(chains[chain], LoadQuads(a[chain]), b);
+  }
+#endif
   I32 sum = Set1Int(0);
   for (int i = 0; i < kChains; ++i) sum = Add(sum, chains[i]);
   return Operations(ReduceAdd(sum) > 0, iterations, 8);

@@ -203,6 +203,9 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
   // More sums than rows need, where rows are few, hide the latency.
   constexpr int kSums = R == 1 ? 4 : R <= 3 ? 2 : 1;
   constexpr int kSteps = kQuantGroup / Codes::kStepDepth;
+  // More would be sorted by rows, their codes waiting on the stack, where a dot product is several
+  // operations.
+  constexpr int kStepsAtOnce = kHasInt8Dot ? kSteps : kSums;
   const int64_t groups = NumQuantGroups(s.in_features);
   const char* w = PanelAt(s, panel);
   const int8_t* x = static_cast<const int8_t*>(s.x.values) + row * s.x.stride;
@@ -220,11 +223,15 @@ void IntegerTile(const LinearSlice& s, int panel, int row, const Fetch& fetch) {
 #pragma GCC unroll 4
       for (int i = 1; i < kSums; ++i) sums[i][r][0] = sums[i][r][1] = Set1Int(0);
     }
+#pragma GCC unroll 1
+    for (int begin = 0; begin < kSteps; begin += kStepsAtOnce) {
 #pragma GCC unroll 16
-    for (int step = 0; step < kSteps; ++step) {
-      const char* from = w + step * Codes::kStepBytes;
-      if constexpr (R >= 2) fetches.Step(from);
-      Codes::template Step<R>(sums[step % kSums], from, x + step * Codes::kStepDepth, s.x.stride);
+      for (int step = begin; step < begin + kStepsAtOnce; ++step) {
+        const char* from = w + step * Codes::kStepBytes;
+        if constexpr (R >= 2) fetches.Step(from);
+        Codes::template Step<R>(sums[(step - begin) % kSums], from, x + step * Codes::kStepDepth,
+                                s.x.stride);
+      }
     }
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
@@ -270,9 +277,13 @@ constexpr WholeDepthFunctions kIntegerTiles[] = {
     kOfIntegers<Codes, 8>,
 #endif
 };
-// As many as the registers hold; int4 needs some more to unpack.
-constexpr int kInt8Rows = kLanes == 8 ? 4 : 8;
-constexpr int kInt4Rows = kLanes == 8 ? 4 : 6;
+// As many as the registers hold.
+constexpr int kTileRows = kLanes == 8 ? 4 : 8;
+// Eight of int4 leave no registers for the sums of the groups before, which costs most where two
+// tiles do a panel.
+constexpr int Int4TileRows(int rows) {
+  return kTileRows == 8 && rows > 8 && rows <= 24 ? 6 : kTileRows;
+}
 
 }  // namespace
 
@@ -298,9 +309,9 @@ void PackLinearInput(const LinearInputSlice& slice) {
 void LinearOfDots(const LinearSlice& slice) {
   switch (slice.format) {
     case WeightFormat::kInt8:
-      return WalkPanels(slice, kIntegerTiles<Int8Codes>, kInt8Rows);
+      return WalkPanels(slice, kIntegerTiles<Int8Codes>, kTileRows);
     case WeightFormat::kInt4:
-      return WalkPanels(slice, kIntegerTiles<Int4Codes>, kInt4Rows);
+      return WalkPanels(slice, kIntegerTiles<Int4Codes>, Int4TileRows(slice.rows));
     default:
       break;
   }
