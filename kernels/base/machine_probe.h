@@ -1,6 +1,7 @@
 // What this machine can do right now: the divisors for speed figures. Shared machines change by the
-// second, so a probe belongs right beside the measurement it is compared with. Each takes about 30
-// to 60 ms on an idle machine.
+// second, so a probe belongs right beside the measurement it is compared with. Each takes about 15
+// to 60 ms on an idle machine: four passes, of which the best counts, since what disturbs a pass
+// only makes it slower.
 #pragma once
 
 #include "kernels/base/cpu_isa.h"
@@ -10,12 +11,12 @@
 
 namespace diffserve {
 
-// All workers read their shares of a 256 MiB buffer, several times over.
+// All workers read their shares of a 256 MiB buffer.
 class ReadProbe {
  public:
   explicit ReadProbe(CpuIsa isa = CpuIsa::kAvx2);
   double MeasureBytesPerSecond(ThreadPool& pool);
-  static constexpr double kBytesRead = 2.0 * (256 << 20);  // by one measurement
+  static constexpr double kBytesRead = 4.0 * (256 << 20);  // by one measurement
 
  private:
   CpuIsa isa_;

@@ -272,8 +272,9 @@ class Bench {
                        cost_.attention_flops * (prompt + 1) / 2.0;
     runner_.Prefill(prompt);
     for (int i = 0; i < options_.repeat; ++i) {
-      const double flops_per_s = machine_.FlopsPerSecond();
-      figure.Add(SecondsOf([&] { runner_.Prefill(prompt); }), prompt, flops_per_s);
+      const double before = machine_.FlopsPerSecond();
+      const double seconds = SecondsOf([&] { runner_.Prefill(prompt); });
+      figure.Add(seconds, prompt, (before + machine_.FlopsPerSecond()) / 2);
     }
     Print(figure, "GFLOP", 1e9, machine_.flops_name());
     prefill_.push_back(std::move(figure));
@@ -291,9 +292,10 @@ class Bench {
     runner_.FillTo(depth, batch, steps);
     runner_.Decode(depth, batch, std::min(steps, 4));
     for (int i = 0; i < options_.repeat; ++i) {
-      const double bytes_per_s = machine_.BytesPerSecond();
-      figure.Add(SecondsOf([&] { runner_.Decode(depth, batch, steps); }),
-                 static_cast<double>(steps) * batch, bytes_per_s);
+      const double before = machine_.BytesPerSecond();
+      const double seconds = SecondsOf([&] { runner_.Decode(depth, batch, steps); });
+      figure.Add(seconds, static_cast<double>(steps) * batch,
+                 (before + machine_.BytesPerSecond()) / 2);
     }
     Print(figure, "MB", 1e6, "memory");
     decode_flops_.push_back(cost_.linear_flops + cost_.head_flops +

@@ -11,11 +11,13 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string_view>
 #include <vector>
 
 #include "kernels/attention/diff_attention.h"
 #include "kernels/base/machine_probe.h"
+#include "kernels/ops/sample.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
 
@@ -223,6 +225,45 @@ void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
   }
 }
 
+// Tokens drawn from rows of logits that are close to a normal distribution, as a model's are.
+void SampleBench(Bench& bench) {
+  constexpr int kVocab = 100288;
+  constexpr int kRows = 16;
+  std::vector<float> logits(size_t{kRows} * kVocab);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  for (float& logit : logits) logit = normal(random);
+  const struct {
+    const char* name;
+    SamplingParams params;
+  } kCases[] = {{"greedy", {.temperature = 0}},
+                {"temperature", {.temperature = 0.8f}},
+                {"top_p", {.temperature = 0.8f, .top_p = 0.95f}},
+                {"top_k, top_p, 20 logprobs",
+                 {.temperature = 0.8f, .top_p = 0.95f, .top_k = 40, .num_logprobs = 20}}};
+  for (const auto& [title, params] : kCases) {
+    char name[80];
+    std::snprintf(name, sizeof(name), "sample %d rows, %s", kRows, title);
+    std::vector<LogitAdjustment> adjustments;
+    std::vector<SampleTask> tasks;
+    for (int row = 0; row < kRows; ++row) {
+      tasks.push_back(PackDraw(
+          {.params = &params, .vocab_size = kVocab, .sequence = static_cast<uint64_t>(row)},
+          &adjustments));
+    }
+    std::vector<SampledToken> sampled(kRows);
+    bench.ReportBytes(name, static_cast<double>(logits.size() * sizeof(float)), [&] {
+      cpu::Sample({.logits = logits.data(),
+                   .vocab_size = kVocab,
+                   .num_rows = kRows,
+                   .tasks = tasks.data(),
+                   .adjustments = adjustments.data(),
+                   .sampled = sampled.data()},
+                  bench.pool);
+    });
+  }
+}
+
 int Main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
   ThreadPool pool({.num_threads = argc > 2 ? std::atoi(argv[2]) : 0});
@@ -238,6 +279,7 @@ int Main(int argc, char** argv) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const AttentionShape& shape : kAttentionShapes) AttentionBench(bench, shape, dtype);
   }
+  SampleBench(bench);
   return 0;
 }
 
