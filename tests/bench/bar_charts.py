@@ -51,5 +51,6 @@ def svg(charts: list[Chart], caption: str) -> str:
         out.append(f'<g transform="translate({x},{y})">')
         out += draw(chart)
         out.append("</g>")
-    out.append(f'<text class="axis" x="{LEFT - 40}" y="{height - 10}">{escape(caption)}</text></svg>')
+    out.append(f'<text class="axis" x="{LEFT - 40}" y="{height - 10}">{escape(caption)}</text>')
+    out.append("</svg>")
     return "\n".join(out) + "\n"
