@@ -247,9 +247,11 @@ void SampleBench(Bench& bench) {
     std::vector<LogitAdjustment> adjustments;
     std::vector<SampleTask> tasks;
     for (int row = 0; row < kRows; ++row) {
-      tasks.push_back(PackDraw(
-          {.params = &params, .vocab_size = kVocab, .sequence = static_cast<uint64_t>(row)},
-          &adjustments));
+      DrawContext context;
+      context.params = &params;
+      context.vocab_size = kVocab;
+      context.sequence = static_cast<uint64_t>(row);
+      tasks.push_back(PackDraw(context, &adjustments));
     }
     std::vector<SampledToken> sampled(kRows);
     bench.ReportBytes(name, static_cast<double>(logits.size() * sizeof(float)), [&] {
