@@ -84,6 +84,7 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   attention.lambda_rows = work_.lambda.data();
   attention.sub_norm_weight = layer.sub_norm.data();
   attention.out_scale = layer.out_scale;
+  attention.logit_quant = parts_.logit_quant;
   DiffAttention(attention, work_.attention_workspace, parts_.isa, pool_);
 
   // Stage 5: its output joins the residual stream.

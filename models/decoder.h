@@ -26,6 +26,7 @@ class Decoder : public Model {
     ModelConfig config;
     WeightFormat weight_format = WeightFormat::kFloat32;
     CpuIsa isa = CpuIsa::kAvx2;
+    LogitQuant logit_quant;
     int max_positions = 0;
     WeightSizes sizes;
     Weights weights;

@@ -87,6 +87,11 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
                 : WeightFormatOf(DTypeServed(model.config.checkpoint_dtype)));
     model.linear_format = options.linear_format.value_or(model.weight_format);
   }
+  if (on_cuda && options.logit_quant.is_on()) {
+    return InvalidArgument("--attention-logit-bits is " + std::to_string(options.logit_quant.bits) +
+                               ", allowed with --device cuda: none",
+                           "--attention-logit-bits");
+  }
   if (on_cuda)
     DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format,
                                         model.linear_format));
@@ -155,6 +160,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   parts.config = std::move(model->config);
   parts.weight_format = model->weight_format;
   parts.isa = options.isa;
+  parts.logit_quant = options.logit_quant;
   parts.max_positions = model->max_positions;
   parts.sizes = model->sizes;
   return std::unique_ptr<Model>(std::make_unique<cpu::Decoder>(std::move(parts), pool));

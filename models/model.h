@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/logit_quant.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread_pool.h"
@@ -44,7 +45,8 @@ struct ModelOptions {
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
-  int max_positions = 0;  // length of the rope table; 0: the config's
+  LogitQuant logit_quant = {};  // of attention; the CPU's
+  int max_positions = 0;        // length of the rope table; 0: the config's
   StepLimits limits;
   bool batch_invariant = false;      // CUDA: a token's bits do not depend on the batch (the CPU's
                                      // never do)

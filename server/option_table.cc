@@ -42,6 +42,14 @@ void SetQuantization(Options& options, std::string_view value) {
 void SetKvCacheDType(Options& options, std::string_view value) {
   options.session.kv_cache_dtype = DTypeOf(value);
 }
+void SetLogitBits(Options& options, std::string_view value) {
+  options.session.logit_quant.bits = value == "none" ? 0 : value.front() - '0';
+}
+void SetLogitScale(Options& options, std::string_view value) {
+  for (LogitScale scale : kLogitScales) {
+    if (value == NameOf(scale)) options.session.logit_quant.scale = scale;
+  }
+}
 void SetLoadFormat(Options& options, std::string_view value) {
   options.session.dummy_weights = value == "dummy";
 }
@@ -82,6 +90,17 @@ std::vector<FlagSpec> ModelFlags() {
           .OneOf({"auto", "float32", "bfloat16", "float16"})
           .Refusing({"int8", "int4"}, "this build has no integer KV cache")
           .Default("auto"),
+      FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
+               "attention logits are rounded to so many bits before the softmax, the paper's "
+               "experiment; on the CPU alone")
+          .OneOf({"none", "8", "6", "4"})
+          .Default("none"),
+      FlagSpec("--attention-logit-scale SCOPE", kAllCommands, &SetLogitScale,
+               "with --attention-logit-bits: the largest magnitude, which the codes are spread "
+               "over, is that of all slots that a query sees (row) or of 64 (tile); anchored: the "
+               "codes count down from the largest logit")
+          .OneOf({"row", "tile", "anchored"})
+          .Default("row"),
       FlagSpec("--load-format FORMAT", kAllCommands, &SetLoadFormat,
                "dummy: random weights from config.json alone")
           .OneOf({"auto", "dummy"})

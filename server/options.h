@@ -10,6 +10,7 @@
 
 #include "engine/options.h"
 #include "engine/request.h"
+#include "kernels/attention/logit_quant.h"
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/log.h"
@@ -41,6 +42,7 @@ struct SessionOptions : CheckpointOptions {
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
                                 // kernels for the model
   std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
+  LogitQuant logit_quant;
   bool dummy_weights = false;
   uint64_t seed = 0;  // of sampling and of dummy weights
   bool batch_invariant = false;

@@ -8,7 +8,8 @@
 //   o  = o / sqrt(mean(o^2) + sub_norm_eps) [* sub_norm_weight] * out_scale   (sub-norm; out_scale
 //   = 1 - lambda_init)
 //
-// Plain attention is a1 alone. lambda may be negative or above 1; it is never clamped. Both maps
+// Logits, the scaled scores, may be quantised before the softmax (logit_quant.h). Plain attention is
+// a1 alone. lambda may be negative or above 1; it is never clamped. Both maps
 // are normalised before they are subtracted. A sequence without rows, and an empty batch, are
 // skipped; rows of no sequence are not touched.
 //
@@ -26,6 +27,7 @@
 
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_format.h"
+#include "kernels/attention/logit_quant.h"
 #include "kernels/attention/paged_batch.h"
 #include "kernels/base/status.h"
 #include "kernels/base/tensor.h"
@@ -48,6 +50,7 @@ struct DiffAttentionArgs {
   const float* lambda_rows = nullptr;      // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
   const float* sub_norm_weight = nullptr;  // kAffine: [v_dim]
   float out_scale = 1;
+  LogitQuant logit_quant = {};  // on a GPU off
 };
 
 // The oracle: naive, double precision, one thread. Pages of any format.

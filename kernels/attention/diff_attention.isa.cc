@@ -1,7 +1,9 @@
 // A task is a few tokens of one sequence and one group; each (token, query head) of either map is a
 // query. The slots of a sequence are cut into ranges by absolute position. For each query:
 //
-// Stage 1: scores of the slots. All that it sees, as exponents of 2, kept in memory.
+// Stage 1: scores of the slots. All that it sees, as exponents of 2, kept in memory. If they are
+// to be quantised they are logits until then, and where that takes all of a query's, it and what
+// follows wait for them.
 // Stage 2: maximum, p = exp(score - maximum). Of each range by itself, with the sum of p; then of
 // all ranges, ascending.
 // Stage 3: output += p V. Once for both maps, with p1 / sum1 - lambda p2 / sum2 in the place of p.
@@ -44,7 +46,8 @@ class Worker {
     scores_ = task.memory;
     max_ = scores_ + sizes_.ScoresFloats();
     sum_ = max_ + sizes_.StatisticFloats();
-    range_sums_ = sum_ + sizes_.StatisticFloats();
+    extent_ = sum_ + sizes_.StatisticFloats();
+    range_sums_ = max_ + sizes_.statistics * sizes_.StatisticFloats();
     q_ = reinterpret_cast<Operand*>(workspace);
     weights_ = reinterpret_cast<Operand*>(workspace + sizes_.QFloats());
     factor_ = workspace + sizes_.QFloats() + sizes_.WeightFloats();
@@ -59,6 +62,10 @@ class Worker {
     if (all || task_.pass == AttentionTask::Pass::kScores) {
       ForEachTile([this](int begin, int end, int) { PackQueries(begin, end); });
       ScoreRanges();
+    }
+    if (call_.logit_quant.needs_row() &&
+        (all || task_.pass == AttentionTask::Pass::kExponentials)) {
+      QuantiseRanges();
     }
     if (all || task_.pass == AttentionTask::Pass::kValues) {
       for (int query = 0; query < queries_; ++query) JoinRanges(query);
@@ -136,7 +143,14 @@ class Worker {
       ScoreStep(slot, runs[now], fetch ? runs[now ^ 1] : nullptr);
       const int range = slot / kRange;
       if ((slot + kStep) % kRange != 0 && slot + kStep < end) continue;
-      for (int query = 0; query < queries_; ++query) Exponentials(range, query);
+      for (int query = 0; query < queries_; ++query) {
+        if (call_.logit_quant.needs_row()) {
+          KeepExtent(range, query);
+        } else {
+          if (call_.logit_quant.is_on()) QuantiseTiles(range, query);
+          Exponentials(range, query);
+        }
+      }
     }
   }
 
@@ -163,12 +177,80 @@ class Worker {
     }
     const TileFunctions<Codec>& functions = kTileFunctions<Codec>[end - begin];
     float* scores = ScoresOf(first_slot / kRange, begin) + first_slot % kRange;
+    const float scale = call_.logit_quant.is_on() ? call_.scale : call_.scale * kLog2E;
     for (int run = 0; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       (several ? functions.several_runs : functions.one_run)(
           QueriesOf(begin), k + run, next != nullptr ? k_next + run : nullptr, format_.head_dim,
-          format_.page_size, call_.scale * kLog2E, scores + run * kRun);
+          format_.page_size, scale, scores + run * kRun);
       run += several ? RunsAtOnce(end - begin) : 1;
+    }
+  }
+
+  // ---- Quantised logits, which become exponents of 2.
+
+  // What quantising needs of some logits: the largest magnitude, or for kAnchored the largest. It may
+  // miss a NaN, which stays one all the same.
+  float ExtentOf(const float* logits, int count) const {
+    const bool is_anchored = call_.logit_quant.scale == LogitScale::kAnchored;
+    F32 largest = Set1(is_anchored ? -kInfinity : 0.0f);
+    for (int i = 0; i < count; i += kLanes) {
+      const F32 logit = Load(logits + i);
+      const F32 extent = is_anchored ? logit : Max(logit, Sub(Zero(), logit));
+      largest = Max(largest, SelectFirst(count - i, extent, largest));
+    }
+    return ReduceMax(largest);
+  }
+  void QuantiseTiles(int range, int query) {
+    const int seen = SeenOf(range, query);
+    float* logits = ScoresOf(range, query);
+    for (int begin = 0; begin < seen; begin += kLogitTileSlots) {
+      const int count = Least(kLogitTileSlots, seen - begin);
+      Quantise(logits + begin, count, ExtentOf(logits + begin, count));
+    }
+  }
+  void KeepExtent(int range, int query) {
+    const int seen = SeenOf(range, query);
+    if (seen > 0)
+      extent_[query * sizes_.range_stride + range] = ExtentOf(ScoresOf(range, query), seen);
+  }
+  void QuantiseRanges() {
+    for (int query = 0; query < queries_; ++query) {
+      const float* extents = extent_ + query * sizes_.range_stride;
+      float largest = extents[0];
+      for (int range = 1; range * kRange < seen_[query]; ++range)
+        largest = extents[range] > largest ? extents[range] : largest;
+      factor_[query * sizes_.range_stride] = largest;
+    }
+    for (int range = task_.first_range; range < task_.end_range; ++range) {
+      for (int query = 0; query < queries_; ++query) {
+        const int seen = SeenOf(range, query);
+        if (seen <= 0) continue;
+        Quantise(ScoresOf(range, query), seen, factor_[query * sizes_.range_stride]);
+        Exponentials(range, query);
+      }
+    }
+  }
+  // May change what lies behind `count` up to a vector's end.
+  void Quantise(float* logits, int count, float extent) {
+    const float levels = static_cast<float>(call_.logit_quant.levels());
+    if (call_.logit_quant.scale == LogitScale::kAnchored) {
+      // The largest of all becomes 0, which the softmax does not notice.
+      const F32 step = Set1(-kLog2E * static_cast<float>(kLogitReach) / levels);
+      const F32 per_reach = Set1(1.0f / static_cast<float>(kLogitReach));
+      for (int i = 0; i < count; i += kLanes) {
+        const F32 distance = Min(Set1(static_cast<float>(kLogitReach)),
+                                 Sub(Set1(extent), Load(logits + i)));
+        const F32 code = RoundToNearest(Mul(Mul(distance, Set1(levels)), per_reach));
+        Store(logits + i, Mul(code, step));
+      }
+      return;
+    }
+    if (extent == 0) return;  // all are 0
+    const F32 step = Set1(kLog2E * (extent / levels));
+    for (int i = 0; i < count; i += kLanes) {
+      const F32 code = RoundToNearest(Div(Mul(Load(logits + i), Set1(levels)), Set1(extent)));
+      Store(logits + i, Mul(code, step));
     }
   }
 
@@ -359,6 +441,7 @@ class Worker {
   float* scores_;      // [ranges][queries][kRange], and then p
   float* max_;         // [queries][range_stride]
   float* sum_;         // [queries][range_stride], of p
+  float* extent_;      // [queries][range_stride], if logits are quantised by rows
   float* range_sums_;  // [1 or ranges][outputs][out_stride]
   // The worker's.
   Operand* q_;        // tiles of [head_dim][queries of the tile]

@@ -47,6 +47,7 @@ AttentionCall CallOf(const DiffAttentionArgs<float>& args) {
       .sub_norm_eps = spec.sub_norm_eps,
       .sub_norm_weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight : nullptr,
       .out_scale = args.out_scale,
+      .logit_quant = args.logit_quant,
   };
 }
 
@@ -135,21 +136,23 @@ Plan PlanOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks, 
   return plan;
 }
 
-// Lists of passes, each to be done after the one before. The second and third are of shared tasks.
-using PassLists = std::array<std::vector<AttentionTask>, 3>;
+// Lists of passes, each to be done after the one before. All but the first are of shared tasks.
+using PassLists = std::array<std::vector<AttentionTask>, 4>;
 
-void AddShared(AttentionTask task, int parts, PassLists& lists) {
+void AddShared(AttentionTask task, int parts, bool has_exponentials, PassLists& lists) {
   for (int part = 0; part < parts; ++part) {
     const Share ranges = ShareOf(task.num_ranges(), part, parts);
     task.first_range = ranges.begin;
     task.end_range = ranges.end;
     task.pass = Pass::kScores;
     lists[0].push_back(task);
+    task.pass = Pass::kExponentials;
+    if (has_exponentials) lists[1].push_back(task);
     task.pass = Pass::kValues;
-    lists[1].push_back(task);
+    lists[2].push_back(task);
   }
   task.pass = Pass::kFinish;
-  lists[2].push_back(task);
+  lists[3].push_back(task);
 }
 
 PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& tasks,
@@ -160,7 +163,7 @@ PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& t
     AttentionTask task = tasks[i];
     task.memory = shared;
     shared += AttentionSizes::Of(call, task).TaskFloats(/*is_shared=*/true);
-    AddShared(task, plan.parts[i], lists);
+    AddShared(task, plan.parts[i], call.logit_quant.needs_row(), lists);
   }
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (plan.parts[i] == 1) lists[0].push_back(tasks[i]);

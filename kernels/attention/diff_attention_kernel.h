@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/attention/kv_format.h"
+#include "kernels/attention/logit_quant.h"
 
 namespace diffserve {
 
@@ -30,6 +31,7 @@ struct AttentionCall {
   float sub_norm_eps;
   const float* sub_norm_weight;  // nullptr: none
   float out_scale;
+  LogitQuant logit_quant;
 
   // A query is one (token, query head) of either map.
   DIFFSERVE_HOST_DEVICE int QueriesPerToken() const {
@@ -42,10 +44,11 @@ struct AttentionCall {
 // several share it: the passes in their order, of each the ranges in any.
 struct AttentionTask {
   enum class Pass : uint8_t {
-    kAll,     // the three below, for all ranges; sums of ranges are added as they come
-    kScores,  // of the slots of some ranges
-    kValues,  // weighed, of some ranges; each range's sum is kept
-    kFinish,  // the ranges' sums become the output
+    kAll,           // the four below, for all ranges; sums of ranges are added as they come
+    kScores,        // of the slots of some ranges
+    kExponentials,  // of scores that are quantised by all of a query's, of some ranges
+    kValues,        // weighed, of some ranges; each range's sum is kept
+    kFinish,        // the ranges' sums become the output
   };
   const int32_t* pages;  // of the sequence
   int group;
@@ -71,6 +74,7 @@ struct AttentionSizes {
   int64_t head_dim;
   int64_t out_stride;    // v_dim, rounded up
   int64_t range_stride;  // ranges, rounded up
+  int64_t statistics;    // of a query and range: maximum and sum, and what quantising needs
 
   DIFFSERVE_HOST_DEVICE static AttentionSizes Of(const AttentionCall& call,
                                                  const AttentionTask& task) {
@@ -80,17 +84,18 @@ struct AttentionSizes {
             .ranges = task.num_ranges(),
             .head_dim = call.kv.format.head_dim,
             .out_stride = RoundUp(call.kv.format.v_dim),
-            .range_stride = RoundUp(task.num_ranges())};
+            .range_stride = RoundUp(task.num_ranges()),
+            .statistics = call.logit_quant.needs_row() ? 3 : 2};
   }
 
-  // Scores; maximum and sum of each query and range; sums of values, of all ranges or of each.
+  // Scores; statistics of each query and range; sums of values, of all ranges or of each.
   DIFFSERVE_HOST_DEVICE int64_t ScoresFloats() const {
     return ranges * queries * kAttentionRangeSlots;
   }
   DIFFSERVE_HOST_DEVICE int64_t StatisticFloats() const { return queries * range_stride; }
   DIFFSERVE_HOST_DEVICE int64_t SumFloats() const { return outputs * out_stride; }
   DIFFSERVE_HOST_DEVICE int64_t TaskFloats(bool is_shared) const {
-    return ScoresFloats() + 2 * StatisticFloats() + (is_shared ? ranges : 1) * SumFloats();
+    return ScoresFloats() + statistics * StatisticFloats() + (is_shared ? ranges : 1) * SumFloats();
   }
 
   // Of a worker: q as the kernels want it; weights of a range; by what a range's p become

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -28,18 +29,19 @@ struct GroupSlots {
 
 // softmax(q K^T * scale) V over slots 0 .. position.
 std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int position,
-                        double scale) {
+                        const DiffAttentionArgs<float>& args) {
   const KvFormat& format = slots.kv.format;
   const size_t count = static_cast<size_t>(position) + 1;
   std::vector<double> p(count);
-  double max = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot <= position; ++slot) {
     double score = 0;
     for (int d = 0; d < format.head_dim; ++d)
       score += static_cast<double>(q[d]) * slots.K(k_map, d, slot);
-    p[static_cast<size_t>(slot)] = score * scale;
-    max = std::max(max, score * scale);
+    p[static_cast<size_t>(slot)] = score * args.scale;
   }
+  QuantiseLogitsRef(p, args.logit_quant);
+  double max = -std::numeric_limits<double>::infinity();
+  for (double logit : p) max = std::max(max, logit);
   double sum = 0;
   for (double& value : p) sum += value = std::exp(value - max);
   std::vector<double> out(static_cast<size_t>(format.v_dim));
@@ -58,11 +60,11 @@ void Row(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, i
   const float* q = args.q + batch_row * static_cast<size_t>(spec.q_width());
   const GroupSlots slots{args.kv, sequence.pages, head / (spec.num_q1_heads / spec.num_kv_groups)};
 
-  std::vector<double> o = Map(slots, q + head * spec.head_dim, 0, position, args.scale);
+  std::vector<double> o = Map(slots, q + head * spec.head_dim, 0, position, args);
   if (spec.has_second_map()) {
     const int noise_head = head / (spec.num_q1_heads / spec.num_q2_heads);
     const float* q2 = q + (spec.num_q1_heads + noise_head) * spec.head_dim;
-    const std::vector<double> a2 = Map(slots, q2, spec.k_maps - 1, position, args.scale);
+    const std::vector<double> a2 = Map(slots, q2, spec.k_maps - 1, position, args);
     const double lambda =
         spec.lambda_kind == LambdaKind::kPerTokenHead
             ? args.lambda_rows[batch_row * static_cast<size_t>(spec.num_q1_heads) +

@@ -119,6 +119,8 @@ Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
 
 Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
                      const Stream& stream) {
+  if (args.logit_quant.is_on())
+    return InvalidArgument("attention logits are not quantised on a GPU");
   if (args.batch.num_tokens == 0) return Status();
   return (schedule.tiling.is_decode() ? DiffDecode : DiffPrefill)(args, schedule, stream);
 }

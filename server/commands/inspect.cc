@@ -140,6 +140,11 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("dtype                %s (checkpoint %s), linear layers %s, KV pages %s\n",
               NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
               NameOf(plan.summary.linear_format).data(), NameOf(plan.layout.codec.dtype).data());
+  const LogitQuant& logits = plan.model.logit_quant;
+  if (logits.is_on()) {
+    std::printf("attention logits     %d bits, scale: %s\n", logits.bits,
+                NameOf(logits.scale).data());
+  }
   if (c.packed) {
     std::printf("packed               layout %d, panels of %d columns, for --cpu-isa %s\n",
                 PackedFormat::kVersion, c.packed->panel_columns, c.packed->Levels().c_str());
@@ -212,6 +217,8 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("linear_format", NameOf(plan.summary.linear_format))
       .Add("packed_for", c.packed ? c.packed->Levels() : "")
       .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
+      .Add("attention_logit_bits", plan.model.logit_quant.bits)
+      .Add("attention_logit_scale", NameOf(plan.model.logit_quant.scale))
       .Add("layers", c.num_layers)
       .Add("hidden_size", c.hidden_size)
       .Add("intermediate_size", c.intermediate_size)

@@ -37,6 +37,7 @@ ModelOptions MakeModelOptions(const SessionOptions& options, const SessionNeeds&
   model.dummy_weights = options.dummy_weights;
   model.seed = options.seed;
   model.isa = isa;
+  model.logit_quant = options.logit_quant;
   return model;
 }
 

@@ -80,6 +80,19 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoBit) {
   }
 }
 
+TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoQuantisedLogit) {
+  for (const LogitQuant& quant : testing::LogitQuants()) {
+    for (CpuIsa isa : KernelLevels()) {
+      AttentionBatch batch(Specs()[0], {{40, 2}, {1530, 3}},
+                           {.format = KvFormat::Of(Specs()[0], 16, DType::kBFloat16)});
+      batch.logit_quant = quant;
+      const std::vector<float> alone = Attend(batch, isa, 1);
+      for (int threads : {2, 5, 16})
+        EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+    }
+  }
+}
+
 // A preempted sequence computes as a chunk what it had generated one by one.
 TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
   constexpr int kPosition = 1270, kRows = 20;  // they cross a range's end, alone and together

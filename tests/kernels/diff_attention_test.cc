@@ -111,6 +111,40 @@ TEST_P(DiffAttentionTest, AnyLambdaAndScaleMatchTheReference) {
   }
 }
 
+TEST_P(DiffAttentionTest, QuantisedLogitsMatchTheReference) {
+  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
+  // Beyond a tile, within it, at its end; over several ranges; a chunk across both.
+  const std::vector<SequenceShape> shapes = {{0, 1},  {63, 1}, {64, 2},  {255, 2},
+                                             {300, 1}, {0, 70}, {590, 3}, {900, 1}};
+  for (const LogitQuant& quant : testing::LogitQuants()) {
+    for (const DiffSpec& spec : {DiffLlamaSpec(2, 1, 64), GroupedSpec(1, 64), V2Spec(4, 2, 16),
+                                 PlainSpec(2, 1, 64)}) {
+      AttentionBatch batch = MakeBatch(spec, shapes);
+      batch.MakeLogitsExact();
+      batch.logit_quant = quant;
+      testing::ExpectLikeReference(batch, Attend(batch));
+    }
+  }
+}
+
+TEST_P(DiffAttentionTest, QuantisedLogitsOfAZeroQueryAverageTheValues) {
+  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
+  for (const LogitQuant& quant : testing::LogitQuants()) {
+    DiffSpec spec = DiffLlamaSpec(2, 1, 64);
+    spec.sub_norm = SubNorm::kNone;
+    AttentionBatch batch = MakeBatch(spec, {{127, 1}});
+    batch.logit_quant = quant;
+    batch.lambda = 0.5f;
+    batch.out_scale = 1;
+    std::fill(batch.q.begin(), batch.q.end(), 0.0f);
+    for (int slot = 0; slot < 128; ++slot) {
+      for (int d = 0; d < spec.v_dim; ++d)
+        batch.SetV(0, 0, slot, d, static_cast<float>((slot + d) % 8));
+    }
+    for (float value : Attend(batch)) ASSERT_EQ(value, 1.75f);
+  }
+}
+
 TEST_P(DiffAttentionTest, AnEmptyBatchIsSkipped) {
   AttentionBatch batch = MakeBatch(DiffLlamaSpec(2, 1, 64), {{0, 0}});
   EXPECT_TRUE(Attend(batch).empty());
@@ -256,6 +290,25 @@ TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
   }
 }
 
+TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAloneIfLogitsAreQuantised) {
+  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
+  for (const LogitQuant& quant : testing::LogitQuants()) {
+    for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
+      const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
+      AttentionBatch batch = MakeBatch(spec, {{290, 3}});
+      batch.logit_quant = quant;
+      const std::vector<float> clean = Attend(batch);
+      batch.q[static_cast<size_t>(spec.q_width()) + 64] = poison;  // q1 of head 1 of row 1
+      const std::vector<float> out = Attend(batch);
+      const size_t hit = static_cast<size_t>(spec.out_width()) + 128;
+      for (size_t i = 0; i < out.size(); ++i) {
+        const bool is_hit = i >= hit && i < hit + 128;
+        ASSERT_TRUE(is_hit ? std::isnan(out[i]) : out[i] == clean[i]) << i;
+      }
+    }
+  }
+}
+
 TEST_P(DiffAttentionTest, NansInKAndVOfOneSequenceStayInItAndReachWhatAttendsToThem) {
   for (const DiffSpec& spec : EveryForm()) {
     AttentionBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
@@ -288,6 +341,24 @@ TEST_P(DiffAttentionTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
       EXPECT_TRUE(SameBits(out, std::span(all).subspan(begin, out.size()))) << i;
       begin += out.size();
     }
+  }
+}
+
+TEST_P(DiffAttentionTest, HoweverAPromptIsCutQuantisedLogitsAreTheSame) {
+  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
+  for (const LogitQuant& quant : testing::LogitQuants()) {
+    AttentionBatch whole = MakeBatch(DiffLlamaSpec(3, 1, 64), {{250, 70}});
+    whole.logit_quant = quant;
+    const std::vector<float> expected = Attend(whole);
+    std::vector<float> out;
+    for (const auto& [position, rows] : {std::pair{250, 1}, {251, 40}, {291, 29}}) {
+      AttentionBatch chunk = MakeBatch(whole.spec, {{position, rows}, {5, 2}});
+      chunk.logit_quant = quant;
+      std::vector<float> part = Attend(chunk);
+      part.resize(static_cast<size_t>(rows) * static_cast<size_t>(whole.spec.out_width()));
+      out.insert(out.end(), part.begin(), part.end());
+    }
+    EXPECT_TRUE(SameBits(out, expected));
   }
 }
 

@@ -22,12 +22,13 @@ class GoldenTest : public testing::TestWithParam<std::string> {
   void SetUp() override { ASSERT_FALSE(golden_.logits.empty()); }
 
   // `format`: of linear layers; where it is quantised, what is not is float32.
-  std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa) {
+  std::unique_ptr<Model> Load(WeightFormat format, CpuIsa isa, LogitQuant logits = {}) {
     ModelOptions options;
     options.model_dir = golden_.dir;
     options.weight_format = IsQuantized(format) ? WeightFormat::kFloat32 : format;
     options.linear_format = format;
     options.isa = isa;
+    options.logit_quant = logits;
     Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.ok() ? std::move(model).value() : nullptr;
@@ -35,6 +36,21 @@ class GoldenTest : public testing::TestWithParam<std::string> {
 
   GoldenRun OneChunk(Model& model) {
     return GoldenRunner(model, tokens_.size()).Run(GoldenSchedule::kOneChunk, tokens_);
+  }
+
+  // However the prompt is cut, and from whichever schedule the cache is.
+  void ExpectEveryScheduleGivesTheSameBits(Model& model) {
+    const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + 130);
+    const size_t vocab = static_cast<size_t>(golden_.vocab);
+    GoldenRunner runner(model, tokens.size());
+    const std::vector<float> whole = runner.Run(GoldenSchedule::kOneChunk, tokens).logits;
+    EXPECT_TRUE(runner.Chunks(tokens, kGoldenPageSize).logits == whole) << "chunks of a page";
+    for (GoldenSchedule schedule : kGoldenSchedules) {
+      const GoldenRun run = runner.Run(schedule, tokens);
+      const auto begin = whole.begin() + static_cast<long>(run.first_row * vocab);
+      ASSERT_EQ(run.logits.size(), whole.size() - run.first_row * vocab);
+      EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), begin)) << NameOf(schedule);
+    }
   }
 
   GoldenCase golden_ = ReadCase(GetParam());
@@ -119,24 +135,38 @@ TEST_P(GoldenTest, GreedyContinuationEqualsTheReferences) {
 }
 
 TEST_P(GoldenTest, EveryScheduleGivesTheSameBits) {
-  const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + 130);
-  const size_t vocab = static_cast<size_t>(golden_.vocab);
   for (CpuIsa isa : SupportedCpuIsas()) {
     for (WeightFormat format : kWeightFormats) {
+      SCOPED_TRACE(std::string(NameOf(isa)) + " " + std::string(NameOf(format)));
       const auto model = Load(format, isa);
       ASSERT_NE(model, nullptr);
-      GoldenRunner runner(*model, tokens.size());
-      const std::vector<float> whole = runner.Run(GoldenSchedule::kOneChunk, tokens).logits;
-      EXPECT_TRUE(runner.Chunks(tokens, kGoldenPageSize).logits == whole)
-          << NameOf(isa) << " " << NameOf(format) << " chunks of a page";
-      for (GoldenSchedule schedule : kGoldenSchedules) {
-        const GoldenRun run = runner.Run(schedule, tokens);
-        const auto begin = whole.begin() + static_cast<long>(run.first_row * vocab);
-        ASSERT_EQ(run.logits.size(), whole.size() - run.first_row * vocab);
-        EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), begin))
-            << NameOf(isa) << " " << NameOf(format) << " " << NameOf(schedule);
-      }
+      ExpectEveryScheduleGivesTheSameBits(*model);
     }
+  }
+}
+
+TEST_P(GoldenTest, EveryScheduleGivesTheSameBitsIfLogitsAreQuantised) {
+  for (CpuIsa isa : SupportedCpuIsas()) {
+    for (LogitScale scale : kLogitScales) {
+      SCOPED_TRACE(std::string(NameOf(isa)) + " " + std::string(NameOf(scale)));
+      const auto model = Load(WeightFormat::kBFloat16, isa, {.bits = 4, .scale = scale});
+      ASSERT_NE(model, nullptr);
+      ExpectEveryScheduleGivesTheSameBits(*model);
+    }
+  }
+}
+
+// Steps of 8 bits are small beside the differences that a softmax sees; those of 4 are not.
+TEST_P(GoldenTest, FewerBitsOfAttentionLogitsCostMore) {
+  for (LogitScale scale : kLogitScales) {
+    double errors[2];
+    for (int bits : {8, 4}) {
+      const auto model = Load(WeightFormat::kFloat32, CpuIsa::kAvx2, {.bits = bits, .scale = scale});
+      ASSERT_NE(model, nullptr);
+      errors[bits == 4] = GoldenError(golden_, OneChunk(*model));
+    }
+    EXPECT_GT(errors[0], kGoldenFloat32Tolerance) << "nothing was quantised";
+    EXPECT_LT(errors[0], errors[1]) << NameOf(scale);
   }
 }
 

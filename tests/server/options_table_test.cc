@@ -228,6 +228,21 @@ TEST(OptionsTest, PromptLookupIsChosenByItsName) {
   EXPECT_FALSE(Parse({"serve", "DIR"}, {"--speculative=off"})->session.prompt_lookup);
 }
 
+TEST(OptionsTest, AttentionLogitsAreAsTheyAreUnlessBitsAreAskedFor) {
+  const auto logits = [](std::initializer_list<std::string> flags) {
+    return Parse({"serve", "DIR"}, flags)->session.logit_quant;
+  };
+  EXPECT_FALSE(logits({}).is_on());
+  EXPECT_FALSE(logits({"--attention-logit-bits=none"}).is_on());
+  EXPECT_EQ(logits({"--attention-logit-bits=4"}).bits, 4);
+  EXPECT_EQ(logits({"--attention-logit-bits=4"}).scale, LogitScale::kRow);
+  EXPECT_EQ(logits({"--attention-logit-bits", "6", "--attention-logit-scale", "anchored"}).scale,
+            LogitScale::kAnchored);
+  const Result<Options> refused = Parse({"serve", "DIR"}, {"--attention-logit-bits=5"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("--attention-logit-bits"));
+}
+
 TEST(OptionsTest, ASwitchIsTurnedOffByNo) {
   const auto caches = [](std::initializer_list<std::string> flags) {
     return Parse({"serve", "DIR"}, flags)->session.engine.enable_prefix_caching;

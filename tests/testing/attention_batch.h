@@ -60,6 +60,24 @@ class AttentionBatch {
                memory.format().VOffset(dim, in_page), value);
   }
 
+  // q and K become small whole numbers, whose products and sums are exact in every format: a logit
+  // is then the same number everywhere, and quantised the same. REQUIRES: a head_dim that is a power
+  // of 4.
+  void MakeLogitsExact() {
+    for (float& value : q) value = std::nearbyint(1.5f * value);
+    for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
+      const SequenceTokens& rows = memory.sequences()[sequence];
+      for (int slot = 0; slot < rows.position + rows.num_tokens; ++slot) {
+        for (int i = 0; i < spec.num_kv_groups * spec.k_maps * spec.head_dim; ++i) {
+          const int group = i / (spec.k_maps * spec.head_dim);
+          const int map = i / spec.head_dim % spec.k_maps;
+          SetK(sequence, group, slot, map, i % spec.head_dim,
+               static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
+        }
+      }
+    }
+  }
+
   int num_tokens() const { return memory.num_tokens(); }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(spec.head_dim)); }
   DType activations() const { return options_.activations; }
@@ -75,7 +93,8 @@ class AttentionBatch {
             .lambda = lambda,
             .lambda_rows = lambda_rows.empty() ? nullptr : lambda_rows.data(),
             .sub_norm_weight = weight.empty() ? nullptr : weight.data(),
-            .out_scale = out_scale};
+            .out_scale = out_scale,
+            .logit_quant = logit_quant};
   }
   std::vector<float> Reference() {
     std::vector<float> out;
@@ -101,6 +120,7 @@ class AttentionBatch {
   std::vector<float> weight;       // [v_dim]
   float lambda = 0.35f;
   float out_scale = 0.8f;
+  LogitQuant logit_quant;
 
  private:
   std::byte* PageOf(size_t sequence, int group, int slot) {

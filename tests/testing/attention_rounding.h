@@ -26,14 +26,14 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
     return double{KvValue(kv.format, kv.Page(rows.pages[slot / page_size], group), offset)};
   };
   std::vector<double> scores(static_cast<size_t>(count));
-  double max = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot < count; ++slot) {
     double& score = scores[static_cast<size_t>(slot)];
     for (int d = 0; d < spec.head_dim; ++d)
       score += double{q[d]} * element(slot, kv.format.KOffset(k_map, d, slot % page_size));
     score *= double{batch.scale()};
-    max = std::max(max, score);
   }
+  QuantiseLogitsRef(scores, batch.logit_quant);
+  const double max = *std::max_element(scores.begin(), scores.end());
   std::vector<double> out(static_cast<size_t>(spec.v_dim));
   double sum = 0;
   for (int slot = 0; slot < count; ++slot) {

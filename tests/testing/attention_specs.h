@@ -1,7 +1,10 @@
 // The DiffSpec of each family's form of attention, for tests.
 #pragma once
 
+#include <vector>
+
 #include "kernels/attention/diff_spec.h"
+#include "kernels/attention/logit_quant.h"
 
 namespace diffserve::testing {
 
@@ -33,6 +36,15 @@ inline DiffSpec GroupedSpec(int groups, int head_dim) {
   spec.num_q2_heads = groups;
   spec.sub_norm = SubNorm::kAffine;
   return spec;
+}
+
+// Every form of quantised logits.
+inline std::vector<LogitQuant> LogitQuants() {
+  std::vector<LogitQuant> quants;
+  for (LogitScale scale : kLogitScales) {
+    for (int bits : {8, 6, 4}) quants.push_back({bits, scale});
+  }
+  return quants;
 }
 
 }  // namespace diffserve::testing
