@@ -26,7 +26,7 @@ FlagSpec::Target InSampling() {
 }
 
 std::optional<DType> DTypeOf(std::string_view name) {
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt8}) {
     if (name == NameOf(dtype)) return dtype;
   }
   return std::nullopt;
@@ -85,10 +85,12 @@ std::vector<FlagSpec> ModelFlags() {
                "on the CPU alone")
           .OneOf({"none", "int8", "int4"})
           .Default("none"),
-      FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-               "KV pages; auto: as --dtype; float16: on the CPU alone")
-          .OneOf({"auto", "float32", "bfloat16", "float16"})
-          .Refusing({"int8", "int4"}, "this build has no integer KV cache")
+      FlagSpec(
+          "--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
+          "KV pages; auto: as --dtype; float16, and int8 with a scale for each slot and head: on "
+          "the CPU alone")
+          .OneOf({"auto", "float32", "bfloat16", "float16", "int8"})
+          .Refusing({"int8k_int4v", "int4"}, "this build has no KV cache of 4 bits")
           .Default("auto"),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
                "attention logits are rounded to so many bits before the softmax, the paper's "

@@ -8,10 +8,10 @@
 //   o  = o / sqrt(mean(o^2) + sub_norm_eps) [* sub_norm_weight] * out_scale   (sub-norm; out_scale
 //   = 1 - lambda_init)
 //
-// Logits, the scaled scores, may be quantised before the softmax (logit_quant.h). Plain attention is
-// a1 alone. lambda may be negative or above 1; it is never clamped. Both maps
-// are normalised before they are subtracted. A sequence without rows, and an empty batch, are
-// skipped; rows of no sequence are not touched.
+// Logits, the scaled scores, may be quantised before the softmax (logit_quant.h). Plain attention
+// is a1 alone. lambda may be negative or above 1; it is never clamped. Both maps are normalised
+// before they are subtracted. A sequence without rows, and an empty batch, are skipped; rows of no
+// sequence are not touched.
 //
 // *Invariants*: bitwise the same for a row whoever shares the batch, however the prompt was cut and
 // whatever the number of threads: blocks of keys follow absolute positions, and each output element

@@ -15,12 +15,13 @@
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/diff_attention_tiles.h"
 #include "kernels/attention/kv_loads.h"
+#include "kernels/attention/quantise_lanes.h"
+#include "kernels/attention/softmax_lanes.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
 namespace {
 
-constexpr float kInfinity = __builtin_inff();
 constexpr float kLog2E = 1.44269504f;
 constexpr int kStepRuns = kStep / kRun;
 constexpr int kRangeRuns = kRange / kRun;
@@ -53,6 +54,9 @@ class Worker {
     factor_ = workspace + sizes_.QFloats() + sizes_.WeightFloats();
     sums_ = factor_ + sizes_.StatisticFloats();
     seen_ = reinterpret_cast<int*>(sums_ + sizes_.SumFloats());
+    q_scales_ = sums_ + sizes_.SumFloats() + sizes_.QueryFloats();
+    q_sums_ = reinterpret_cast<int32_t*>(q_scales_ + sizes_.QueryFloats());
+    weight_scales_ = q_scales_ + 2 * sizes_.QueryFloats();
     for (int query = 0; query < queries_; ++query)
       seen_[query] = task_.position + TokenOf(query) + 1;
   }
@@ -101,7 +105,7 @@ class Worker {
   }
 
   Operand* QueriesOf(int begin) const {
-    return q_ + static_cast<int64_t>(begin) * (format_.head_dim / Loads::kNumbers);
+    return q_ + static_cast<int64_t>(begin) * (format_.head_dim / kQNumbers<Codec>);
   }
   // A tile's q, transposed to [head_dim][end - begin].
   void PackQueries(int begin, int end) {
@@ -113,9 +117,22 @@ class Worker {
       const int head = (first_map ? 0 : call_.num_q1_heads) + task_.group * heads + in_map % heads;
       const float* from = call_.q + (task_.first_row + in_map / heads) * call_.q_width +
                           static_cast<int64_t>(head) * format_.head_dim;
-      for (int d = 0; d < format_.head_dim; d += Loads::kNumbers)
-        to[d / Loads::kNumbers * (end - begin) + query - begin] = Loads::OperandOf(from + d);
+      if constexpr (kHasScales<Codec>) {
+        QuantiseQuery(from, query, to + query - begin, end - begin);
+      } else {
+        for (int d = 0; d < format_.head_dim; d += kQNumbers<Codec>)
+          to[d / kQNumbers<Codec> * (end - begin) + query - begin] = Loads::OperandOf(from + d);
+      }
     }
+  }
+  // Codes of one query, four dims an operand.
+  void QuantiseQuery(const float* q, int query, Operand* to, int stride) {
+    int32_t sum = 0;
+    q_scales_[query] = QuantiseRow(q, format_.head_dim, [&](int d, int8_t code) {
+      reinterpret_cast<int8_t*>(to + d / 4 * stride)[d % 4] = code;
+      sum += code;
+    });
+    q_sums_[query] = sum;
   }
 
   // The number'th number of each run's first slot, of `count` runs from `first_slot` on.
@@ -177,42 +194,51 @@ class Worker {
     }
     const TileFunctions<Codec>& functions = kTileFunctions<Codec>[end - begin];
     float* scores = ScoresOf(first_slot / kRange, begin) + first_slot % kRange;
-    const float scale = call_.logit_quant.is_on() ? call_.scale : call_.scale * kLog2E;
+    QueryTile<Codec> tile = {
+        .q = QueriesOf(begin),
+        .head_dim = format_.head_dim,
+        .page_size = format_.page_size,
+        .scale = call_.logit_quant.is_on() ? call_.scale : call_.scale * kLog2E};
+    const float* k_scales[kStepRuns];
+    if constexpr (kHasScales<Codec>) {
+      tile.q_scales = q_scales_ + begin;
+      tile.q_sums = q_sums_ + begin;
+      for (int run = 0; run < num_runs; ++run) {
+        const int slot = first_slot + run * kRun;
+        k_scales[run] = ScalesOf(slot) + format_.KScale(k_map, 0, slot % format_.page_size);
+      }
+    }
     for (int run = 0; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
-      (several ? functions.several_runs : functions.one_run)(
-          QueriesOf(begin), k + run, next != nullptr ? k_next + run : nullptr, format_.head_dim,
-          format_.page_size, scale, scores + run * kRun);
+      tile.k = k + run;
+      tile.next = next != nullptr ? k_next + run : nullptr;
+      tile.scores = scores + run * kRun;
+      tile.k_scales = k_scales + run;
+      (several ? functions.several_runs : functions.one_run)(tile);
       run += several ? RunsAtOnce(end - begin) : 1;
     }
+  }
+  const float* ScalesOf(int slot) const {
+    const std::byte* page = kv_.Page(task_.pages[slot / format_.page_size], task_.group);
+    return reinterpret_cast<const float*>(page + format_.ScaleBegin());
   }
 
   // ---- Quantised logits, which become exponents of 2.
 
-  // What quantising needs of some logits: the largest magnitude, or for kAnchored the largest. It may
-  // miss a NaN, which stays one all the same.
-  float ExtentOf(const float* logits, int count) const {
-    const bool is_anchored = call_.logit_quant.scale == LogitScale::kAnchored;
-    F32 largest = Set1(is_anchored ? -kInfinity : 0.0f);
-    for (int i = 0; i < count; i += kLanes) {
-      const F32 logit = Load(logits + i);
-      const F32 extent = is_anchored ? logit : Max(logit, Sub(Zero(), logit));
-      largest = Max(largest, SelectFirst(count - i, extent, largest));
-    }
-    return ReduceMax(largest);
-  }
   void QuantiseTiles(int range, int query) {
     const int seen = SeenOf(range, query);
     float* logits = ScoresOf(range, query);
     for (int begin = 0; begin < seen; begin += kLogitTileSlots) {
       const int count = Least(kLogitTileSlots, seen - begin);
-      Quantise(logits + begin, count, ExtentOf(logits + begin, count));
+      const float extent = ExtentOf(logits + begin, count, call_.logit_quant.scale);
+      QuantiseLogits(logits + begin, count, extent, call_.logit_quant);
     }
   }
   void KeepExtent(int range, int query) {
     const int seen = SeenOf(range, query);
-    if (seen > 0)
-      extent_[query * sizes_.range_stride + range] = ExtentOf(ScoresOf(range, query), seen);
+    if (seen <= 0) return;
+    extent_[query * sizes_.range_stride + range] = ExtentOf(ScoresOf(range, query), seen,
+                                                            call_.logit_quant.scale);
   }
   void QuantiseRanges() {
     for (int query = 0; query < queries_; ++query) {
@@ -226,81 +252,25 @@ class Worker {
       for (int query = 0; query < queries_; ++query) {
         const int seen = SeenOf(range, query);
         if (seen <= 0) continue;
-        Quantise(ScoresOf(range, query), seen, factor_[query * sizes_.range_stride]);
+        QuantiseLogits(ScoresOf(range, query), seen, factor_[query * sizes_.range_stride],
+                       call_.logit_quant);
         Exponentials(range, query);
       }
     }
   }
-  // May change what lies behind `count` up to a vector's end.
-  void Quantise(float* logits, int count, float extent) {
-    const float levels = static_cast<float>(call_.logit_quant.levels());
-    if (call_.logit_quant.scale == LogitScale::kAnchored) {
-      // The largest of all becomes 0, which the softmax does not notice.
-      const F32 step = Set1(-kLog2E * static_cast<float>(kLogitReach) / levels);
-      const F32 per_reach = Set1(1.0f / static_cast<float>(kLogitReach));
-      for (int i = 0; i < count; i += kLanes) {
-        const F32 distance = Min(Set1(static_cast<float>(kLogitReach)),
-                                 Sub(Set1(extent), Load(logits + i)));
-        const F32 code = RoundToNearest(Mul(Mul(distance, Set1(levels)), per_reach));
-        Store(logits + i, Mul(code, step));
-      }
-      return;
-    }
-    if (extent == 0) return;  // all are 0
-    const F32 step = Set1(kLog2E * (extent / levels));
-    for (int i = 0; i < count; i += kLanes) {
-      const F32 code = RoundToNearest(Div(Mul(Load(logits + i), Set1(levels)), Set1(extent)));
-      Store(logits + i, Mul(code, step));
-    }
-  }
 
-  // Scores become p = 2^(score - maximum of the range). Slots that the query does not see may hold
-  // anything, and count as -infinity.
   void Exponentials(int range, int query) {
     const int seen = SeenOf(range, query);
     if (seen <= 0) return;
-    float* p = ScoresOf(range, query);
-    const int whole = seen / kLanes * kLanes;
-    F32 largest = Set1(-kInfinity);
-    F32 largest_odd = largest;
-    int vector = 0;
-    for (; vector + 2 * kLanes <= whole; vector += 2 * kLanes) {
-      largest = Max(largest, Load(p + vector));
-      largest_odd = Max(largest_odd, Load(p + vector + kLanes));
-    }
-    if (vector < whole) largest = Max(largest, Load(p + vector));
-    largest = Max(largest, largest_odd);
-    if (whole < seen) {
-      Store(p + whole, SelectFirst(seen - whole, Load(p + whole), Set1(-kInfinity)));
-      largest = Max(largest, Load(p + whole));
-    }
-    const float max = ReduceMax(largest);
-    const F32 subtracted = Set1(max == -kInfinity ? 0.0f : max);
-    F32 sum = Zero();
-    for (int i = 0; i < seen; i += kLanes) {
-      const F32 value = Exp2OfNegative(Sub(Load(p + i), subtracted));
-      Store(p + i, value);
-      sum = Add(sum, value);
-    }
-    max_[query * sizes_.range_stride + range] = max;
-    sum_[query * sizes_.range_stride + range] = ReduceAdd(sum);
+    const RangeSoftmax softmax = SoftmaxOfRange(ScoresOf(range, query), seen);
+    max_[query * sizes_.range_stride + range] = softmax.max;
+    sum_[query * sizes_.range_stride + range] = softmax.sum;
   }
 
   // factor_: by what a range's p become probabilities among all slots that the query sees.
   void JoinRanges(int query) {
-    const int ranges = (seen_[query] + kRange - 1) / kRange;
-    const float* max_of = max_ + query * sizes_.range_stride;
-    const float* sum_of = sum_ + query * sizes_.range_stride;
-    float* factor = factor_ + query * sizes_.range_stride;
-    float max = -kInfinity;
-    for (int range = 0; range < ranges; ++range) max = max_of[range] > max ? max_of[range] : max;
-    for (int range = 0; range < ranges; range += kLanes)
-      Store(factor + range, Exp2OfNegative(Sub(Load(max_of + range), Set1(max))));
-    float sum = 0;
-    for (int range = 0; range < ranges; ++range) sum += sum_of[range] * factor[range];
-    const F32 per_sum = Set1(1.0f / sum);
-    for (int range = 0; range < ranges; range += kLanes)
-      Store(factor + range, Mul(Load(factor + range), per_sum));
+    const int64_t at = query * sizes_.range_stride;
+    FactorsOfRanges(max_ + at, sum_ + at, (seen_[query] + kRange - 1) / kRange, factor_ + at);
   }
 
   // ---- Stage 3. `is_kept`: the range's sums stay in memory of their own.
@@ -313,13 +283,14 @@ class Worker {
     // Few outputs read V as it lies in memory. Many read a part of it that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
     const int block = many ? kStep : kRun;
-    const int columns = many ? 64 : format_.v_dim;
+    const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // of a scale
+    const int columns = many ? 64 : part;
     const int num_slots = SlotsOf(range);
     for (int first = 0; first < num_slots; first += block) {
       const int end = Least(first + block, num_slots);
       const bool fetch = range * kRange + end + kStep <= task_.num_slots();
-      for (int column = 0; column < format_.v_dim; column += columns) {
-        const int end_column = Least(column + columns, format_.v_dim);
+      for (int column = 0, end_column = 0; column < format_.v_dim; column = end_column) {
+        end_column = Least(column + columns, (column / part + 1) * part);
         ValueTile<Codec> tile = {.v = runs,
                                  .next = fetch ? runs + kStepRuns : nullptr,
                                  .first_column = column,
@@ -330,6 +301,11 @@ class Worker {
           AddTile(tile, range, first, end, begin, Least(begin + kTile, outputs_), sums);
           tile.next = nullptr;  // the first tile fetches ahead for all
         }
+      }
+    }
+    if constexpr (kHasScales<Codec>) {
+      for (int output = 0; output < outputs_; ++output) {
+        if (SeenOf(range, output) > 0) ScaleSums(output, sums + output * sizes_.out_stride);
       }
     }
     if (is_kept) return;
@@ -345,9 +321,17 @@ class Worker {
     const float* p1 = ScoresOf(range, output);
     const F32 factor1 = Set1(factor_[output * sizes_.range_stride + range]);
     Operand* weights = weights_ + output * kRangeOperands<Codec>;
+    alignas(64) float unscaled[kRange];  // of int8 codes
+    const auto store = [&](int i, F32 weight) {
+      if constexpr (kHasScales<Codec>) {
+        Store(unscaled + i, weight);
+      } else {
+        Loads::StoreWeights(weights + i / Loads::kNumbers, weight);
+      }
+    };
     if (heads2_ == 0) {
-      for (int i = 0; i < seen; i += kLanes)
-        Loads::StoreWeights(weights + i / Loads::kNumbers, Mul(Load(p1 + i), factor1));
+      for (int i = 0; i < seen; i += kLanes) store(i, Mul(Load(p1 + i), factor1));
+      if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, weights);
       return;
     }
     const int token = output / heads1_;
@@ -363,8 +347,34 @@ class Worker {
     const F32 minus_lambda = Set1(-lambda);
     for (int i = 0; i < seen; i += kLanes) {
       const F32 map2 = Mul(Load(p2 + i), factor2);
-      Loads::StoreWeights(weights + i / Loads::kNumbers,
-                          Fma(minus_lambda, map2, Mul(Load(p1 + i), factor1)));
+      store(i, Fma(minus_lambda, map2, Mul(Load(p1 + i), factor1)));
+    }
+    if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, weights);
+  }
+  // A weight times the scale of its slot, for each part of V that has one.
+  void ScaleWeights(int range, int output, const float* unscaled, Operand* weights) {
+    const int seen = SeenOf(range, output);
+    for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
+      alignas(64) float scaled[kRange];
+      for (int i = 0; i < seen; i += kLanes) {
+        const int slot = range * kRange + i;
+        const float* scales = ScalesOf(slot) +
+                              format_.VScale(part * format_.head_dim, slot % format_.page_size);
+        Store(scaled + i, SelectFirst(seen - i, Mul(Load(unscaled + i), Load(scales)), Zero()));
+      }
+      int16_t* codes = reinterpret_cast<int16_t*>(weights) + part * kRange;
+      weight_scales_[2 * output + part] = QuantiseWeights(scaled, seen, codes);
+    }
+  }
+  // Integer sums of a range become floats.
+  void ScaleSums(int output, float* sums) {
+    for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
+      const F32 scale = Set1(weight_scales_[2 * output + part]);
+      float* of_part = sums + part * format_.head_dim;
+      for (int d = 0; d < format_.head_dim; d += kLanes) {
+        const int n = Least(kLanes, format_.head_dim - d);
+        StoreFirst(of_part + d, n, Mul(ToFloat(LoadInts(of_part + d)), scale));
+      }
     }
   }
 
@@ -381,9 +391,12 @@ class Worker {
       if (seen > first) {
         tile.weights = weights_ + output * kRangeOperands<Codec>;
         tile.sums = sums + output * sizes_.out_stride;
-        tile.end = seen / kPack * kPack;
+        // Integers behind the last slot count for nothing, as their weights are 0.
+        tile.end = (kHasScales<Codec> ? seen + kPack - 1 : seen) / kPack * kPack;
+        if constexpr (kHasScales<Codec>)
+          tile.weights += tile.first_column / format_.head_dim * (kRange / 2);
         if (tile.end > tile.first) kTileFunctions<Codec>[end_output - output].values(tile);
-        if constexpr (kPack > 1) {
+        if constexpr (kPack > 1 && !kHasScales<Codec>) {
           if (tile.end < seen) AddLastSlot(tile, next - output);
         }
         tile.first = tile.end;
@@ -449,6 +462,10 @@ class Worker {
   float* factor_;     // [queries][range_stride]
   float* sums_;       // [outputs][out_stride]
   int* seen_;         // [queries], how many slots each sees
+  // Of int8 codes.
+  float* q_scales_;       // [queries]
+  int32_t* q_sums_;       // [queries], of the codes
+  float* weight_scales_;  // [outputs][2], of a range
 };
 
 template <typename Codec>
@@ -463,7 +480,7 @@ struct Instance {
 template <typename Codec>
 constexpr Instance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
 constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>, kInstanceOf<BFloat16Codec>,
-                                   kInstanceOf<Float16Codec>};
+                                   kInstanceOf<Float16Codec>, kInstanceOf<Int8Codec>};
 
 }  // namespace
 

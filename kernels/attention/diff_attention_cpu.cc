@@ -64,7 +64,11 @@ void CheckSpec(const DiffAttentionArgs<float>& args) {
                format.num_groups == spec.num_kv_groups &&
                format.arrangement == KvArrangement::kSlotLanes,
            "the page format is not the attention's");
-  DS_CHECK(spec.head_dim % 2 == 0, "odd head_dim");
+  DS_CHECK(spec.head_dim % format.codec.k_pack == 0 && spec.head_dim % 2 == 0,
+           "head_dim is not whole operands");
+  DS_CHECK(format.codec.scale_bits == 0 || spec.v_dim == spec.head_dim ||
+               spec.v_dim == 2 * spec.head_dim,
+           "V is not of one or two parts with a scale");
 }
 
 int64_t TokensPerTask(const AttentionCall& call, const SequenceTokens& sequence) {

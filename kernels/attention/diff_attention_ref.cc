@@ -16,14 +16,14 @@ struct GroupSlots {
   const int32_t* pages;
   int group;
 
-  double Value(int offset, int slot) const {
-    return KvValue(kv.format, kv.Page(pages[slot / kv.format.page_size], group), offset);
+  const std::byte* PageOf(int slot) const {
+    return kv.Page(pages[slot / kv.format.page_size], group);
   }
   double K(int k_map, int dim, int slot) const {
-    return Value(kv.format.KOffset(k_map, dim, slot % kv.format.page_size), slot);
+    return KValue(kv.format, PageOf(slot), k_map, dim, slot % kv.format.page_size);
   }
   double V(int dim, int slot) const {
-    return Value(kv.format.VOffset(dim, slot % kv.format.page_size), slot);
+    return VValue(kv.format, PageOf(slot), dim, slot % kv.format.page_size);
   }
 };
 

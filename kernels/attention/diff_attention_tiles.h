@@ -22,22 +22,43 @@ constexpr int Most(int a, int b) { return a > b ? a : b; }
 // q or a weight as the codec's products take it.
 template <typename Codec>
 using OperandOf = typename KvLoads<Codec>::Operand;
-// Operands that the weights of a range take.
 template <typename Codec>
-constexpr int kRangeOperands = kRange / KvLoads<Codec>::kNumbers;
+constexpr bool kHasScales = Codec::Description().scale_bits > 0;  // integer codes
+// Dims that an operand of q has.
+template <typename Codec>
+constexpr int kQNumbers = kHasScales<Codec> ? 4 : KvLoads<Codec>::kNumbers;
+// Operands that the weights of a range take; of int8 codes two lists, for either half of V.
+template <typename Codec>
+constexpr int kRangeOperands = kHasScales<Codec> ? kRange : kRange / KvLoads<Codec>::kNumbers;
 
 // Runs that R queries take at once: enough chains to hide the latency, few enough for the
 // registers.
 constexpr int RunsAtOnce(int r) { return kLanes == 16 || r == 1 ? 4 : r <= 3 ? 2 : 1; }
 constexpr int ColumnVectorsAtOnce(int r) { return kLanes == 16 || r <= 2 ? 4 : 2; }
 
-// Scores of R queries against NS runs of kRun slots: a chain over head_dim ascending for each slot;
-// lanes are slots. q is [head_dim / kNumbers][R]; `k[n]` is dim 0 of run n's first slot. The same
-// places of `next` are fetched ahead, if it is not nullptr. `scores`: a row of kRange a query.
+// Scores of some queries against runs of kRun slots; lanes are slots. The same places of `next` are
+// fetched ahead, if it is not nullptr.
+template <typename Codec>
+struct QueryTile {
+  const OperandOf<Codec>* q;               // [head_dim / numbers of an operand][queries]
+  const std::byte* const* k = nullptr;     // dim 0 of each run's first slot
+  const std::byte* const* next = nullptr;  // or none
+  int head_dim;
+  int page_size;
+  float scale;
+  float* scores = nullptr;  // a row of kRange a query
+  // Of integer codes:
+  const float* q_scales = nullptr;         // of each query
+  const int32_t* q_sums = nullptr;         // of its codes
+  const float* const* k_scales = nullptr;  // of each run's slots
+};
+
+// R queries, NS runs: a chain over head_dim ascending for each slot.
 template <typename Codec, int R, int NS>
-void Scores(const OperandOf<Codec>* q, const std::byte* const* k, const std::byte* const* next,
-            int head_dim, int page_size, float scale, float* scores) {
+void Scores(const QueryTile<Codec>& tile) {
   using Loads = KvLoads<Codec>;
+  const auto& [q_begin, k, next, head_dim, page_size, scale, scores, _1, _2, _3] = tile;
+  const OperandOf<Codec>* q = q_begin;
   constexpr int kVectors = NS * kRunVectors;
   constexpr int kPack = Codec::Description().k_pack;
   constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
@@ -179,17 +200,144 @@ void AddLastSlot(const ValueTile<Codec>& tile, int outputs) {
   }
 }
 
+// ---- Of int8 codes: sums in integers, which are exact and so need no order.
+
+// u8 codes of K by s8 codes of q, four dims at a time.
+template <int R, int NS>
+void Int8Scores(const QueryTile<Int8Codec>& tile) {
+  constexpr int kVectors = NS * kRunVectors;
+  constexpr int kPack = Int8Codec::Description().k_pack;
+#if defined(DS_HAS_INT8_DOT)
+  constexpr bool kHasDot = true;
+#else
+  constexpr bool kHasDot = false;
+#endif
+  I32 acc[R][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    // code times q is (code - kZero) times q and kZero times q.
+    const I32 correction = Set1Int(kHasDot ? -Int8Codec::kZero * tile.q_sums[r] : 0);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = correction;
+  }
+  const int32_t* q = tile.q;
+  int64_t offset = 0;
+  for (int d = 0; d < tile.head_dim; d += kPack, offset += kPack * tile.page_size, q += R) {
+    Quads k[kVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < NS; ++n) {
+      if (tile.next != nullptr) __builtin_prefetch(tile.next[n] + offset, 0, kIntoL2);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      k[v] = LoadQuads(tile.k[v / kRunVectors] + offset + v % kRunVectors * kPack * kLanes);
+      if constexpr (!kHasDot) k[v] = FlipTopBits(k[v]);  // now signed
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Quads value = Set1Quad(q[r]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        // |k| |q| <= 127 * 127, so the sum of two fits 16 bits.
+        acc[r][v] = kHasDot ? DotQuads(acc[r][v], k[v], value)
+                            : DotQuads(acc[r][v], Magnitudes(k[v]), WithSignsOf(value, k[v]));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const F32 scale = Set1(tile.q_scales[r] * tile.scale);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const F32 k_scale = Load(tile.k_scales[v / kRunVectors] + v % kRunVectors * kLanes);
+      Store(tile.scores + r * kRange + v * kLanes, Mul(Mul(ToFloat(acc[r][v]), scale), k_scale));
+    }
+  }
+}
+
+// s16 weights by s8 codes of V, two slots at a time; the sums of a range fit 32 bits, and are kept
+// as such in the place of floats.
+template <int R, int C>
+void AddInt8Columns(const ValueTile<Int8Codec>& tile, int column, int n) {
+  constexpr int kPack = Int8Codec::Description().v_pack;
+  float* sums = tile.sums + column;
+  I32 acc[R][C];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      acc[r][c] = tile.first == 0 ? Set1Int(0) : LoadInts(sums + r * tile.out_stride + c * kLanes);
+    }
+  }
+  const int32_t* weights = tile.weights + tile.first / kPack;
+  for (int slot = tile.first; slot < tile.end;) {
+    const int run = slot / kRun;
+    const int end = Least(tile.end, (run + 1) * kRun);
+    int64_t offset = int64_t{kPack} * column + int64_t{slot % kRun} * tile.v_dim;
+    for (; slot < end; slot += kPack, offset += int64_t{kPack} * tile.v_dim, ++weights) {
+      if (tile.next != nullptr) {
+#pragma GCC unroll 4
+        for (int byte = 0; byte < C * kPack * kLanes; byte += 64)
+          __builtin_prefetch(tile.next[run] + offset + byte, 0, kIntoL2);
+      }
+      I16Pairs row[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        const std::byte* from = tile.v[run] + offset + c * kPack * kLanes;
+        if (C == 1 && n < kLanes) {
+          alignas(64) std::byte padded[kPack * kLanes] = {};
+          for (int i = 0; i < kPack * n; ++i) padded[i] = from[i];
+          row[c] = WidenPairs(padded);
+        } else {
+          row[c] = WidenPairs(from);
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const I16Pairs weight = Set1Pair16(weights[r * kRangeOperands<Int8Codec>]);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) acc[r][c] = DotPairs(acc[r][c], weight, row[c]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      float* to = sums + r * tile.out_stride + c * kLanes;
+      if (C == 1 && n < kLanes) {  // what follows is another part's
+        alignas(64) float all[kLanes];
+        StoreInts(all, acc[r][c]);
+        __builtin_memcpy(to, all, static_cast<size_t>(n) * sizeof(float));
+      } else {
+        StoreInts(to, acc[r][c]);
+      }
+    }
+  }
+}
+
+template <int R>
+void AddInt8Values(const ValueTile<Int8Codec>& tile) {
+  constexpr int kVectors = ColumnVectorsAtOnce(R);
+  int column = tile.first_column;
+  for (; column + kVectors * kLanes <= tile.end_column; column += kVectors * kLanes)
+    AddInt8Columns<R, kVectors>(tile, column, kLanes);
+  for (; column < tile.end_column; column += kLanes)
+    AddInt8Columns<R, 1>(tile, column, Least(kLanes, tile.end_column - column));
+}
+
 template <typename Codec>
 struct TileFunctions {
-  using ScoresFunction = void (*)(const OperandOf<Codec>*, const std::byte* const*,
-                                  const std::byte* const*, int, int, float, float*);
-  ScoresFunction one_run;
-  ScoresFunction several_runs;  // RunsAtOnce
+  void (*one_run)(const QueryTile<Codec>&);
+  void (*several_runs)(const QueryTile<Codec>&);  // RunsAtOnce
   void (*values)(const ValueTile<Codec>&);
 };
 template <typename Codec, int R>
 constexpr TileFunctions<Codec> kFunctions = {Scores<Codec, R, 1>, Scores<Codec, R, RunsAtOnce(R)>,
                                              AddValues<Codec, R>};
+template <int R>
+constexpr TileFunctions<Int8Codec> kFunctions<Int8Codec, R> = {
+    Int8Scores<R, 1>, Int8Scores<R, RunsAtOnce(R)>, AddInt8Values<R>};
 // By number of queries.
 template <typename Codec>
 constexpr TileFunctions<Codec> kTileFunctions[kTile + 1] = {

@@ -1,4 +1,4 @@
-// The number formats of K and V. A codec is a type that says how one number is stored; the host's
+// The number formats of K and V. A codec is a type that says how numbers are stored; the host's
 // compilers, each level (*.isa.cc) and nvcc compile the same text. What a level or a device adds,
 // how it loads a vector, is in kv_loads.h and kv_strip.cuh. Kernels are templates over the codec; a
 // new one is its struct here, its loads there, and a row in the table of each kernel that takes it.
@@ -17,8 +17,8 @@ struct KvCodec {
   int bits = 32;        // of a number; divides 32, or is 32
   int k_pack = 1;       // neighbouring dims of K that lie side by side (KvArrangement::kSlotLanes)
   int v_pack = 1;       // neighbouring slots of V that do; divides 16
-  int scale_group = 0;  // neighbouring dims of a slot that share a scale; 0: there are no scales
-  int scale_bits = 0;   // of a scale: 8, 16 or 32
+  int scale_group = 0;  // neighbouring dims of a slot that share a scale; KvFormat::Of: head_dim
+  int scale_bits = 0;   // of a scale: 8, 16 or 32; 0: there are no scales
   float largest = 0;    // a larger finite number is stored as a NaN; 0: there is none
 };
 
@@ -53,6 +53,20 @@ struct Float16Codec {
     const uint16_t stored = FloatToFloat16(value);
     const bool overflows = (stored & 0x7fff) == 0x7c00 && value - value == 0.0f;
     return overflows ? uint16_t{0x7e00} : stored;
+  }
+};
+
+// A number is (code - kZero) * scale, the code of magnitude 127 at most, with a float32 scale for
+// each slot and head_dim dims: of K1, of K2, and of each part of V that is as wide. A token's
+// numbers are quantised when they are written and read so by all, its own chunk included. A number
+// that is not finite makes the scale a NaN, which reaches every token that attends to the slot.
+struct Int8Codec {
+  using Element = uint8_t;
+  static constexpr int kZero = 128;  // of K, which is unsigned in dot products; V's codes are
+                                     // signed
+  static constexpr int kMost = 127;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
+    return {.dtype = DType::kInt8, .bits = 8, .k_pack = 4, .v_pack = 2, .scale_bits = 32};
   }
 };
 

@@ -13,13 +13,14 @@
 //     tiles, the image of their place in shared memory (kv_image.h).
 //
 // Scales lie in slot lanes in both: of K [head_dim / scale_group][page_size], of V
-// [page_size][v_dim / scale_group]. K is rotated before it is stored. Slots that no token has been
+// [v_dim / scale_group][page_size]. K is rotated before it is stored. Slots that no token has been
 // written to hold arbitrary bits (NaNs included): a kernel must not let them into a result, not
 // even multiplied by zero.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_codec.h"
@@ -44,7 +45,9 @@ struct KvFormat {
   // The same, of which the compiler knows codec and arrangement.
   template <typename Codec, KvArrangement kArrangement>
   DIFFSERVE_HOST_DEVICE constexpr KvFormat As() const {
-    return {page_size, num_groups, k_maps, head_dim, v_dim, Codec::Description(), kArrangement};
+    KvCodec known = Codec::Description();
+    known.scale_group = codec.scale_group;
+    return {page_size, num_groups, k_maps, head_dim, v_dim, known, kArrangement};
   }
 
   // ---- Numbers of a page, counted from its begin.
@@ -73,7 +76,7 @@ struct KvFormat {
   }
   DIFFSERVE_HOST_DEVICE constexpr int VScale(int dim, int slot) const {
     return k_maps * page_size * (head_dim / codec.scale_group) +
-           slot * (v_dim / codec.scale_group) + dim / codec.scale_group;
+           dim / codec.scale_group * page_size + slot;
   }
 
   // ---- Bytes.
@@ -82,7 +85,7 @@ struct KvFormat {
   }
   // Of one layer and group: the one answer to how large a page is.
   DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const {
-    const int num_scales = codec.scale_group == 0 ? 0 : page_size * (columns() / codec.scale_group);
+    const int num_scales = codec.scale_bits == 0 ? 0 : page_size * (columns() / codec.scale_group);
     return ScaleBegin() + int64_t{num_scales} * codec.scale_bits / 8;
   }
 
@@ -106,8 +109,11 @@ struct PagedKv {
   }
 };
 
-// One number of a page, for the reference and for tests.
-float KvValue(const KvFormat& format, const std::byte* page, int offset);
-void SetKvValue(const KvFormat& format, std::byte* page, int offset, float value);
+// Numbers of a page, for the reference and for tests; they are written by rows, which may share a
+// scale: `k` is one map's of a slot, [head_dim], and `v` a slot's, [v_dim].
+float KValue(const KvFormat& format, const std::byte* page, int map, int dim, int slot);
+float VValue(const KvFormat& format, const std::byte* page, int dim, int slot);
+void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<const float> k);
+void SetV(const KvFormat& format, std::byte* page, int slot, std::span<const float> v);
 
 }  // namespace diffserve

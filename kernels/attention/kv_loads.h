@@ -130,4 +130,11 @@ struct KvLoads<BFloat16Codec> : Float32Products, Bf16FirstSlot {
 
 #endif
 
+// Four codes of q, or two weights of 16 bits.
+template <>
+struct KvLoads<Int8Codec> {
+  static constexpr int kNumbers = 2;  // of a weight's operand
+  using Operand = int32_t;
+};
+
 }  // namespace diffserve::DS_ISA

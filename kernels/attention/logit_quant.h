@@ -1,10 +1,12 @@
-// Quantisation of attention logits to b bits (arXiv 2410.05258, section 3.7): of the scaled scores s
-// of one query (a token, head and map) over the slots that it sees, before a softmax that is exact.
+// Quantisation of attention logits to b bits (arXiv 2410.05258, section 3.7): of the scaled scores
+// s of one query (a token, head and map) over the slots that it sees, before a softmax that is
+// exact.
 //
 //   kRow       a = max |s| over all those slots, n = 2^(b-1) - 1,
 //              s' = round_half_even(s n / a) a / n; a = 0: s' = 0
-//   kTile      the same, each run of kLogitTileSlots slots at absolute positions with an a of its own
-//   kAnchored  m = 2^b - 1, k = round_half_even(min(max s - s, R) m / R), s' = max s - R k / m, with
+//   kTile      the same, each run of kLogitTileSlots slots at absolute positions with an a of its
+//   own kAnchored  m = 2^b - 1, k = round_half_even(min(max s - s, R) m / R), s' = max s - R k / m,
+//   with
 //              R = kLogitReach: not absmax, and better at equal bits
 //
 // None depends on the batch, the chunk or the cache.

@@ -10,9 +10,12 @@
 
 namespace diffserve {
 
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
+// kInt8: codes in KV pages, whose scales lie behind them (kv_codec.h).
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8 };
 
-constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
+constexpr size_t SizeOf(DType dtype) {
+  return dtype == DType::kFloat32 ? 4 : dtype == DType::kInt8 ? 1 : 2;
+}
 
 constexpr std::string_view NameOf(DType dtype) {
   switch (dtype) {
@@ -22,6 +25,8 @@ constexpr std::string_view NameOf(DType dtype) {
       return "bfloat16";
     case DType::kFloat16:
       return "float16";
+    case DType::kInt8:
+      return "int8";
   }
   return "?";
 }

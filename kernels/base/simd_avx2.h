@@ -136,9 +136,39 @@ struct Quads8 {
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
 
+// 8 pairs of 16 bits.
+struct I16Pairs8 {
+  __m256i v;
+};
+// Of 8 pairs of 8 bits, signed.
+[[gnu::always_inline]] inline I16Pairs8 WidenPairs8(const void* p) {
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+// acc + a0 b0 + a1 b1 lane by lane.
+[[gnu::always_inline]] inline I32x8 DotPairs(I32x8 acc, I16Pairs8 a, I16Pairs8 b) {
+  return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(a.v, b.v))};
+}
+// REQUIRES: within int16.
+[[gnu::always_inline]] inline void StoreInt16(int16_t* p, I32x8 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packs_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1)));
+}
+[[gnu::always_inline]] inline I32x8 LoadInts8(const float* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+}
+[[gnu::always_inline]] inline void StoreInts(float* p, I32x8 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
+}
+
 #ifndef DS_PAIRED
 
 using I32 = I32x8;
+using I16Pairs = I16Pairs8;
+[[gnu::always_inline]] inline I16Pairs WidenPairs(const void* p) { return WidenPairs8(p); }
+[[gnu::always_inline]] inline I16Pairs Set1Pair16(int32_t pair) {
+  return {_mm256_set1_epi32(pair)};
+}
+[[gnu::always_inline]] inline I32 LoadInts(const float* p) { return LoadInts8(p); }
 using Quads = Quads8;
 [[gnu::always_inline]] inline I32 Set1Int(int32_t x) { return {_mm256_set1_epi32(x)}; }
 [[gnu::always_inline]] inline Quads LoadQuads(const void* p) { return LoadQuads8(p); }

@@ -135,6 +135,32 @@ struct Quads {
 #endif
 }
 
+// 16 pairs of 16 bits.
+struct I16Pairs {
+  __m512i v;
+};
+// Of 16 pairs of 8 bits, signed.
+[[gnu::always_inline]] inline I16Pairs WidenPairs(const void* p) {
+  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+[[gnu::always_inline]] inline I16Pairs Set1Pair16(int32_t pair) {
+  return {_mm512_set1_epi32(pair)};
+}
+// acc + a0 b0 + a1 b1 lane by lane.
+[[gnu::always_inline]] inline I32 DotPairs(I32 acc, I16Pairs a, I16Pairs b) {
+#if defined(__AVX512VNNI__)
+  return {_mm512_dpwssd_epi32(acc.v, a.v, b.v)};
+#else
+  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(a.v, b.v))};
+#endif
+}
+// REQUIRES: within int16.
+[[gnu::always_inline]] inline void StoreInt16(int16_t* p, I32 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(a.v));
+}
+[[gnu::always_inline]] inline I32 LoadInts(const float* p) { return {_mm512_loadu_si512(p)}; }
+[[gnu::always_inline]] inline void StoreInts(float* p, I32 a) { _mm512_storeu_si512(p, a.v); }
+
 #if defined(__AVX512BF16__)
 #define DS_HAS_BF16_DOT 1
 // 16 pairs of bfloat16; the first of a pair is the lower half of its 32 bits.

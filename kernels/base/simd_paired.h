@@ -106,6 +106,30 @@ struct Quads {
 [[gnu::always_inline]] inline I32 DotQuads(I32 acc, Quads u, Quads s) {
   return {DotQuads(acc.lo, u.lo, s.lo), DotQuads(acc.hi, u.hi, s.hi)};
 }
+struct I16Pairs {
+  I16Pairs8 lo;
+  I16Pairs8 hi;
+};
+[[gnu::always_inline]] inline I16Pairs WidenPairs(const void* p) {
+  return {WidenPairs8(p), WidenPairs8(static_cast<const char*>(p) + 16)};
+}
+[[gnu::always_inline]] inline I16Pairs Set1Pair16(int32_t pair) {
+  return {{_mm256_set1_epi32(pair)}, {_mm256_set1_epi32(pair)}};
+}
+[[gnu::always_inline]] inline I32 DotPairs(I32 acc, I16Pairs a, I16Pairs b) {
+  return {DotPairs(acc.lo, a.lo, b.lo), DotPairs(acc.hi, a.hi, b.hi)};
+}
+[[gnu::always_inline]] inline void StoreInt16(int16_t* p, I32 a) {
+  StoreInt16(p, a.lo);
+  StoreInt16(p + 8, a.hi);
+}
+[[gnu::always_inline]] inline I32 LoadInts(const float* p) {
+  return {LoadInts8(p), LoadInts8(p + 8)};
+}
+[[gnu::always_inline]] inline void StoreInts(float* p, I32 a) {
+  StoreInts(p, a.lo);
+  StoreInts(p + 8, a.hi);
+}
 [[gnu::always_inline]] inline I32 DotTwoQuads(I32 acc, Quads u0, Quads s0, Quads u1, Quads s1) {
   return {DotTwoQuads(acc.lo, u0.lo, s0.lo, u1.lo, s1.lo),
           DotTwoQuads(acc.hi, u0.hi, s0.hi, u1.hi, s1.hi)};

@@ -1,4 +1,5 @@
 // Element by element, so any vectorisation by the compiler gives the same bits.
+#include "kernels/attention/quantise_lanes.h"
 #include "kernels/base/simd.h"
 #include "kernels/ops/rope_append_kernel.h"
 
@@ -26,6 +27,15 @@ void Rotate(const RopeRow& row, const float* x, float* out) {
   }
 }
 
+// Numbers that share a scale: codes, from `zero` on, go to page[offset_of(i)].
+template <typename OffsetOf>
+void AppendRow(const float* values, int count, int zero, uint8_t* page, float* scale,
+               OffsetOf offset_of) {
+  *scale = QuantiseRow(values, count, [&](int i, int8_t code) {
+    page[offset_of(i)] = static_cast<uint8_t>(code + zero);
+  });
+}
+
 // The token's K and V, `k` and `v` of its row, into the pages of every group.
 template <typename Codec>
 void Append(const RopeRow& row, const float* k, const float* v) {
@@ -34,15 +44,31 @@ void Append(const RopeRow& row, const float* k, const float* v) {
   float rotated[kMaxHeadDim];
   for (int group = 0; group < format.num_groups; ++group) {
     auto* page = row.kv.PageAs<Codec, KvArrangement::kSlotLanes>(row.page_id, group);
+    [[maybe_unused]] float* scales = reinterpret_cast<float*>(reinterpret_cast<std::byte*>(page) +
+                                                              format.ScaleBegin());
     // Stage 1: q and k are rotated.
     for (int map = 0; map < format.k_maps; ++map) {
       Rotate(row, k + (map * format.num_groups + group) * head_dim, rotated);
-      for (int d = 0; d < head_dim; ++d)
-        page[format.KOffset(map, d, row.slot)] = Codec::Encode(rotated[d]);
+      if constexpr (Codec::Description().scale_bits > 0) {
+        AppendRow(rotated, head_dim, Int8Codec::kZero, page,
+                  scales + format.KScale(map, 0, row.slot),
+                  [&](int d) { return format.KOffset(map, d, row.slot); });
+      } else {
+        for (int d = 0; d < head_dim; ++d)
+          page[format.KOffset(map, d, row.slot)] = Codec::Encode(rotated[d]);
+      }
     }
     // Stage 2: v goes to the page.
-    for (int d = 0; d < format.v_dim; ++d)
-      page[format.VOffset(d, row.slot)] = Codec::Encode(v[group * format.v_dim + d]);
+    const float* from = v + group * format.v_dim;
+    if constexpr (Codec::Description().scale_bits > 0) {
+      for (int begin = 0; begin < format.v_dim; begin += head_dim) {
+        AppendRow(from + begin, head_dim, 0, page, scales + format.VScale(begin, row.slot),
+                  [&](int d) { return format.VOffset(begin + d, row.slot); });
+      }
+    } else {
+      for (int d = 0; d < format.v_dim; ++d)
+        page[format.VOffset(d, row.slot)] = Codec::Encode(from[d]);
+    }
   }
 }
 
@@ -53,7 +79,7 @@ struct Instance {
 template <typename Codec>
 constexpr Instance kInstanceOf = {Codec::Description().dtype, Append<Codec>};
 constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>, kInstanceOf<BFloat16Codec>,
-                                   kInstanceOf<Float16Codec>};
+                                   kInstanceOf<Float16Codec>, kInstanceOf<Int8Codec>};
 
 }  // namespace
 

@@ -61,11 +61,9 @@ void Row(const RopeAppendArgs<float>& args, const SequenceTokens& sequence, int 
     for (int map = 0; map < spec.k_maps; ++map) {
       const std::vector<float> rotated = RotatedHead(
           args, k + (map * spec.num_kv_groups + group) * spec.head_dim, position);
-      for (int d = 0; d < spec.head_dim; ++d)
-        SetKvValue(format, page, format.KOffset(map, d, slot), rotated[static_cast<size_t>(d)]);
+      SetK(format, page, map, slot, rotated);
     }
-    for (int d = 0; d < spec.v_dim; ++d)
-      SetKvValue(format, page, format.VOffset(d, slot), v[group * spec.v_dim + d]);
+    SetV(format, page, slot, {v + group * spec.v_dim, static_cast<size_t>(spec.v_dim)});
   }
 }
 

@@ -161,6 +161,18 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
   return {};
 }
 
+// Of a head that has no kernel for its pages.
+Status CheckPages(const DiffSpec& spec, const KvCodec& codec) {
+  const bool has_parts = spec.v_dim == spec.head_dim || spec.v_dim == 2 * spec.head_dim;
+  if (spec.head_dim % codec.k_pack == 0 && (codec.scale_bits == 0 || has_parts)) return {};
+  return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(codec.dtype)) +
+                             ", which needs a head_dim that is a multiple of " +
+                             std::to_string(codec.k_pack) +
+                             " and V as wide or twice as wide; head_dim " +
+                             std::to_string(spec.head_dim) + ", V " + std::to_string(spec.v_dim),
+                         "--kv-cache-dtype");
+}
+
 }  // namespace
 
 SessionNeeds ServerNeeds(const EngineOptions& engine) {
@@ -188,6 +200,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   const ModelSummary& summary = plan.summary;
   plan.layout = KvFormat::Of(summary.config.attention, plan.engine.page_size,
                              options.kv_cache_dtype.value_or(DTypeOf(summary.weight_format)));
+  DS_RETURN_IF_ERROR(CheckPages(summary.config.attention, plan.layout.codec));
   plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
   double free = -static_cast<double>(summary.memory_bytes);
   if (plan.on_gpu()) {

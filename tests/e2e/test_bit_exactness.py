@@ -133,6 +133,11 @@ class Int4ExactnessTest(Exactness, unittest.TestCase):
 
 
 @unittest.skipIf(DEVICE == "cuda", "refused there")
+class Int8PagesExactnessTest(Exactness, unittest.TestCase):
+    FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int8")
+
+
+@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitRowExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--attention-logit-bits", "4")
 

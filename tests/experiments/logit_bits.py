@@ -7,9 +7,9 @@ logit_bits.json beside this file.
     logit_bits.py --check          exits 1 if README.md or the plot says something else than the
                                    figures; runs nothing. Ends with `N passed, N failed`.
 
-For each scale of --attention-logit-scale and number of bits: accuracy of one needle among four, over
-all five digits; perplexity of held-out replies; and how often the most likely next token is that of
-logits that are not quantised.
+For each scale of --attention-logit-scale and number of bits: accuracy of one needle among four,
+over all five digits; perplexity of held-out replies; and how often the most likely next token is
+that of logits that are not quantised.
 """
 
 import argparse

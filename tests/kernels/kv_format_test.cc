@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -24,15 +25,16 @@ constexpr KvCodec kFourBits = {.dtype = DType::kFloat32,
 
 std::vector<KvFormat> Formats() {
   std::vector<KvFormat> formats;
-  for (const KvCodec& codec : {Float32Codec::Description(), BFloat16Codec::Description(),
-                               Float16Codec::Description(), kFourBits}) {
+  for (KvCodec codec : {Float32Codec::Description(), BFloat16Codec::Description(),
+                        Float16Codec::Description(), Int8Codec::Description(), kFourBits}) {
     for (KvArrangement arrangement : {KvArrangement::kSlotLanes, KvArrangement::kImage}) {
       for (int page_size : {16, 48, 64}) {
         // Of an image: two chunks of 16 bytes.
         const int step = arrangement == KvArrangement::kImage || codec.bits == 4
                              ? 2 * 128 / codec.bits
-                             : 6;
+                             : 3 * std::max(2, codec.k_pack);
         for (int head_dim = step; head_dim <= 9 * step; head_dim += step) {
+          if (codec.bits == 8) codec.scale_group = head_dim;
           for (int k_maps : {1, 2}) {
             for (int v_dim : {head_dim, 2 * head_dim})
               formats.push_back({page_size, 3, k_maps, head_dim, v_dim, codec, arrangement});
@@ -161,17 +163,52 @@ TEST(KvFormatTest, WhatIsStoredIsTheNearestNumberOfTheFormat) {
     const double step = dtype == DType::kFloat32    ? 0
                         : dtype == DType::kBFloat16 ? 0x1p-8
                                                     : 0x1p-11;  // half of it, relative
-    int offset = 0;
-    for (float value : {0.0f, -1.0f, 0.3f, 1234.5f, -3e-3f, infinity, -infinity}) {
-      SetKvValue(format, page.data(), offset, value);
-      if (std::isinf(value)) {
-        ASSERT_EQ(KvValue(format, page.data(), offset), value);
-      } else {
-        ASSERT_NEAR(KvValue(format, page.data(), offset), value, std::abs(value) * step) << value;
+    std::vector<float> row = {0.0f, -1.0f, 0.3f, 1234.5f, -3e-3f, infinity, -infinity};
+    row.resize(16);
+    SetK(format, page.data(), 0, 5, row);
+    SetV(format, page.data(), 5, row);
+    for (int dim = 0; dim < 16; ++dim) {
+      const float value = row[static_cast<size_t>(dim)];
+      for (float stored :
+           {KValue(format, page.data(), 0, dim, 5), VValue(format, page.data(), dim, 5)}) {
+        if (std::isinf(value)) {
+          ASSERT_EQ(stored, value);
+        } else {
+          ASSERT_NEAR(stored, value, std::abs(value) * step) << value;
+        }
       }
-      ASSERT_TRUE(std::isnan(KvValue(format, page.data(), ++offset))) << "it was written to";
+      for (int slot : {4, 6}) {
+        ASSERT_TRUE(std::isnan(KValue(format, page.data(), 0, dim, slot))) << "it was written to";
+        ASSERT_TRUE(std::isnan(VValue(format, page.data(), dim, slot))) << "it was written to";
+      }
     }
   }
+}
+
+TEST(KvFormatTest, AnInt8RowIsWithinHalfAStepOfItsLargestAndEachHalfOfVHasItsOwn) {
+  const KvFormat format = KvFormat::Of(
+      {.num_kv_groups = 1, .k_maps = 2, .head_dim = 16, .v_dim = 32}, 16, DType::kInt8);
+  EXPECT_EQ(format.PageBytes(), 16 * (64 + 4 * 4)) << "a float for K1, K2 and either half of V";
+  std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()), std::byte{0xff});
+  std::vector<float> k, v;
+  for (int i = 0; i < 16; ++i) k.push_back(static_cast<float>(i - 7) * 0.37f);
+  for (int i = 0; i < 32; ++i)
+    v.push_back(static_cast<float>(i % 16 - 9) * (i < 16 ? 0.1f : 50.0f));
+  SetK(format, page.data(), 1, 3, k);
+  SetV(format, page.data(), 3, v);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_NEAR(KValue(format, page.data(), 1, i, 3), k[static_cast<size_t>(i)],
+                0.51 * 8 * 0.37 / 127);
+  }
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_NEAR(VValue(format, page.data(), i, 3), v[static_cast<size_t>(i)],
+                0.51 * 9 * (i < 16 ? 0.1 : 50.0) / 127);
+  }
+  EXPECT_TRUE(std::isnan(KValue(format, page.data(), 0, 0, 3))) << "it was written to";
+  v[20] = std::numeric_limits<float>::infinity();
+  SetV(format, page.data(), 3, v);
+  EXPECT_FALSE(std::isnan(VValue(format, page.data(), 15, 3)));
+  for (int i = 16; i < 32; ++i) EXPECT_TRUE(std::isnan(VValue(format, page.data(), i, 3)));
 }
 
 TEST(KvFormatTest, WhatFloat16CannotHoldIsANan) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/base/tensor.h"
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/rope_append_backends.h"
 
@@ -65,9 +66,13 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     }
     const KvFormat& format = rope.memory.format();
     const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().pages);
-    const size_t numbers = rope.memory.bytes().size() * 8 / static_cast<size_t>(format.codec.bits);
-    for (size_t i = 0; i < numbers; ++i) {
-      const float value = KvValue(format, rope.memory.bytes().data(), static_cast<int>(i));
+    std::vector<float> numbers(rope.memory.bytes().size() * 8 /
+                               static_cast<size_t>(format.codec.bits));
+    const int64_t count = static_cast<int64_t>(numbers.size());
+    CopyToFloat({.data = rope.memory.bytes().data(), .dtype = format.codec.dtype, .shape = {count}},
+                0, count, numbers.data());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const float value = numbers[i];
       const auto found = expected_.find(i);
       if (found == expected_.end()) {
         ASSERT_TRUE(std::isnan(value)) << "number " << i << " was written to";

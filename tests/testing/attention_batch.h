@@ -49,20 +49,27 @@ class AttentionBatch {
       weight = RandomFloats(static_cast<size_t>(spec.v_dim), options.seed + 19, 0.5f, 1.5f);
   }
 
+  // One number; those that share a scale with it may be rounded anew.
   void SetK(size_t sequence, int group, int slot, int map, int dim, float value) {
-    const int in_page = slot % memory.format().page_size;
-    SetKvValue(memory.format(), PageOf(sequence, group, slot),
-               memory.format().KOffset(map, dim, in_page), value);
+    const KvFormat& format = memory.format();
+    std::byte* page = PageOf(sequence, group, slot);
+    std::vector<float> row;
+    for (int d = 0; d < format.head_dim; ++d)
+      row.push_back(d == dim ? value : KValue(format, page, map, d, slot % format.page_size));
+    diffserve::SetK(format, page, map, slot % format.page_size, row);
   }
   void SetV(size_t sequence, int group, int slot, int dim, float value) {
-    const int in_page = slot % memory.format().page_size;
-    SetKvValue(memory.format(), PageOf(sequence, group, slot),
-               memory.format().VOffset(dim, in_page), value);
+    const KvFormat& format = memory.format();
+    std::byte* page = PageOf(sequence, group, slot);
+    std::vector<float> row;
+    for (int d = 0; d < format.v_dim; ++d)
+      row.push_back(d == dim ? value : VValue(format, page, d, slot % format.page_size));
+    diffserve::SetV(format, page, slot % format.page_size, row);
   }
 
   // q and K become small whole numbers, whose products and sums are exact in every format: a logit
-  // is then the same number everywhere, and quantised the same. REQUIRES: a head_dim that is a power
-  // of 4.
+  // is then the same number everywhere, and quantised the same. REQUIRES: a head_dim that is a
+  // power of 4.
   void MakeLogitsExact() {
     for (float& value : q) value = std::nearbyint(1.5f * value);
     for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
@@ -138,13 +145,19 @@ class AttentionBatch {
 
   void FillKv(size_t sequence, int length, uint32_t seed) {
     const std::vector<float> kv = Floats(length * (spec.k_width() + spec.v_width()), seed, -1, 1);
-    size_t next = 0;
+    const KvFormat& format = memory.format();
+    std::span<const float> left = kv;
+    const auto take = [&](int count) {
+      const std::span<const float> row = left.first(static_cast<size_t>(count));
+      left = left.subspan(row.size());
+      return row;
+    };
     for (int slot = 0; slot < length; ++slot) {
       for (int group = 0; group < spec.num_kv_groups; ++group) {
-        for (int map = 0; map < spec.k_maps; ++map) {
-          for (int d = 0; d < spec.head_dim; ++d) SetK(sequence, group, slot, map, d, kv[next++]);
-        }
-        for (int d = 0; d < spec.v_dim; ++d) SetV(sequence, group, slot, d, kv[next++]);
+        std::byte* page = PageOf(sequence, group, slot);
+        for (int map = 0; map < spec.k_maps; ++map)
+          diffserve::SetK(format, page, map, slot % format.page_size, take(spec.head_dim));
+        diffserve::SetV(format, page, slot % format.page_size, take(spec.v_dim));
       }
     }
   }

@@ -22,14 +22,12 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
                    static_cast<size_t>(rows.first_row + row) * static_cast<size_t>(spec.q_width()) +
                    static_cast<size_t>(q_head * spec.head_dim);
   const int count = rows.position + row + 1;
-  const auto element = [&](int slot, int offset) {
-    return double{KvValue(kv.format, kv.Page(rows.pages[slot / page_size], group), offset)};
-  };
+  const auto page_of = [&](int slot) { return kv.Page(rows.pages[slot / page_size], group); };
   std::vector<double> scores(static_cast<size_t>(count));
   for (int slot = 0; slot < count; ++slot) {
     double& score = scores[static_cast<size_t>(slot)];
     for (int d = 0; d < spec.head_dim; ++d)
-      score += double{q[d]} * element(slot, kv.format.KOffset(k_map, d, slot % page_size));
+      score += double{q[d]} * KValue(kv.format, page_of(slot), k_map, d, slot % page_size);
     score *= double{batch.scale()};
   }
   QuantiseLogitsRef(scores, batch.logit_quant);
@@ -42,7 +40,7 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
     const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
     for (int d = 0; d < spec.v_dim; ++d)
       out[static_cast<size_t>(d)] += rounded *
-                                     element(slot, kv.format.VOffset(d, slot % page_size));
+                                     VValue(kv.format, page_of(slot), d, slot % page_size);
   }
   for (double& value : out) value /= sum;
   return out;

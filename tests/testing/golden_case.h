@@ -23,6 +23,7 @@ constexpr double kGoldenBFloat16Share = 2.0;      // of the reference's own erro
 constexpr double kGoldenFloat16Share = 0.25;      // of the same: float16 has three more bits
 // Of quantised linear layers, of the same.
 constexpr double kGoldenInt8Share = 8.0;
+constexpr double kGoldenInt8PagesShare = 3.0;
 constexpr double kGoldenInt4Share = 50.0;
 constexpr int kGoldenPageSize = 16;
 

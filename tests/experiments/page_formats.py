@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""What each format of KV pages costs in accuracy and brings in memory and speed: writes a table
+into README.md and the figures to page_formats.json beside this file.
+
+    page_formats.py [--samples 200] [--rounds 5]  measures; needs a built server, run it with
+                                                  .venv/bin/python
+    page_formats.py --check                       exits 1 if README.md says something else than the
+                                                  figures; runs nothing. Ends with `N passed, N
+                                                  failed`.
+
+Accuracy of the bundled pair with bfloat16 weights: perplexity of held-out replies, how often the
+most likely next token is that of bfloat16 pages, one needle among four. Decode of the paper's 830M
+shape with int4 weights after DEPTH tokens, the formats in turns.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/bench", "tests/e2e", "models/demo")]
+
+import quality  # noqa: E402
+from logit_bits import figures_of  # noqa: E402
+
+README = ROOT / "README.md"
+RESULTS = Path(__file__).with_suffix(".json")
+BEGIN, END = "<!-- page_formats -->", "<!-- /page_formats -->"
+FORMATS = ("bfloat16", "int8")
+SPEED_MODEL, DEPTH = "diff_830m", 4096
+
+
+def run(*command):
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True,
+                          text=True)
+    return done.stdout
+
+
+def inspect(model, name):
+    return json.loads(run(ROOT / "build/diffserve", "inspect", ROOT / "models/demo" / model,
+                          "--kv-cache-dtype", name, "--json"))
+
+
+def speeds(rounds):
+    samples = {name: [] for name in FORMATS}
+    for _ in range(rounds):
+        for name in FORMATS:
+            report = json.loads(run(
+                ROOT / "build/diffserve", "bench", ROOT / "tests/bench/models" / SPEED_MODEL,
+                "--load-format", "dummy", "--dtype", "bfloat16", "--quantization", "int4",
+                "--kv-cache-dtype", name, "--prompt", 16, "--depth", DEPTH, "--batch", 1,
+                "--generate", 24, "--repeat", 1, "--json"))
+            samples[name].append((report["decode"][0]["tokens_per_s"]["median"],
+                                  report["decode"][0]["ratio_to_probe"]["median"]))
+            print(name, samples[name][-1], flush=True)
+    return {name: {"tokens_per_s": statistics.median(rate for rate, _ in found),
+                   "of_the_limit": statistics.median(ratio for _, ratio in found)}
+            for name, found in samples.items()}
+
+
+def measure(samples, rounds):
+    models = {}
+    for model in quality.MODELS:
+        best = None
+        for name in FORMATS:
+            figures, tokens = figures_of(model, samples, best, "--kv-cache-dtype", name)
+            best = best or tokens
+            figures["bytes"] = inspect(model, name)["memory"]["kv_bytes_per_token"]
+            models.setdefault(model, {})[name] = figures
+    commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
+    return {"commit": commit, "samples": samples, "rounds": rounds, "models": models,
+            "speed": speeds(rounds)}
+
+
+def section(result):
+    lines = ["| model | pages | bytes a token | perplexity | same most likely token | 1 of 4 |",
+             "|---|---|---|---|---|---|"]
+    for model, title in quality.MODELS.items():
+        for name, figures in result["models"][model].items():
+            agreement = "" if name == FORMATS[0] else f"{100 * figures['agreement']:.2f} %"
+            lines.append(f"| {title} | {name} | {figures['bytes']:,} | "
+                         f"{figures['perplexity']:.4f} | {agreement} | {figures['accuracy']:.3f} |")
+    told = ", ".join(f"{name} {speed['tokens_per_s']:.0f} ({speed['of_the_limit']:.2f} of the "
+                     "memory probe)" for name, speed in result["speed"].items())
+    lines += ["", f"Decode of the paper's 830M with int4 weights after {DEPTH} tokens, tokens/s, "
+              f"medians of {result['rounds']} on the machine of the table below: {told}. Made by "
+              f"`tests/experiments/page_formats.py` at commit {result['commit']}."]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.check:
+        result = measure(arguments.samples, arguments.rounds)
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    readme = README.read_text()
+    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
+    text = readme[:begin] + "\n" + section(json.loads(RESULTS.read_text())) + "\n" + readme[end:]
+    if arguments.check:
+        print(f"{int(text == readme)} passed, {int(text != readme)} failed")
+        return int(text != readme)
+    README.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
