@@ -154,7 +154,7 @@ void Decoder::SampleAll(const Batch& batch) {
             .tasks = batch.sample_rows.data() + first,
             .adjustments = work_.adjustments.data(),
             .sampled = sampled_.data() + first},
-           pool_);
+           parts_.isa, pool_);
   }
 }
 

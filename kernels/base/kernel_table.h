@@ -13,6 +13,7 @@ struct QuantizedPanel;  // kernels/ops/weight_packer_kernel.h
 enum class LinearInput : uint8_t;
 enum class WeightFormat : uint8_t;  // kernels/ops/weight_format.h
 struct RopeRow;                     // kernels/ops/rope_append_kernel.h
+struct SampleLoops;                 // kernels/ops/sample_kernel.h
 struct AttentionCall;               // kernels/attention/diff_attention_kernel.h
 struct AttentionTask;               // kernels/attention/diff_attention_kernel.h
 
@@ -41,6 +42,7 @@ struct KernelTable {
   void (*poly_norm_mul)(const PolyNormMulArgs<float>& args, int begin, int end);
   void (*sigmoid)(float* x, int64_t count);  // in place
   void (*rope_row)(const RopeRow& row);
+  const SampleLoops* sample;
   // `workspace`: AttentionSizes::WorkspaceFloats of the calling worker's own, 64-byte aligned.
   void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);
   // For machine_probe.h. In registers alone: returns how many operations were done.

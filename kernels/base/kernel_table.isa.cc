@@ -13,6 +13,7 @@ void SiluMul(const SiluMulArgs<float>& args, int begin, int end);
 void PolyNormMul(const PolyNormMulArgs<float>& args, int begin, int end);
 void Sigmoid(float* x, int64_t count);
 void RotateAndAppend(const RopeRow& row);
+extern const SampleLoops kSampleLoops;
 void Attention(const AttentionCall& call, const AttentionTask& task, float* workspace);
 double Flops(Arithmetic arithmetic, int64_t iterations);
 float ReadAll(const float* p, int64_t count);
@@ -30,6 +31,7 @@ constinit const KernelTable kKernels = {
     .poly_norm_mul = PolyNormMul,
     .sigmoid = Sigmoid,
     .rope_row = RotateAndAppend,
+    .sample = &kSampleLoops,
     .attention = Attention,
     .flops = Flops,
     .read_all = ReadAll,

@@ -25,6 +25,7 @@
 
 namespace diffserve {
 
+enum class CpuIsa;
 class ThreadPool;
 
 inline constexpr int kTopLogprobsMax = 20;
@@ -103,7 +104,7 @@ struct SampleArgs {
 void SampleRef(const SampleArgs& args);
 
 namespace cpu {
-void Sample(const SampleArgs& args, ThreadPool& pool);
+void Sample(const SampleArgs& args, CpuIsa isa, ThreadPool& pool);
 }  // namespace cpu
 
 namespace cuda {

@@ -18,25 +18,26 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/base/host_device.h"
 #include "kernels/ops/sample.h"
 
 namespace diffserve {
 
 namespace rounded {
 
-constexpr float Add(float a, float b) {
+DIFFSERVE_HOST_DEVICE constexpr float Add(float a, float b) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) return __fadd_rn(a, b);
 #endif
   return a + b;
 }
-constexpr float Sub(float a, float b) {
+DIFFSERVE_HOST_DEVICE constexpr float Sub(float a, float b) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) return __fsub_rn(a, b);
 #endif
   return a - b;
 }
-constexpr float Mul(float a, float b) {
+DIFFSERVE_HOST_DEVICE constexpr float Mul(float a, float b) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) return __fmul_rn(a, b);
 #endif
@@ -57,11 +58,11 @@ inline constexpr int kMassBits = 41;  // the mass of weight 1 is 2^kMassBits
 // relative error below 2e-7; 0 from -30 down, where it would be rounded to 0. The range is applied
 // by arithmetic on the bits: a comparison would become a branch and keep a loop over it from being
 // vectorized.
-constexpr float UnroundedMass(float z) {
-  constexpr int32_t kLimit = std::bit_cast<int32_t>(30.0f);
-  const int32_t below = (std::bit_cast<int32_t>(z) & 0x7fffffff) - kLimit;
+DIFFSERVE_HOST_DEVICE constexpr float UnroundedMass(float z) {
+  constexpr int32_t kLimit = __builtin_bit_cast(int32_t, 30.0f);
+  const int32_t below = (__builtin_bit_cast(int32_t, z) & 0x7fffffff) - kLimit;
   const int32_t in_range = below >> 31;  // all ones or 0
-  const float clamped = -std::bit_cast<float>(kLimit + (below & in_range));
+  const float clamped = -__builtin_bit_cast(float, kLimit + (below & in_range));
   // 1.5 * 2^23: the low bits are the integer
   const float shifted = rounded::Add(rounded::Mul(clamped, 1.44269504f), 12582912.0f);
   const float n = rounded::Sub(shifted, 12582912.0f);
@@ -74,9 +75,11 @@ constexpr float UnroundedMass(float z) {
   p = rounded::Add(rounded::Mul(p, r), 4.9999231e-1f);
   p = rounded::Add(rounded::Mul(p, r), 1.0f);
   p = rounded::Add(rounded::Mul(p, r), 1.0f);
-  const int32_t exponent = (std::bit_cast<int32_t>(shifted) - 0x4b400000 + 127 + kMassBits) << 23;
-  return std::bit_cast<float>(
-      std::bit_cast<int32_t>(rounded::Mul(p, std::bit_cast<float>(exponent))) & in_range);
+  const int32_t exponent = (__builtin_bit_cast(int32_t, shifted) - 0x4b400000 + 127 + kMassBits)
+                           << 23;
+  return __builtin_bit_cast(
+      float,
+      __builtin_bit_cast(int32_t, rounded::Mul(p, __builtin_bit_cast(float, exponent))) & in_range);
 }
 
 // Adding kRoundMass leaves an integer, rounded to nearest even, in the low bits of the double.

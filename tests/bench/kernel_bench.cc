@@ -264,7 +264,7 @@ void SampleBench(Bench& bench) {
                    .tasks = tasks.data(),
                    .adjustments = adjustments.data(),
                    .sampled = sampled.data()},
-                  bench.pool);
+                  bench.isa, bench.pool);
     });
   }
 }

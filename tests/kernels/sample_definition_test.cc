@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/base/cpu_isa.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/sample_arithmetic.h"
@@ -36,7 +37,7 @@ SampledToken RunTask(std::span<const float> logits, const SampleTask& task,
                .tasks = &task,
                .adjustments = adjustments.data(),
                .sampled = &sampled},
-              pool);
+              CpuIsa::kAvx2, pool);
   return sampled;
 }
 

@@ -1,10 +1,11 @@
 #include "kernels/base/thread_pool.h"
+#include "tests/testing/kernel_levels.h"
 #include "tests/testing/op_backends.h"
 
 namespace diffserve::testing {
 
 std::vector<SampleBackend> SampleBackends() {
-  const auto run = [](SampleArgs args) {
+  const auto run = [](SampleArgs args, CpuIsa isa) {
     ThreadPool pool({.num_threads = 3, .pin = false});
     const size_t num_rows = static_cast<size_t>(args.num_rows);
     std::vector<SampledToken> sampled(args.sampled, args.sampled + num_rows);
@@ -12,10 +13,15 @@ std::vector<SampleBackend> SampleBackends() {
                               args.logits + num_rows * static_cast<size_t>(args.vocab_size));
     args.logits = logits.data();
     args.sampled = sampled.data();
-    cpu::Sample(args, pool);
+    cpu::Sample(args, isa, pool);
     return sampled;
   };
-  return {{.name = "cpu", .run = run}};
+  std::vector<SampleBackend> backends;
+  for (CpuIsa isa : KernelLevels()) {
+    backends.push_back({.name = std::string(NameOf(isa)),
+                        .run = [run, isa](SampleArgs args) { return run(args, isa); }});
+  }
+  return backends;
 }
 
 }  // namespace diffserve::testing

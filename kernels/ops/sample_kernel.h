@@ -1,0 +1,44 @@
+// The loops of sampling over a row of logits, compiled for each level. They do the same operations
+// on each element, each rounded alone, and add up integers, so every level gives the same bits.
+// Plain data only: see simd.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/host_device.h"
+
+namespace diffserve {
+
+struct RowExtent {
+  float max;  // -infinity for a row without numbers
+  bool has_nan;
+};
+
+struct SampleLoops {
+  RowExtent (*extent)(const float* row, int64_t count);
+  // Whether any of kSampleGroup values is within [least, most].
+  bool (*any_within)(const float* values, float least, float most);
+  // z[i] = (logits[i] - max) * inverse_temperature.
+  void (*scale)(const float* logits, int64_t count, float max, float inverse_temperature, float* z);
+  // MassOf (sample_arithmetic.h) of each of at most kSampleStretch z, and their sum.
+  void (*masses)(const float* z, int64_t count, uint64_t* masses);
+  uint64_t (*sum_of_masses)(const float* z, int64_t count);
+  void (*buckets)(const float* z, int64_t count, int32_t* buckets);  // SampleBucketOf
+};
+
+// Values that are looked at together, to pass over them where there is nothing to do.
+inline constexpr int64_t kSampleGroup = 64;
+// Tokens; what is worked on between them stays in the L1 cache.
+inline constexpr int64_t kSampleStretch = 256;
+
+// Tokens are sorted into buckets by z first, so that few are put in order.
+inline constexpr float kBucketsPerUnit = 32;
+inline constexpr int32_t kLastBucket = 30 * 32;  // all of mass 0
+
+DIFFSERVE_HOST_DEVICE int32_t SampleBucketOf(float z) {
+  const float bucket = -z * kBucketsPerUnit;
+  constexpr float kLast = kLastBucket;
+  return static_cast<int32_t>(bucket < kLast ? bucket : kLast);
+}
+
+}  // namespace diffserve
