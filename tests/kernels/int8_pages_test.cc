@@ -58,7 +58,7 @@ TEST_P(Int8PagesTest, EveryFamilyMatchesTheReference) {
   for (const DiffSpec& spec : Specs()) {
     for (int page_size : {16, 48}) {
       AttentionBatch batch = MakeBatch(
-          spec, {{0, 1}, {70, 1}, {0, 37}, {61, 9}, {255, 3}, {600, 1}, {800, 20}}, page_size);
+          spec, {{0, 1}, {70, 1}, {0, 17}, {61, 3}, {255, 3}, {600, 1}, {800, 2}}, page_size);
       MakeQExact(batch);
       EXPECT_TRUE(AllClose(Attend(batch, GetParam()), batch.Reference(), kTolerance))
           << testing::Describe(spec);
@@ -76,7 +76,7 @@ TEST_P(Int8PagesTest, AnyQIsNearTheReferenceWithItsCodes) {
 
 TEST_P(Int8PagesTest, NeitherBatchNorChunkNorThreadsNorPageSizeChangeABit) {
   for (const DiffSpec& spec : Specs()) {
-    const std::vector<SequenceShape> shapes = {{30, 1}, {0, 25}, {1530, 20}};
+    const std::vector<SequenceShape> shapes = {{30, 1}, {0, 25}, {1530, 8}};
     AttentionBatch together = MakeBatch(spec, shapes);
     const std::vector<float> all = Attend(together, GetParam(), 1);
     for (int threads : {2, 5})
@@ -84,7 +84,7 @@ TEST_P(Int8PagesTest, NeitherBatchNorChunkNorThreadsNorPageSizeChangeABit) {
     AttentionBatch wide = MakeBatch(spec, shapes, 64);
     EXPECT_TRUE(SameBits(Attend(wide, GetParam()), all));
     const size_t width = static_cast<size_t>(spec.out_width());
-    for (int row : {0, 1, 5, 6, 7, 19}) {
+    for (int row : {0, 5, 6, 7}) {
       AttentionBatch alone = MakeBatch(spec, {{1530 + row, 1}}, 16, {2});
       EXPECT_TRUE(SameBits(Attend(alone, GetParam()),
                            std::span(all).subspan(static_cast<size_t>(26 + row) * width, width)))

@@ -75,11 +75,14 @@ class AttentionBatch {
     for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
       const SequenceTokens& rows = memory.sequences()[sequence];
       for (int slot = 0; slot < rows.position + rows.num_tokens; ++slot) {
-        for (int i = 0; i < spec.num_kv_groups * spec.k_maps * spec.head_dim; ++i) {
-          const int group = i / (spec.k_maps * spec.head_dim);
-          const int map = i / spec.head_dim % spec.k_maps;
-          SetK(sequence, group, slot, map, i % spec.head_dim,
-               static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
+        for (int row = 0; row < spec.num_kv_groups * spec.k_maps; ++row) {
+          std::vector<float> k;
+          for (int d = 0; d < spec.head_dim; ++d) {
+            const int i = row * spec.head_dim + d;
+            k.push_back(static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
+          }
+          diffserve::SetK(memory.format(), PageOf(sequence, row / spec.k_maps, slot),
+                          row % spec.k_maps, slot % memory.format().page_size, k);
         }
       }
     }
