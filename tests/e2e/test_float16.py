@@ -22,6 +22,17 @@ def logprobs(server, prompt: str) -> list[float]:
     return server.post("/v1/completions", body).json()["choices"][0]["logprobs"]["token_logprobs"]
 
 
+def write_loud_model(directory: Path, norm_weight: float) -> Path:
+    """A model whose K and V are huge where the token "~" is, and as ever elsewhere."""
+    tensors = tiny_model.weights(tiny_model.CONFIG)
+    tensors["model.layers.0.input_layernorm.weight"][0] = norm_weight
+    tensors["model.embed_tokens.weight"][:, 0] = 0
+    tensors["model.embed_tokens.weight"][encode("~")[0], 0] = 1e4
+    folder = tiny_model.write(directory)
+    (folder / "model.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
+    return folder
+
+
 @unittest.skipIf(DEVICE == "cuda", "float16 is the CPU's")
 class Float16Test(unittest.TestCase):
     def test_answers_are_near_those_of_float32(self):
@@ -59,13 +70,7 @@ class Float16Test(unittest.TestCase):
 
     def test_a_k_or_v_beyond_its_range_ends_its_request_alone(self):
         with tempfile.TemporaryDirectory() as parent:
-            folder = tiny_model.write(Path(parent) / "tiny")
-            tensors = tiny_model.weights(tiny_model.CONFIG)
-            loud = encode("~")[0]
-            tensors["model.layers.0.input_layernorm.weight"][0] = 1e5
-            tensors["model.embed_tokens.weight"][:, 0] = 0
-            tensors["model.embed_tokens.weight"][loud, 0] = 1e4
-            (folder / "model.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
+            folder = write_loud_model(Path(parent) / "tiny", 1e5)
             with ServerProcess(*PAGES, model=folder) as server:
                 expected = logprobs(server, PROMPTS[0])
                 answer = server.post("/v1/completions", {"prompt": "a ~ b", "max_tokens": 4})

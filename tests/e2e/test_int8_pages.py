@@ -9,8 +9,7 @@ from pathlib import Path
 import tiny_model
 from server_process import BINARY, DEVICE, ServerProcess
 from test_cuda_on_cpu import ON_SHIM
-from test_float16 import PROMPTS, logprobs
-from tiny_model import encode
+from test_float16 import PROMPTS, logprobs, write_loud_model
 
 PAGES = ("--dtype", "float32", "--kv-cache-dtype", "int8")
 
@@ -40,13 +39,7 @@ class Int8PagesTest(unittest.TestCase):
 
     def test_a_k_or_v_that_is_not_finite_ends_its_request_alone(self):
         with tempfile.TemporaryDirectory() as parent:
-            folder = tiny_model.write(Path(parent) / "tiny")
-            tensors = tiny_model.weights(tiny_model.CONFIG)
-            loud = encode("~")[0]
-            tensors["model.layers.0.input_layernorm.weight"][0] = 3e38
-            tensors["model.embed_tokens.weight"][:, 0] = 0
-            tensors["model.embed_tokens.weight"][loud, 0] = 1e4
-            (folder / "model.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
+            folder = write_loud_model(Path(parent) / "tiny", 3e38)
             with ServerProcess(*PAGES, model=folder) as server:
                 expected = logprobs(server, PROMPTS[0])
                 answer = server.post("/v1/completions", {"prompt": "a ~ b", "max_tokens": 4})
