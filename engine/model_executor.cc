@@ -8,10 +8,13 @@
 namespace diffserve {
 namespace {
 
-std::string OverflowHint(const KvCodec& codec) {
-  if (codec.largest == 0) return {};
-  return ", as a K or V beyond " + std::to_string(static_cast<int>(codec.largest)) + " makes in " +
-         std::string(NameOf(codec.dtype)) + " KV pages";
+std::string OverflowHint(const KvCache& kv) {
+  for (const KvFormat& format : kv.layers()) {
+    if (format.codec.largest == 0) continue;
+    return ", as a K or V beyond " + std::to_string(static_cast<int>(format.codec.largest)) +
+           " makes in " + std::string(NameOf(format.codec.dtype)) + " KV pages";
+  }
+  return {};
 }
 
 }  // namespace
@@ -89,7 +92,7 @@ StepResult ModelExecutor::Collect() {
     DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab),
              "a drawn token is in the vocabulary");
     SequenceResult& owner = result[step.owners[i]];
-    if (!answer.finite) owner.non_finite_hint = OverflowHint(kv_.format().codec);
+    if (!answer.finite) owner.non_finite_hint = OverflowHint(kv_);
     if (step.rows[i].kind == SampleKind::kScore) {
       owner.prompt_scores.push_back(std::move(answer));
     } else {

@@ -171,8 +171,8 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
   return {work_.logits.data(), static_cast<size_t>(count) * vocab};
 }
 
-Result<KvCache> Decoder::MakeKvCache(const KvFormat& format, int num_pages) const {
-  return KvCache(format, parts_.config.num_layers, num_pages);
+Result<KvCache> Decoder::MakeKvCache(std::vector<KvFormat> layers, int num_pages) const {
+  return KvCache(std::move(layers), num_pages);
 }
 
 Result<std::span<const float>> Decoder::Logits(int first, int count) {

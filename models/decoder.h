@@ -35,7 +35,7 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return parts_.config; }
   WeightFormat weight_format() const override { return parts_.weight_format; }
-  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
+  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;

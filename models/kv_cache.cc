@@ -20,32 +20,35 @@ KvCache::Memory HostMemory(size_t size_bytes) {
 
 }  // namespace
 
-KvCache::KvCache(KvFormat format, int num_layers, int num_pages)
-    : KvCache(format, num_layers, num_pages,
-              HostMemory(BytesPerPage(format, num_layers) * static_cast<size_t>(num_pages))) {}
+KvCache::KvCache(std::vector<KvFormat> layers, int num_pages)
+    : layers_(std::move(layers)),
+      num_pages_(num_pages),
+      memory_(HostMemory(BytesPerPage(layers_) * static_cast<size_t>(num_pages))) {}
 
-KvCache::KvCache(KvFormat format, int num_layers, int num_pages, Memory memory)
-    : format_(format), num_layers_(num_layers), num_pages_(num_pages), memory_(std::move(memory)) {}
+KvCache::KvCache(std::vector<KvFormat> layers, int num_pages, Memory memory)
+    : layers_(std::move(layers)), num_pages_(num_pages), memory_(std::move(memory)) {}
 
 PagedKv KvCache::Layer(int layer) {
-  DS_CHECK(layer >= 0 && layer < num_layers_, "no such layer");
-  return {memory_.bytes.get() + BytesPerPage(format_, 1) * static_cast<size_t>(num_pages_) *
-                                    static_cast<size_t>(layer),
-          format_};
+  DS_CHECK(layer >= 0 && layer < static_cast<int>(layers_.size()), "no such layer");
+  const std::span<const KvFormat> before(layers_.data(), static_cast<size_t>(layer));
+  return {memory_.bytes.get() + BytesPerPage(before) * static_cast<size_t>(num_pages_),
+          layers_[static_cast<size_t>(layer)]};
 }
 
 Status KvCache::CopyPage(int32_t from, int32_t to) {
-  for (int layer = 0; layer < num_layers_; ++layer) {
-    const PagedKv pages = Layer(layer);
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const PagedKv pages = Layer(static_cast<int>(layer));
     DS_RETURN_IF_ERROR(
-        memory_.copy(pages.Page(from, 0), pages.Page(to, 0), BytesPerPage(format_, 1)));
+        memory_.copy(pages.Page(from, 0), pages.Page(to, 0), BytesPerPage({&layers_[layer], 1})));
   }
   return Status();
 }
 
-size_t KvCache::BytesPerPage(const KvFormat& format, int num_layers) {
-  return static_cast<size_t>(format.PageBytes()) * static_cast<size_t>(format.num_groups) *
-         static_cast<size_t>(num_layers);
+size_t KvCache::BytesPerPage(std::span<const KvFormat> layers) {
+  size_t bytes = 0;
+  for (const KvFormat& format : layers)
+    bytes += static_cast<size_t>(format.PageBytes()) * static_cast<size_t>(format.num_groups);
+  return bytes;
 }
 
 }  // namespace diffserve

@@ -1,9 +1,11 @@
-// KvCache: the memory of all KV pages of a model, num_layers x num_pages x num_groups of them. It
-// knows no policy: engine/page_pool.h says which page belongs to whom, KvFormat what a page is.
+// KvCache: the memory of all KV pages of a model, of every layer num_pages x num_groups. It knows
+// no policy: engine/page_pool.h says which page belongs to whom, KvFormat what a page is.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "kernels/attention/kv_format.h"
 #include "kernels/base/status.h"
@@ -16,22 +18,21 @@ class KvCache {
     std::shared_ptr<std::byte> bytes;  // BytesPerPage * num_pages at least
     std::function<Status(const std::byte* from, std::byte* to, size_t size_bytes)> copy;
   };
-  KvCache(KvFormat format, int num_layers, int num_pages);  // in the host's memory
-  KvCache(KvFormat format, int num_layers, int num_pages, Memory memory);
+  // A format for each layer, of one page size. In the host's memory, if none is given.
+  KvCache(std::vector<KvFormat> layers, int num_pages);
+  KvCache(std::vector<KvFormat> layers, int num_pages, Memory memory);
 
   PagedKv Layer(int layer);
   // Copies one page id's contents, all layers, after the steps that were launched before. Errors
   // are the device's. REQUIRES: the model that made this lives.
   Status CopyPage(int32_t from, int32_t to);
-  const KvFormat& format() const { return format_; }
-  int num_layers() const { return num_layers_; }
+  const std::vector<KvFormat>& layers() const { return layers_; }
   int num_pages() const { return num_pages_; }
   // Bytes that one page id takes over all layers and groups.
-  static size_t BytesPerPage(const KvFormat& format, int num_layers);
+  static size_t BytesPerPage(std::span<const KvFormat> layers);
 
  private:
-  KvFormat format_;
-  int num_layers_;
+  std::vector<KvFormat> layers_;
   int num_pages_;
   Memory memory_;
 };

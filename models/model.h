@@ -104,9 +104,13 @@ class Model {
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
-  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement. Error:
-  // kResourceExhausted with the numbers.
-  virtual Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const = 0;
+  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement; a format for
+  // each layer, or one for all. Error: kResourceExhausted with the numbers.
+  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const = 0;
+  Result<KvCache> MakeUniformKvCache(const KvFormat& format, int num_pages) const {
+    return MakeKvCache(std::vector<KvFormat>(static_cast<size_t>(config().num_layers), format),
+                       num_pages);
+  }
   // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state
   // of logit_rows for Logits, and draws or scores where sample_rows says so. Errors are the
   // device's; one with kUnavailable is the end of it. REQUIRES: tokens in [0, vocab_size), or drawn

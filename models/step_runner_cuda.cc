@@ -31,7 +31,7 @@ class StepRunner : public Model {
   const ModelConfig& config() const override { return decoder_.config(); }
   WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
-  Result<KvCache> MakeKvCache(const KvFormat& format, int num_pages) const override;
+  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -54,17 +54,19 @@ class StepRunner : public Model {
   std::vector<float> host_logits_;
 };
 
-Result<KvCache> StepRunner::MakeKvCache(const KvFormat& format, int num_pages) const {
+Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers, int num_pages) const {
   const KvFormat image = ImageFormat(config().attention);
-  DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype,
-           "CUDA pages are 64 slots of bfloat16");
-  const int num_layers = config().num_layers;
-  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(image, num_layers) *
+  for (KvFormat& format : layers) {
+    DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype,
+             "CUDA pages are 64 slots of bfloat16");
+    format = image;
+  }
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layers) *
                                                        static_cast<size_t>(num_pages));
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
   return KvCache(
-      image, num_layers, num_pages,
+      std::move(layers), num_pages,
       {std::shared_ptr<std::byte>(owner, owner->as<std::byte>()),
        [stream = stream_.get()](const std::byte* from, std::byte* to, size_t size_bytes) {
          return CopyOnDevice(from, to, size_bytes, *stream);

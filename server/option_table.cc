@@ -26,7 +26,7 @@ FlagSpec::Target InSampling() {
 }
 
 std::optional<DType> DTypeOf(std::string_view name) {
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt8}) {
+  for (DType dtype : kDTypes) {
     if (name == NameOf(dtype)) return dtype;
   }
   return std::nullopt;
@@ -87,11 +87,17 @@ std::vector<FlagSpec> ModelFlags() {
           .Default("none"),
       FlagSpec(
           "--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-          "KV pages; auto: as --dtype; float16, and int8 with a scale for each slot and head: on "
-          "the CPU alone")
-          .OneOf({"auto", "float32", "bfloat16", "float16", "int8"})
-          .Refusing({"int8k_int4v", "int4"}, "this build has no KV cache of 4 bits")
+          "KV pages; auto: as --dtype; float16, and codes of 8 or 4 bits with a scale for each "
+          "slot and head: on the CPU alone")
+          .OneOf({"auto", "float32", "bfloat16", "float16", "int8", "int8k_int4v", "int4"})
+          .Refusing({"fp8", "fp8_e4m3", "fp8_e5m2"},
+                    "this build has no KV cache of fp8; int8 takes "
+                    "as many bytes")
           .Default("auto"),
+      FlagSpec("--kv-cache-dtype-skip-layers LIST", kAllCommands,
+               At<&Options::session, &SessionOptions::kv_cache_skip_layers>(),
+               "layers whose pages are as --dtype all the same; -1 is the last")
+          .In(-1024, 1023),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
                "attention logits are rounded to so many bits before the softmax, the paper's "
                "experiment; on the CPU alone")

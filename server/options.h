@@ -41,7 +41,8 @@ struct CheckpointOptions {
 struct SessionOptions : CheckpointOptions {
   std::string device = "auto";  // auto: a GPU if this build and the machine have one and it has
                                 // kernels for the model
-  std::optional<DType> kv_cache_dtype;  // nullopt: as dtype
+  std::optional<DType> kv_cache_dtype;    // nullopt: as dtype
+  std::vector<int> kv_cache_skip_layers;  // as if it were not given; negative: from the last, -1
   LogitQuant logit_quant;
   bool dummy_weights = false;
   uint64_t seed = 0;  // of sampling and of dummy weights

@@ -13,10 +13,10 @@
 // A query stops at its own position, so no other slot enters it, not even times zero. Whether one
 // worker takes all ranges or several share them changes no bit.
 #include "kernels/attention/diff_attention_kernel.h"
-#include "kernels/attention/diff_attention_tiles.h"
 #include "kernels/attention/kv_loads.h"
 #include "kernels/attention/quantise_lanes.h"
 #include "kernels/attention/softmax_lanes.h"
+#include "kernels/attention/tile_functions.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
@@ -56,7 +56,7 @@ class Worker {
     seen_ = reinterpret_cast<int*>(sums_ + sizes_.SumFloats());
     q_scales_ = sums_ + sizes_.SumFloats() + sizes_.QueryFloats();
     q_sums_ = reinterpret_cast<int32_t*>(q_scales_ + sizes_.QueryFloats());
-    weight_scales_ = q_scales_ + 2 * sizes_.QueryFloats();
+    code_weights_ = reinterpret_cast<CodeWeights*>(q_scales_ + 2 * sizes_.QueryFloats());
     for (int query = 0; query < queries_; ++query)
       seen_[query] = task_.position + TokenOf(query) + 1;
   }
@@ -78,7 +78,10 @@ class Worker {
     if (all || task_.pass == AttentionTask::Pass::kFinish) {
       for (int output = 0; output < outputs_; ++output) {
         if (!all) AddKept(output);
-        Finish(output, (all ? range_sums_ : sums_) + output * sizes_.out_stride);
+        float* sums = (all ? range_sums_ : sums_) + output * sizes_.out_stride;
+        if constexpr (Codec::Description().transforms_v())
+          TransformParts(sums, format_.v_dim, format_.head_dim);
+        Finish(output, sums);
       }
     }
   }
@@ -127,6 +130,12 @@ class Worker {
   }
   // Codes of one query, four dims an operand.
   void QuantiseQuery(const float* q, int query, Operand* to, int stride) {
+    alignas(64) float transformed[kMaxTransform];
+    if constexpr (Codec::Description().transforms_k()) {
+      __builtin_memcpy(transformed, q, static_cast<size_t>(format_.head_dim) * sizeof(float));
+      TransformParts(transformed, format_.head_dim, format_.head_dim);
+      q = transformed;
+    }
     int32_t sum = 0;
     q_scales_[query] = QuantiseRow(q, format_.head_dim, [&](int d, int8_t code) {
       reinterpret_cast<int8_t*>(to + d / 4 * stride)[d % 4] = code;
@@ -135,18 +144,19 @@ class Worker {
     q_sums_[query] = sum;
   }
 
-  // The number'th number of each run's first slot, of `count` runs from `first_slot` on.
-  template <typename NumberOf>
-  void Locate(int first_slot, int count, const std::byte** runs, NumberOf number_of) const {
+  // Where the page of each of `count` runs from `first_slot` on has its first slot's numbers.
+  template <typename OffsetOf>
+  void Locate(int first_slot, int count, const std::byte** runs, OffsetOf offset_of) const {
     const int num_slots = task_.num_slots();
     for (int run = 0; run < count && first_slot + run * kRun < num_slots; ++run) {
       const int slot = first_slot + run * kRun;
       const std::byte* page = kv_.Page(task_.pages[slot / format_.page_size], task_.group);
-      runs[run] = page + BytesOf<Codec>(number_of(slot % format_.page_size));
+      runs[run] = page + offset_of(slot % format_.page_size);
     }
   }
   void LocateK(int first_slot, const std::byte** runs) const {
-    Locate(first_slot, kStepRuns, runs, [this](int slot) { return format_.KOffset(0, 0, slot); });
+    Locate(first_slot, kStepRuns, runs,
+           [this](int slot) { return KBytes<Codec>(format_.KOffset(0, 0, slot)); });
   }
 
   // ---- Stages 1 and 2: the slots of the task's ranges become p.
@@ -185,7 +195,7 @@ class Worker {
     // A tile may have queries of both maps; the last of either has seen the most.
     const int seen = Most(seen_[end - 1], begin < outputs_ ? seen_[Least(end, outputs_) - 1] : 0);
     const int num_runs = (Least(kStep, seen - first_slot) + kRun - 1) / kRun;
-    const int64_t map_bytes = BytesOf<Codec>(format_.KMapBegin(k_map));
+    const int64_t map_bytes = KBytes<Codec>(format_.KMapBegin(k_map));
     const std::byte* k[kStepRuns];
     const std::byte* k_next[kStepRuns];
     for (int run = 0; run < num_runs; ++run) {
@@ -278,7 +288,7 @@ class Worker {
     for (int output = 0; output < outputs_; ++output) WeighRange(range, output);
     const std::byte* runs[kRangeRuns + kStepRuns];  // and some of the next range, to fetch ahead
     Locate(range * kRange, kRangeRuns + kStepRuns, runs,
-           [this](int slot) { return format_.VOffset(0, slot); });
+           [this](int slot) { return VBytes<Codec>(format_.VOffset(0, slot)); });
     float* sums = is_kept ? range_sums_ + range * sizes_.SumFloats() : sums_;
     // Few outputs read V as it lies in memory. Many read a part of it that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
@@ -353,28 +363,21 @@ class Worker {
   }
   // A weight times the scale of its slot, for each part of V that has one.
   void ScaleWeights(int range, int output, const float* unscaled, Operand* weights) {
-    const int seen = SeenOf(range, output);
     for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
-      alignas(64) float scaled[kRange];
-      for (int i = 0; i < seen; i += kLanes) {
+      const auto scales_of = [&](int i) {
         const int slot = range * kRange + i;
-        const float* scales = ScalesOf(slot) +
-                              format_.VScale(part * format_.head_dim, slot % format_.page_size);
-        Store(scaled + i, SelectFirst(seen - i, Mul(Load(unscaled + i), Load(scales)), Zero()));
-      }
+        return ScalesOf(slot) + format_.VScale(part * format_.head_dim, slot % format_.page_size);
+      };
       int16_t* codes = reinterpret_cast<int16_t*>(weights) + part * kRange;
-      weight_scales_[2 * output + part] = QuantiseWeights(scaled, seen, codes);
+      code_weights_[2 * output + part] = QuantiseScaled<kVIs4Bits<Codec>>(
+          unscaled, SeenOf(range, output), scales_of, codes);
     }
   }
   // Integer sums of a range become floats.
   void ScaleSums(int output, float* sums) {
     for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
-      const F32 scale = Set1(weight_scales_[2 * output + part]);
-      float* of_part = sums + part * format_.head_dim;
-      for (int d = 0; d < format_.head_dim; d += kLanes) {
-        const int n = Least(kLanes, format_.head_dim - d);
-        StoreFirst(of_part + d, n, Mul(ToFloat(LoadInts(of_part + d)), scale));
-      }
+      SumsToFloat<kVIs4Bits<Codec>>(sums + part * format_.head_dim, format_.head_dim,
+                                    code_weights_[2 * output + part]);
     }
   }
 
@@ -462,10 +465,10 @@ class Worker {
   float* factor_;     // [queries][range_stride]
   float* sums_;       // [outputs][out_stride]
   int* seen_;         // [queries], how many slots each sees
-  // Of int8 codes.
-  float* q_scales_;       // [queries]
-  int32_t* q_sums_;       // [queries], of the codes
-  float* weight_scales_;  // [outputs][2], of a range
+  // Of codes.
+  float* q_scales_;            // [queries]
+  int32_t* q_sums_;            // [queries], of the codes
+  CodeWeights* code_weights_;  // [outputs][2], of a range
 };
 
 template <typename Codec>
@@ -479,8 +482,9 @@ struct Instance {
 };
 template <typename Codec>
 constexpr Instance kInstanceOf = {Codec::Description().dtype, RunTask<Codec>};
-constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>, kInstanceOf<BFloat16Codec>,
-                                   kInstanceOf<Float16Codec>, kInstanceOf<Int8Codec>};
+constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
+                                   kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
+                                   kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
 }  // namespace
 

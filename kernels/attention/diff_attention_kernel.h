@@ -99,14 +99,14 @@ struct AttentionSizes {
   }
 
   // Of a worker: q as the kernels want it; weights of a range; by what a range's p become
-  // probabilities; the sum of a range; how many slots each query sees; with int8 pages the scales
-  // and sums of its q, and the scales of weights.
+  // probabilities; the sum of a range; how many slots each query sees; with codes the scales and
+  // sums of its q, and the scales and zeros of weights.
   DIFFSERVE_HOST_DEVICE int64_t QFloats() const { return RoundUp(queries * head_dim); }
   DIFFSERVE_HOST_DEVICE int64_t WeightFloats() const { return outputs * kAttentionRangeSlots; }
   DIFFSERVE_HOST_DEVICE int64_t QueryFloats() const { return RoundUp(queries); }
   DIFFSERVE_HOST_DEVICE int64_t WorkspaceFloats() const {
     return QFloats() + WeightFloats() + StatisticFloats() + SumFloats() + 3 * QueryFloats() +
-           RoundUp(2 * outputs);
+           RoundUp(4 * outputs);
   }
 
  private:

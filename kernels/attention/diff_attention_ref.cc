@@ -19,11 +19,11 @@ struct GroupSlots {
   const std::byte* PageOf(int slot) const {
     return kv.Page(pages[slot / kv.format.page_size], group);
   }
-  double K(int k_map, int dim, int slot) const {
-    return KValue(kv.format, PageOf(slot), k_map, dim, slot % kv.format.page_size);
+  std::vector<double> K(int k_map, int slot) const {
+    return KRow(kv.format, PageOf(slot), k_map, slot % kv.format.page_size);
   }
-  double V(int dim, int slot) const {
-    return VValue(kv.format, PageOf(slot), dim, slot % kv.format.page_size);
+  std::vector<double> V(int slot) const {
+    return VRow(kv.format, PageOf(slot), slot % kv.format.page_size);
   }
 };
 
@@ -35,8 +35,8 @@ std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int 
   std::vector<double> p(count);
   for (int slot = 0; slot <= position; ++slot) {
     double score = 0;
-    for (int d = 0; d < format.head_dim; ++d)
-      score += static_cast<double>(q[d]) * slots.K(k_map, d, slot);
+    const float* q_d = q;
+    for (double k : slots.K(k_map, slot)) score += static_cast<double>(*q_d++) * k;
     p[static_cast<size_t>(slot)] = score * args.scale;
   }
   QuantiseLogitsRef(p, args.logit_quant);
@@ -45,11 +45,11 @@ std::vector<double> Map(const GroupSlots& slots, const float* q, int k_map, int 
   double sum = 0;
   for (double& value : p) sum += value = std::exp(value - max);
   std::vector<double> out(static_cast<size_t>(format.v_dim));
-  for (int d = 0; d < format.v_dim; ++d) {
-    for (int slot = 0; slot <= position; ++slot)
-      out[static_cast<size_t>(d)] += p[static_cast<size_t>(slot)] * slots.V(d, slot);
-    out[static_cast<size_t>(d)] /= sum;
+  for (int slot = 0; slot <= position; ++slot) {
+    const std::vector<double> v = slots.V(slot);
+    for (size_t d = 0; d < v.size(); ++d) out[d] += p[static_cast<size_t>(slot)] * v[d];
   }
+  for (double& value : out) value /= sum;
   return out;
 }
 

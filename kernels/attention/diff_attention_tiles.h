@@ -16,14 +16,13 @@ constexpr int kRunVectors = kRun / kLanes;  // 2 or 1
 constexpr int kTile = 6;                    // queries in a register tile
 constexpr int kIntoL2 = 2;                  // prefetch locality: L1 is full of the present step
 
-constexpr int Least(int a, int b) { return a < b ? a : b; }
-constexpr int Most(int a, int b) { return a > b ? a : b; }
-
 // q or a weight as the codec's products take it.
 template <typename Codec>
 using OperandOf = typename KvLoads<Codec>::Operand;
 template <typename Codec>
 constexpr bool kHasScales = Codec::Description().scale_bits > 0;  // integer codes
+template <typename Codec>
+constexpr bool kVIs4Bits = Codec::Description().v_bits == 4;
 // Dims that an operand of q has.
 template <typename Codec>
 constexpr int kQNumbers = kHasScales<Codec> ? 4 : KvLoads<Codec>::kNumbers;
@@ -61,7 +60,7 @@ void Scores(const QueryTile<Codec>& tile) {
   const OperandOf<Codec>* q = q_begin;
   constexpr int kVectors = NS * kRunVectors;
   constexpr int kPack = Codec::Description().k_pack;
-  constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
+  constexpr int64_t kVectorBytes = KBytes<Codec>(kPack * kLanes);
   F32 acc[R][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -69,7 +68,7 @@ void Scores(const QueryTile<Codec>& tile) {
     for (int v = 0; v < kVectors; ++v) acc[r][v] = Zero();
   }
   int64_t offset = 0;
-  for (int d = 0; d < head_dim; d += kPack, offset += BytesOf<Codec>(kPack * page_size)) {
+  for (int d = 0; d < head_dim; d += kPack, offset += KBytes<Codec>(kPack * page_size)) {
 #pragma GCC unroll 4
     for (int n = 0; n < NS; ++n) {
       if (next != nullptr) __builtin_prefetch(next[n] + offset, 0, kIntoL2);
@@ -118,9 +117,9 @@ template <typename Codec, int R, int C>
 void AddColumns(const ValueTile<Codec>& tile, int column, int n) {
   using Loads = KvLoads<Codec>;
   constexpr int kPack = Codec::Description().v_pack;
-  constexpr int64_t kVectorBytes = BytesOf<Codec>(kPack * kLanes);
-  const int64_t pack_bytes = BytesOf<Codec>(kPack * tile.v_dim);
-  const int64_t column_bytes = BytesOf<Codec>(kPack * column);
+  constexpr int64_t kVectorBytes = VBytes<Codec>(kPack * kLanes);
+  const int64_t pack_bytes = VBytes<Codec>(kPack * tile.v_dim);
+  const int64_t column_bytes = VBytes<Codec>(kPack * column);
   float* sums = tile.sums + column;
   F32 acc[R][C];
 #pragma GCC unroll 8
@@ -187,9 +186,9 @@ void AddLastSlot(const ValueTile<Codec>& tile, int outputs) {
   using Loads = KvLoads<Codec>;
   constexpr int kPack = Codec::Description().v_pack;
   const std::byte* v = tile.v[tile.end / kRun] +
-                       BytesOf<Codec>(static_cast<int64_t>(tile.end % kRun) * tile.v_dim);
+                       VBytes<Codec>(static_cast<int64_t>(tile.end % kRun) * tile.v_dim);
   for (int column = tile.first_column; column < tile.end_column; column += kLanes) {
-    const F32 row = Loads::FirstSlotOfV(v + BytesOf<Codec>(kPack * column),
+    const F32 row = Loads::FirstSlotOfV(v + VBytes<Codec>(kPack * column),
                                         Least(kLanes, tile.end_column - column));
     for (int i = 0; i < outputs; ++i) {
       const float weight = Loads::FirstOf(
@@ -199,155 +198,5 @@ void AddLastSlot(const ValueTile<Codec>& tile, int outputs) {
     }
   }
 }
-
-// ---- Of int8 codes: sums in integers, which are exact and so need no order.
-
-// u8 codes of K by s8 codes of q, four dims at a time.
-template <int R, int NS>
-void Int8Scores(const QueryTile<Int8Codec>& tile) {
-  constexpr int kVectors = NS * kRunVectors;
-  constexpr int kPack = Int8Codec::Description().k_pack;
-#if defined(DS_HAS_INT8_DOT)
-  constexpr bool kHasDot = true;
-#else
-  constexpr bool kHasDot = false;
-#endif
-  I32 acc[R][kVectors];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    // code times q is (code - kZero) times q and kZero times q.
-    const I32 correction = Set1Int(kHasDot ? -Int8Codec::kZero * tile.q_sums[r] : 0);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = correction;
-  }
-  const int32_t* q = tile.q;
-  int64_t offset = 0;
-  for (int d = 0; d < tile.head_dim; d += kPack, offset += kPack * tile.page_size, q += R) {
-    Quads k[kVectors];
-#pragma GCC unroll 4
-    for (int n = 0; n < NS; ++n) {
-      if (tile.next != nullptr) __builtin_prefetch(tile.next[n] + offset, 0, kIntoL2);
-    }
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      k[v] = LoadQuads(tile.k[v / kRunVectors] + offset + v % kRunVectors * kPack * kLanes);
-      if constexpr (!kHasDot) k[v] = FlipTopBits(k[v]);  // now signed
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Quads value = Set1Quad(q[r]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        // |k| |q| <= 127 * 127, so the sum of two fits 16 bits.
-        acc[r][v] = kHasDot ? DotQuads(acc[r][v], k[v], value)
-                            : DotQuads(acc[r][v], Magnitudes(k[v]), WithSignsOf(value, k[v]));
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    const F32 scale = Set1(tile.q_scales[r] * tile.scale);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const F32 k_scale = Load(tile.k_scales[v / kRunVectors] + v % kRunVectors * kLanes);
-      Store(tile.scores + r * kRange + v * kLanes, Mul(Mul(ToFloat(acc[r][v]), scale), k_scale));
-    }
-  }
-}
-
-// s16 weights by s8 codes of V, two slots at a time; the sums of a range fit 32 bits, and are kept
-// as such in the place of floats.
-template <int R, int C>
-void AddInt8Columns(const ValueTile<Int8Codec>& tile, int column, int n) {
-  constexpr int kPack = Int8Codec::Description().v_pack;
-  float* sums = tile.sums + column;
-  I32 acc[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      acc[r][c] = tile.first == 0 ? Set1Int(0) : LoadInts(sums + r * tile.out_stride + c * kLanes);
-    }
-  }
-  const int32_t* weights = tile.weights + tile.first / kPack;
-  for (int slot = tile.first; slot < tile.end;) {
-    const int run = slot / kRun;
-    const int end = Least(tile.end, (run + 1) * kRun);
-    int64_t offset = int64_t{kPack} * column + int64_t{slot % kRun} * tile.v_dim;
-    for (; slot < end; slot += kPack, offset += int64_t{kPack} * tile.v_dim, ++weights) {
-      if (tile.next != nullptr) {
-#pragma GCC unroll 4
-        for (int byte = 0; byte < C * kPack * kLanes; byte += 64)
-          __builtin_prefetch(tile.next[run] + offset + byte, 0, kIntoL2);
-      }
-      I16Pairs row[C];
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        const std::byte* from = tile.v[run] + offset + c * kPack * kLanes;
-        if (C == 1 && n < kLanes) {
-          alignas(64) std::byte padded[kPack * kLanes] = {};
-          for (int i = 0; i < kPack * n; ++i) padded[i] = from[i];
-          row[c] = WidenPairs(padded);
-        } else {
-          row[c] = WidenPairs(from);
-        }
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const I16Pairs weight = Set1Pair16(weights[r * kRangeOperands<Int8Codec>]);
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) acc[r][c] = DotPairs(acc[r][c], weight, row[c]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      float* to = sums + r * tile.out_stride + c * kLanes;
-      if (C == 1 && n < kLanes) {  // what follows is another part's
-        alignas(64) float all[kLanes];
-        StoreInts(all, acc[r][c]);
-        __builtin_memcpy(to, all, static_cast<size_t>(n) * sizeof(float));
-      } else {
-        StoreInts(to, acc[r][c]);
-      }
-    }
-  }
-}
-
-template <int R>
-void AddInt8Values(const ValueTile<Int8Codec>& tile) {
-  constexpr int kVectors = ColumnVectorsAtOnce(R);
-  int column = tile.first_column;
-  for (; column + kVectors * kLanes <= tile.end_column; column += kVectors * kLanes)
-    AddInt8Columns<R, kVectors>(tile, column, kLanes);
-  for (; column < tile.end_column; column += kLanes)
-    AddInt8Columns<R, 1>(tile, column, Least(kLanes, tile.end_column - column));
-}
-
-template <typename Codec>
-struct TileFunctions {
-  void (*one_run)(const QueryTile<Codec>&);
-  void (*several_runs)(const QueryTile<Codec>&);  // RunsAtOnce
-  void (*values)(const ValueTile<Codec>&);
-};
-template <typename Codec, int R>
-constexpr TileFunctions<Codec> kFunctions = {Scores<Codec, R, 1>, Scores<Codec, R, RunsAtOnce(R)>,
-                                             AddValues<Codec, R>};
-template <int R>
-constexpr TileFunctions<Int8Codec> kFunctions<Int8Codec, R> = {
-    Int8Scores<R, 1>, Int8Scores<R, RunsAtOnce(R)>, AddInt8Values<R>};
-// By number of queries.
-template <typename Codec>
-constexpr TileFunctions<Codec> kTileFunctions[kTile + 1] = {
-    {},
-    kFunctions<Codec, 1>,
-    kFunctions<Codec, 2>,
-    kFunctions<Codec, 3>,
-    kFunctions<Codec, 4>,
-    kFunctions<Codec, 5>,
-    kFunctions<Codec, 6>,
-};
 
 }  // namespace diffserve::DS_ISA

@@ -14,17 +14,23 @@ namespace diffserve {
 // What a codec says of sizes, as data: KvFormat computes places from it.
 struct KvCodec {
   DType dtype = DType::kFloat32;
-  int bits = 32;        // of a number; divides 32, or is 32
+  int k_bits = 32;      // of a number of K; divides 32, or is 32
+  int v_bits = 32;      // likewise
   int k_pack = 1;       // neighbouring dims of K that lie side by side (KvArrangement::kSlotLanes)
   int v_pack = 1;       // neighbouring slots of V that do; divides 16
   int scale_group = 0;  // neighbouring dims of a slot that share a scale; KvFormat::Of: head_dim
   int scale_bits = 0;   // of a scale: 8, 16 or 32; 0: there are no scales
   float largest = 0;    // a larger finite number is stored as a NaN; 0: there is none
+
+  // Numbers of 4 bits are stored after a Hadamard transform (hadamard.h) of the dims that share a
+  // scale.
+  DIFFSERVE_HOST_DEVICE constexpr bool transforms_k() const { return k_bits == 4; }
+  DIFFSERVE_HOST_DEVICE constexpr bool transforms_v() const { return v_bits == 4; }
 };
 
 struct Float32Codec {
   using Element = float;
-  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {DType::kFloat32, 32}; }
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() { return {}; }
   DIFFSERVE_HOST_DEVICE static float Decode(float stored) { return stored; }
   DIFFSERVE_HOST_DEVICE static float Encode(float value) { return value; }
 };
@@ -34,7 +40,7 @@ struct Float32Codec {
 struct BFloat16Codec {
   using Element = uint16_t;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
-    return {.dtype = DType::kBFloat16, .bits = 16, .k_pack = 2, .v_pack = 2};
+    return {.dtype = DType::kBFloat16, .k_bits = 16, .v_bits = 16, .k_pack = 2, .v_pack = 2};
   }
   DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return BFloat16ToFloat(stored); }
   DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) { return FloatToBFloat16(value); }
@@ -46,7 +52,7 @@ struct BFloat16Codec {
 struct Float16Codec {
   using Element = uint16_t;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
-    return {.dtype = DType::kFloat16, .bits = 16, .largest = kFloat16Max};
+    return {.dtype = DType::kFloat16, .k_bits = 16, .v_bits = 16, .largest = kFloat16Max};
   }
   DIFFSERVE_HOST_DEVICE static float Decode(uint16_t stored) { return Float16ToFloat(stored); }
   DIFFSERVE_HOST_DEVICE static uint16_t Encode(float value) {
@@ -66,7 +72,58 @@ struct Int8Codec {
                                      // signed
   static constexpr int kMost = 127;
   DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
-    return {.dtype = DType::kInt8, .bits = 8, .k_pack = 4, .v_pack = 2, .scale_bits = 32};
+    return {.dtype = DType::kInt8,
+            .k_bits = 8,
+            .v_bits = 8,
+            .k_pack = 4,
+            .v_pack = 2,
+            .scale_bits = 32};
+  }
+};
+
+// Four bits: a number is (code - zero / kZeroUnits) * step, the code 0 to 15; step and zero are one
+// float32 in the place of a scale, zero its lowest kZeroBits bits. The range from the least number
+// to the largest, and 0, is 15 steps.
+struct FourBits {
+  static constexpr int kMost = 15;
+  static constexpr int kZeroUnits = 16;
+  static constexpr int kZeroBits = 8;
+  static constexpr uint32_t kZeroMask = (1u << kZeroBits) - 1;
+
+  DIFFSERVE_HOST_DEVICE static int ZeroOf(float scale) {
+    return static_cast<int>(__builtin_bit_cast(uint32_t, scale) & kZeroMask);
+  }
+  DIFFSERVE_HOST_DEVICE static float StepOf(float scale) {
+    return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, scale) & ~kZeroMask);
+  }
+  DIFFSERVE_HOST_DEVICE static float ScaleOf(float step, int zero) {
+    return __builtin_bit_cast(
+        float, (__builtin_bit_cast(uint32_t, step) & ~kZeroMask) | static_cast<uint32_t>(zero));
+  }
+};
+
+// K as Int8Codec, V in four bits.
+struct Int8KInt4VCodec {
+  using Element = uint8_t;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
+    return {.dtype = DType::kInt8KInt4V,
+            .k_bits = 8,
+            .v_bits = 4,
+            .k_pack = 4,
+            .v_pack = 8,
+            .scale_bits = 32};
+  }
+};
+
+struct Int4Codec {
+  using Element = uint8_t;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
+    return {.dtype = DType::kInt4,
+            .k_bits = 4,
+            .v_bits = 4,
+            .k_pack = 8,
+            .v_pack = 8,
+            .scale_bits = 32};
   }
 };
 

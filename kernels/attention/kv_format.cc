@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 
+#include "kernels/attention/hadamard.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
@@ -40,8 +41,12 @@ const ScalarCodec& CodecOf(DType dtype) {
   return *found;
 }
 
+constexpr KvCodec kCodesWithScales[] = {Int8Codec::Description(), Int8KInt4VCodec::Description(),
+                                        Int4Codec::Description()};
+
 KvCodec DescriptionOf(DType dtype) {
-  return dtype == DType::kInt8 ? Int8Codec::Description() : CodecOf(dtype).description;
+  const auto* found = std::ranges::find(kCodesWithScales, dtype, &KvCodec::dtype);
+  return found != std::end(kCodesWithScales) ? *found : CodecOf(dtype).description;
 }
 
 int64_t ScaleAt(const KvFormat& format, int scale) {
@@ -53,25 +58,73 @@ float ScaleOf(const KvFormat& format, const std::byte* page, int scale) {
   return factor;
 }
 
-// Numbers that share a scale: the code of the i'th, from `zero` on, goes to offset_of(i).
-template <typename OffsetOf>
-void SetScaled(const KvFormat& format, std::byte* page, std::span<const float> values, int scale,
-               int zero, OffsetOf offset_of) {
-  double largest = 0;
+// ---- Codes: `offset` counts those of their width from the page's begin.
+
+int FourBitsAt(const std::byte* page, int offset) {
+  return std::to_integer<int>(page[offset / 2] >> offset % 2 * 4) & FourBits::kMost;
+}
+float FourBitValue(const std::byte* page, int offset, float scale) {
+  const int units = FourBitsAt(page, offset) * FourBits::kZeroUnits - FourBits::ZeroOf(scale);
+  return static_cast<float>(units) / FourBits::kZeroUnits * FourBits::StepOf(scale);
+}
+
+struct RowExtent {
+  double least = 0;
+  double most = 0;
   bool is_finite = true;
-  for (float value : values) {
-    largest = std::max(largest, std::abs(double{value}));
-    is_finite = is_finite && std::isfinite(value);
+};
+RowExtent ExtentOf(std::span<const double> values) {
+  RowExtent extent;
+  for (double value : values) {
+    extent.least = std::min(extent.least, value);
+    extent.most = std::max(extent.most, value);
+    extent.is_finite = extent.is_finite && std::isfinite(value);
   }
-  const float factor = is_finite ? static_cast<float>(largest / Int8Codec::kMost)
-                                 : std::numeric_limits<float>::quiet_NaN();
-  std::memcpy(page + ScaleAt(format, scale), &factor, sizeof(factor));
-  const bool is_zero = !is_finite || largest == 0;
+  return extent;
+}
+
+// Of numbers that share a scale, which is returned: the code of the i'th goes to offset_of(i).
+template <typename OffsetOf>
+float SetFourBits(std::byte* page, std::span<const double> values, OffsetOf offset_of) {
+  const RowExtent extent = ExtentOf(values);
+  const float step = FourBits::StepOf(
+      static_cast<float>((extent.most - extent.least) / FourBits::kMost));
+  const bool is_finite = extent.is_finite && std::isfinite(step);
+  const bool is_zero = !is_finite || step == 0;
+  const double zero = is_zero ? 0 : std::nearbyint(-extent.least / step * FourBits::kZeroUnits);
+  for (int i = 0; i < static_cast<int>(values.size()); ++i) {
+    const double value = values[static_cast<size_t>(i)];
+    const double code = is_zero ? 0 : std::nearbyint(value / step + zero / FourBits::kZeroUnits);
+    const int offset = offset_of(i);
+    const int shift = offset % 2 * 4;
+    std::byte& both = page[offset / 2];
+    both = (both & ~(std::byte{FourBits::kMost} << shift)) |
+           static_cast<std::byte>(std::clamp(code, 0.0, double{FourBits::kMost})) << shift;
+  }
+  if (!is_finite) return std::numeric_limits<float>::quiet_NaN();
+  return FourBits::ScaleOf(step, static_cast<int>(zero));
+}
+
+// The same in 8 bits, from `zero` on.
+template <typename OffsetOf>
+float SetInt8(std::byte* page, std::span<const double> values, int zero, OffsetOf offset_of) {
+  const RowExtent extent = ExtentOf(values);
+  const double largest = std::max(-extent.least, extent.most);
+  const bool is_zero = !extent.is_finite || largest == 0;
   for (int i = 0; i < static_cast<int>(values.size()); ++i) {
     const double value = values[static_cast<size_t>(i)];
     const double code = is_zero ? 0 : std::nearbyint(value * Int8Codec::kMost / largest);
     page[offset_of(i)] = static_cast<std::byte>(static_cast<int>(code) + zero);
   }
+  return extent.is_finite ? static_cast<float>(largest / Int8Codec::kMost)
+                          : std::numeric_limits<float>::quiet_NaN();
+}
+
+// Transforms the parts of a row that have a scale each.
+void Transform(std::vector<double>& row, int part) {
+  std::vector<double> scratch(static_cast<size_t>(part));
+  for (size_t begin = 0; begin < row.size(); begin += scratch.size())
+    Hadamard(row.data() + begin, part, scratch.data());
 }
 
 }  // namespace
@@ -85,38 +138,68 @@ KvFormat KvFormat::Of(const DiffSpec& spec, int page_size, DType dtype, KvArrang
 
 float KValue(const KvFormat& format, const std::byte* page, int map, int dim, int slot) {
   const int offset = format.KOffset(map, dim, slot);
-  if (format.codec.dtype != DType::kInt8) return CodecOf(format.codec.dtype).value(page, offset);
-  const int code = static_cast<int>(page[offset]) - Int8Codec::kZero;
-  return static_cast<float>(code) * ScaleOf(format, page, format.KScale(map, dim, slot));
+  if (format.codec.scale_bits == 0) return CodecOf(format.codec.dtype).value(page, offset);
+  const float scale = ScaleOf(format, page, format.KScale(map, dim, slot));
+  if (format.codec.k_bits == 4) return FourBitValue(page, offset, scale);
+  return static_cast<float>(static_cast<int>(page[offset]) - Int8Codec::kZero) * scale;
 }
 
 float VValue(const KvFormat& format, const std::byte* page, int dim, int slot) {
   const int offset = format.VOffset(dim, slot);
-  if (format.codec.dtype != DType::kInt8) return CodecOf(format.codec.dtype).value(page, offset);
-  const int code = static_cast<int8_t>(page[offset]);
-  return static_cast<float>(code) * ScaleOf(format, page, format.VScale(dim, slot));
+  if (format.codec.scale_bits == 0) return CodecOf(format.codec.dtype).value(page, offset);
+  const float scale = ScaleOf(format, page, format.VScale(dim, slot));
+  if (format.codec.v_bits == 4) return FourBitValue(page, offset, scale);
+  return static_cast<float>(static_cast<int8_t>(page[offset])) * scale;
+}
+
+std::vector<double> KRow(const KvFormat& format, const std::byte* page, int map, int slot) {
+  std::vector<double> row(static_cast<size_t>(format.head_dim));
+  for (int dim = 0; dim < format.head_dim; ++dim)
+    row[static_cast<size_t>(dim)] = KValue(format, page, map, dim, slot);
+  if (format.codec.transforms_k()) Transform(row, format.codec.scale_group);
+  return row;
+}
+
+std::vector<double> VRow(const KvFormat& format, const std::byte* page, int slot) {
+  std::vector<double> row(static_cast<size_t>(format.v_dim));
+  for (int dim = 0; dim < format.v_dim; ++dim)
+    row[static_cast<size_t>(dim)] = VValue(format, page, dim, slot);
+  if (format.codec.transforms_v()) Transform(row, format.codec.scale_group);
+  return row;
 }
 
 void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<const float> k) {
+  const KvCodec& codec = format.codec;
   const auto offset_of = [&](int dim) { return format.KOffset(map, dim, slot); };
-  if (format.codec.dtype == DType::kInt8) {
-    return SetScaled(format, page, k, format.KScale(map, 0, slot), Int8Codec::kZero, offset_of);
+  if (codec.scale_bits == 0) {
+    for (size_t dim = 0; dim < k.size(); ++dim)
+      CodecOf(codec.dtype).set(page, offset_of(static_cast<int>(dim)), k[dim]);
+    return;
   }
-  for (size_t dim = 0; dim < k.size(); ++dim)
-    CodecOf(format.codec.dtype).set(page, offset_of(static_cast<int>(dim)), k[dim]);
+  std::vector<double> row(k.begin(), k.end());
+  if (codec.transforms_k()) Transform(row, codec.scale_group);
+  const float scale = codec.k_bits == 4 ? SetFourBits(page, row, offset_of)
+                                        : SetInt8(page, row, Int8Codec::kZero, offset_of);
+  std::memcpy(page + ScaleAt(format, format.KScale(map, 0, slot)), &scale, sizeof(scale));
 }
 
 void SetV(const KvFormat& format, std::byte* page, int slot, std::span<const float> v) {
-  if (format.codec.dtype != DType::kInt8) {
+  const KvCodec& codec = format.codec;
+  if (codec.scale_bits == 0) {
     for (size_t dim = 0; dim < v.size(); ++dim)
-      CodecOf(format.codec.dtype).set(page, format.VOffset(static_cast<int>(dim), slot), v[dim]);
+      CodecOf(codec.dtype).set(page, format.VOffset(static_cast<int>(dim), slot), v[dim]);
     return;
   }
-  const size_t part = static_cast<size_t>(format.codec.scale_group);
-  for (size_t begin = 0; begin < v.size(); begin += part) {
+  std::vector<double> row(v.begin(), v.end());
+  if (codec.transforms_v()) Transform(row, codec.scale_group);
+  const size_t part = static_cast<size_t>(codec.scale_group);
+  for (size_t begin = 0; begin < row.size(); begin += part) {
     const int first = static_cast<int>(begin);
-    SetScaled(format, page, v.subspan(begin, part), format.VScale(first, slot), 0,
-              [&](int dim) { return format.VOffset(first + dim, slot); });
+    const std::span<const double> values = std::span(row).subspan(begin, part);
+    const auto offset_of = [&](int dim) { return format.VOffset(first + dim, slot); };
+    const float scale = codec.v_bits == 4 ? SetFourBits(page, values, offset_of)
+                                          : SetInt8(page, values, 0, offset_of);
+    std::memcpy(page + ScaleAt(format, format.VScale(first, slot)), &scale, sizeof(scale));
   }
 }
 

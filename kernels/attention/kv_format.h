@@ -13,7 +13,8 @@
 //     tiles, the image of their place in shared memory (kv_image.h).
 //
 // Scales lie in slot lanes in both: of K [head_dim / scale_group][page_size], of V
-// [v_dim / scale_group][page_size]. K is rotated before it is stored. Slots that no token has been
+// [v_dim / scale_group][page_size]. K is rotated before it is stored, and numbers of 4 bits are
+// Hadamard-transformed. Slots that no token has been
 // written to hold arbitrary bits (NaNs included): a kernel must not let them into a result, not
 // even multiplied by zero.
 #pragma once
@@ -21,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_codec.h"
@@ -50,23 +52,29 @@ struct KvFormat {
     return {page_size, num_groups, k_maps, head_dim, v_dim, known, kArrangement};
   }
 
-  // ---- Numbers of a page, counted from its begin.
+  // ---- Numbers of a page, counted from its begin as if all were of K's width, or of V's.
   DIFFSERVE_HOST_DEVICE constexpr int KMapBegin(int map) const {
     return map * page_size * head_dim;
   }
-  DIFFSERVE_HOST_DEVICE constexpr int VBegin() const { return KMapBegin(k_maps); }
+  DIFFSERVE_HOST_DEVICE constexpr int VBegin() const {
+    return KMapBegin(k_maps) * codec.k_bits / codec.v_bits;
+  }
   DIFFSERVE_HOST_DEVICE constexpr int PageElements() const { return page_size * columns(); }
   DIFFSERVE_HOST_DEVICE constexpr int KOffset(int map, int dim, int slot) const {
     if (arrangement == KvArrangement::kImage)
       return KMapBegin(map) + KvImageOffset(page_size, head_dim, slot, dim, chunk());
     const int pack = codec.k_pack;
-    return KMapBegin(map) + (dim / pack * page_size + slot) * pack + dim % pack;
+    // Of eight numbers of 4 bits, the first four are the lower halves of bytes.
+    const int in_pack = codec.k_bits == 4 ? dim % 4 * 2 + dim % 8 / 4 : dim % pack;
+    return KMapBegin(map) + (dim / pack * page_size + slot) * pack + in_pack;
   }
   DIFFSERVE_HOST_DEVICE constexpr int VOffset(int dim, int slot) const {
     if (arrangement == KvArrangement::kImage)
       return VBegin() + KvImageOffset(page_size, v_dim, slot, dim, chunk());
     const int pack = codec.v_pack;
-    return VBegin() + (slot / pack * v_dim + dim) * pack + slot % pack;
+    // Of eight slots of 4 bits, the even ones are the lower half of 32 bits.
+    const int in_pack = codec.v_bits == 4 ? slot % 2 * 4 + slot % 8 / 2 : slot % pack;
+    return VBegin() + (slot / pack * v_dim + dim) * pack + in_pack;
   }
 
   // ---- Scales of a page, counted from the first. REQUIRES: the codec has scales.
@@ -81,7 +89,7 @@ struct KvFormat {
 
   // ---- Bytes.
   DIFFSERVE_HOST_DEVICE constexpr int64_t ScaleBegin() const {
-    return int64_t{PageElements()} * codec.bits / 8;
+    return int64_t{VBegin() + page_size * v_dim} * codec.v_bits / 8;
   }
   // Of one layer and group: the one answer to how large a page is.
   DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const {
@@ -91,7 +99,7 @@ struct KvFormat {
 
  private:
   DIFFSERVE_HOST_DEVICE constexpr int columns() const { return k_maps * head_dim + v_dim; }
-  DIFFSERVE_HOST_DEVICE constexpr int chunk() const { return 128 / codec.bits; }
+  DIFFSERVE_HOST_DEVICE constexpr int chunk() const { return 128 / codec.k_bits; }
 };
 
 // The pages of one layer: page `id` of group g is number id * num_groups + g from `base` on.
@@ -109,10 +117,14 @@ struct PagedKv {
   }
 };
 
-// Numbers of a page, for the reference and for tests; they are written by rows, which may share a
-// scale: `k` is one map's of a slot, [head_dim], and `v` a slot's, [v_dim].
+// Numbers of a page as they are stored, codes times their scale.
 float KValue(const KvFormat& format, const std::byte* page, int map, int dim, int slot);
 float VValue(const KvFormat& format, const std::byte* page, int dim, int slot);
+
+// The rows of a page, for the reference and for tests; a transform that the codec stores them after
+// is done and undone. `k` is one map's of a slot, [head_dim], and `v` a slot's, [v_dim].
+std::vector<double> KRow(const KvFormat& format, const std::byte* page, int map, int slot);
+std::vector<double> VRow(const KvFormat& format, const std::byte* page, int slot);
 void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<const float> k);
 void SetV(const KvFormat& format, std::byte* page, int slot, std::span<const float> v);
 

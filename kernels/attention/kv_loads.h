@@ -9,10 +9,14 @@
 
 namespace diffserve::DS_ISA {
 
-// Bytes of so many numbers.
+// Bytes of so many numbers of K, and of V.
 template <typename Codec>
-constexpr int64_t BytesOf(int64_t numbers) {
-  return numbers * Codec::Description().bits / 8;
+constexpr int64_t KBytes(int64_t numbers) {
+  return numbers * Codec::Description().k_bits / 8;
+}
+template <typename Codec>
+constexpr int64_t VBytes(int64_t numbers) {
+  return numbers * Codec::Description().v_bits / 8;
 }
 
 // Arithmetic in float32: a product takes one number of each.
@@ -131,10 +135,15 @@ struct KvLoads<BFloat16Codec> : Float32Products, Bf16FirstSlot {
 #endif
 
 // Four codes of q, or two weights of 16 bits.
-template <>
-struct KvLoads<Int8Codec> {
+struct CodeOperands {
   static constexpr int kNumbers = 2;  // of a weight's operand
   using Operand = int32_t;
 };
+template <>
+struct KvLoads<Int8Codec> : CodeOperands {};
+template <>
+struct KvLoads<Int8KInt4VCodec> : CodeOperands {};
+template <>
+struct KvLoads<Int4Codec> : CodeOperands {};
 
 }  // namespace diffserve::DS_ISA

@@ -2,6 +2,8 @@
 // *.isa.cc files include this.
 #pragma once
 
+#include "kernels/attention/diff_attention_kernel.h"
+#include "kernels/attention/hadamard.h"
 #include "kernels/attention/kv_codec.h"
 #include "kernels/attention/logit_quant.h"
 #include "kernels/base/simd.h"
@@ -32,6 +34,50 @@ float QuantiseRow(const float* values, int count, StoreCode store) {
   return (is_zero ? 0.0f : largest / Int8Codec::kMost) + poison;
 }
 
+// The same in four bits; what is returned holds the step and the zero.
+template <typename StoreCode>
+float QuantiseFourBits(const float* values, int count, StoreCode store) {
+  float least = 0;
+  float most = 0;
+  float poison = 0;
+  for (int i = 0; i < count; ++i) {
+    least = values[i] < least ? values[i] : least;
+    most = values[i] > most ? values[i] : most;
+    poison += values[i] * 0.0f;
+  }
+  const float step = FourBits::StepOf(most / FourBits::kMost - least / FourBits::kMost);
+  poison += step * 0.0f;
+  if (poison != 0 || !(step > kLeastScaled)) {  // or a NaN
+    for (int i = 0; i < count; ++i) store(i, uint8_t{0});
+    return poison;
+  }
+  const float inverse = 1 / step;
+  // The addition rounds to nearest even and leaves the whole number in the low bits.
+  constexpr float kShift = 12582912.0f;
+  const float zero = -least * inverse * FourBits::kZeroUnits + kShift - kShift;
+  for (int i = 0; i < count; ++i) {
+    const float code = values[i] * inverse + zero / FourBits::kZeroUnits;
+    const float within = code < 0 ? 0.0f : code > FourBits::kMost ? FourBits::kMost : code;
+    store(i, static_cast<uint8_t>(__builtin_bit_cast(uint32_t, within + kShift)));
+  }
+  return FourBits::ScaleOf(step, static_cast<int>(zero));
+}
+
+// kLanes of them.
+struct FourBitScales {
+  I32 zeros;
+  F32 steps;
+  [[gnu::always_inline]] explicit FourBitScales(const float* scales)
+      : zeros(And(LoadInts(scales), Set1Int(FourBits::kZeroMask))),
+        steps(AsFloat(And(LoadInts(scales), Set1Int(static_cast<int>(~FourBits::kZeroMask))))) {}
+};
+
+// Hadamard-transforms each `part` numbers of a row.
+inline void TransformParts(float* row, int count, int part) {
+  alignas(64) float scratch[kMaxTransform];
+  for (int begin = 0; begin < count; begin += part) Hadamard(row + begin, part, scratch);
+}
+
 // `weights` of some slots as 16 bits of the largest, and their scale; a NaN if one is not finite.
 // Both end at a vector's end, where weights are 0.
 inline float QuantiseWeights(const float* weights, int count, int16_t* codes) {
@@ -50,6 +96,43 @@ inline float QuantiseWeights(const float* weights, int count, int16_t* codes) {
   for (int i = 0; i < count; i += kLanes)
     StoreInt16(codes + i, ToInt(Mul(Load(weights + i), inverse)));
   return (is_zero ? 0.0f : most / kMost) + not_finite;
+}
+
+// What integer sums over the weights of a range become floats by.
+struct CodeWeights {
+  float scale;
+  int32_t zeros;  // of V in four bits: the sum of the weights' codes times the zeros of their slots
+};
+
+// Weights of `count` slots, times the scales of V's codes there: scales_of(i) points to those of
+// slots from i on.
+template <bool kIs4Bits, typename ScalesOf>
+CodeWeights QuantiseScaled(const float* weights, int count, ScalesOf scales_of, int16_t* codes) {
+  alignas(64) float scaled[kAttentionRangeSlots];
+  for (int i = 0; i < count; i += kLanes) {
+    const F32 scale = kIs4Bits ? FourBitScales(scales_of(i)).steps : Load(scales_of(i));
+    Store(scaled + i, SelectFirst(count - i, Mul(Load(weights + i), scale), Zero()));
+  }
+  CodeWeights result = {QuantiseWeights(scaled, count, codes), 0};
+  if constexpr (kIs4Bits) {
+    I32 zeros = Set1Int(0);
+    for (int i = 0; i < count; i += kLanes)
+      zeros = Add(zeros, Multiply(LoadInt16(codes + i), FourBitScales(scales_of(i)).zeros));
+    result.zeros = ReduceAdd(zeros);
+  }
+  return result;
+}
+
+// Integers, in the place of floats, become those.
+template <bool kIs4Bits>
+void SumsToFloat(float* sums, int count, const CodeWeights& weights) {
+  constexpr int kUnits = kIs4Bits ? FourBits::kZeroUnits : 1;
+  const F32 scale = Set1(weights.scale / kUnits);
+  for (int i = 0; i < count; i += kLanes) {
+    I32 sum = LoadInts(sums + i);
+    if constexpr (kIs4Bits) sum = Subtract(Multiply(sum, Set1Int(kUnits)), Set1Int(weights.zeros));
+    StoreFirst(sums + i, Least(kLanes, count - i), Mul(ToFloat(sum), scale));
+  }
 }
 
 // What quantising needs of some logits: the largest magnitude, or of kAnchored the largest. It may

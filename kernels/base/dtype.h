@@ -10,12 +10,13 @@
 
 namespace diffserve {
 
-// kInt8: codes in KV pages, whose scales lie behind them (kv_codec.h).
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8 };
+// From kInt8 on: codes in KV pages, whose scales lie behind them (kv_codec.h); no tensor has them.
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt8KInt4V, kInt4 };
+inline constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16,   DType::kFloat16,
+                                    DType::kInt8,    DType::kInt8KInt4V, DType::kInt4};
 
-constexpr size_t SizeOf(DType dtype) {
-  return dtype == DType::kFloat32 ? 4 : dtype == DType::kInt8 ? 1 : 2;
-}
+// Of a tensor's element.
+constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 constexpr std::string_view NameOf(DType dtype) {
   switch (dtype) {
@@ -27,6 +28,10 @@ constexpr std::string_view NameOf(DType dtype) {
       return "float16";
     case DType::kInt8:
       return "int8";
+    case DType::kInt8KInt4V:
+      return "int8k_int4v";
+    case DType::kInt4:
+      return "int4";
   }
   return "?";
 }

@@ -28,6 +28,9 @@
 
 namespace diffserve::DS_ISA {
 
+constexpr int Least(int a, int b) { return a < b ? a : b; }
+constexpr int Most(int a, int b) { return a > b ? a : b; }
+
 inline constexpr int kPanelColumns = 2 * kLanes;  // KernelTable::panel_columns
 
 // kLanes bfloat16 pairs, as float32: element 2i in lane i of `even`, element 2i + 1 in lane i of

@@ -144,6 +144,11 @@ struct I16Pairs8 {
 [[gnu::always_inline]] inline I16Pairs8 WidenPairs8(const void* p) {
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
+// Of 8 times 8 numbers of 4 bits, those of each 16 bits that begin at bit kShift.
+template <int kShift>
+[[gnu::always_inline]] inline I16Pairs8 FourBitPairs(Quads8 a) {
+  return {_mm256_and_si256(_mm256_srli_epi16(a.v, kShift), _mm256_set1_epi16(15))};
+}
 // acc + a0 b0 + a1 b1 lane by lane.
 [[gnu::always_inline]] inline I32x8 DotPairs(I32x8 acc, I16Pairs8 a, I16Pairs8 b) {
   return {_mm256_add_epi32(acc.v, _mm256_madd_epi16(a.v, b.v))};
@@ -152,6 +157,17 @@ struct I16Pairs8 {
 [[gnu::always_inline]] inline void StoreInt16(int16_t* p, I32x8 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm_packs_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1)));
+}
+[[gnu::always_inline]] inline I32x8 Subtract(I32x8 a, I32x8 b) {
+  return {_mm256_sub_epi32(a.v, b.v)};
+}
+[[gnu::always_inline]] inline I32x8 Multiply(I32x8 a, I32x8 b) {
+  return {_mm256_mullo_epi32(a.v, b.v)};
+}
+[[gnu::always_inline]] inline I32x8 And(I32x8 a, I32x8 b) { return {_mm256_and_si256(a.v, b.v)}; }
+[[gnu::always_inline]] inline F8 AsFloat(I32x8 a) { return {_mm256_castsi256_ps(a.v)}; }
+[[gnu::always_inline]] inline I32x8 LoadInt16x8(const int16_t* p) {
+  return {_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
 [[gnu::always_inline]] inline I32x8 LoadInts8(const float* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
@@ -169,6 +185,7 @@ using I16Pairs = I16Pairs8;
   return {_mm256_set1_epi32(pair)};
 }
 [[gnu::always_inline]] inline I32 LoadInts(const float* p) { return LoadInts8(p); }
+[[gnu::always_inline]] inline I32 LoadInt16(const int16_t* p) { return LoadInt16x8(p); }
 using Quads = Quads8;
 [[gnu::always_inline]] inline I32 Set1Int(int32_t x) { return {_mm256_set1_epi32(x)}; }
 [[gnu::always_inline]] inline Quads LoadQuads(const void* p) { return LoadQuads8(p); }

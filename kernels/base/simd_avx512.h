@@ -143,6 +143,11 @@ struct I16Pairs {
 [[gnu::always_inline]] inline I16Pairs WidenPairs(const void* p) {
   return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }
+// Of 16 times 8 numbers of 4 bits, those of each 16 bits that begin at bit kShift.
+template <int kShift>
+[[gnu::always_inline]] inline I16Pairs FourBitPairs(Quads a) {
+  return {_mm512_and_si512(_mm512_srli_epi16(a.v, kShift), _mm512_set1_epi16(15))};
+}
 [[gnu::always_inline]] inline I16Pairs Set1Pair16(int32_t pair) {
   return {_mm512_set1_epi32(pair)};
 }
@@ -157,6 +162,13 @@ struct I16Pairs {
 // REQUIRES: within int16.
 [[gnu::always_inline]] inline void StoreInt16(int16_t* p, I32 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(a.v));
+}
+[[gnu::always_inline]] inline I32 Subtract(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+[[gnu::always_inline]] inline I32 Multiply(I32 a, I32 b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
+[[gnu::always_inline]] inline I32 And(I32 a, I32 b) { return {_mm512_and_si512(a.v, b.v)}; }
+[[gnu::always_inline]] inline F32 AsFloat(I32 a) { return {_mm512_castsi512_ps(a.v)}; }
+[[gnu::always_inline]] inline I32 LoadInt16(const int16_t* p) {
+  return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
 [[gnu::always_inline]] inline I32 LoadInts(const float* p) { return {_mm512_loadu_si512(p)}; }
 [[gnu::always_inline]] inline void StoreInts(float* p, I32 a) { _mm512_storeu_si512(p, a.v); }

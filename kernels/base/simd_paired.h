@@ -113,6 +113,10 @@ struct I16Pairs {
 [[gnu::always_inline]] inline I16Pairs WidenPairs(const void* p) {
   return {WidenPairs8(p), WidenPairs8(static_cast<const char*>(p) + 16)};
 }
+template <int kShift>
+[[gnu::always_inline]] inline I16Pairs FourBitPairs(Quads a) {
+  return {FourBitPairs<kShift>(a.lo), FourBitPairs<kShift>(a.hi)};
+}
 [[gnu::always_inline]] inline I16Pairs Set1Pair16(int32_t pair) {
   return {{_mm256_set1_epi32(pair)}, {_mm256_set1_epi32(pair)}};
 }
@@ -122,6 +126,17 @@ struct I16Pairs {
 [[gnu::always_inline]] inline void StoreInt16(int16_t* p, I32 a) {
   StoreInt16(p, a.lo);
   StoreInt16(p + 8, a.hi);
+}
+[[gnu::always_inline]] inline I32 Subtract(I32 a, I32 b) {
+  return {Subtract(a.lo, b.lo), Subtract(a.hi, b.hi)};
+}
+[[gnu::always_inline]] inline I32 Multiply(I32 a, I32 b) {
+  return {Multiply(a.lo, b.lo), Multiply(a.hi, b.hi)};
+}
+[[gnu::always_inline]] inline I32 And(I32 a, I32 b) { return {And(a.lo, b.lo), And(a.hi, b.hi)}; }
+[[gnu::always_inline]] inline F32 AsFloat(I32 a) { return {AsFloat(a.lo), AsFloat(a.hi)}; }
+[[gnu::always_inline]] inline I32 LoadInt16(const int16_t* p) {
+  return {LoadInt16x8(p), LoadInt16x8(p + 8)};
 }
 [[gnu::always_inline]] inline I32 LoadInts(const float* p) {
   return {LoadInts8(p), LoadInts8(p + 8)};

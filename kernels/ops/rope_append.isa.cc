@@ -6,7 +6,7 @@
 namespace diffserve::DS_ISA {
 namespace {
 
-constexpr int kMaxHeadDim = 1024;
+constexpr int kMaxHeadDim = kMaxTransform;
 
 void Rotate(const RopeRow& row, const float* x, float* out) {
   const int half = row.kv.format.head_dim / 2;
@@ -27,13 +27,25 @@ void Rotate(const RopeRow& row, const float* x, float* out) {
   }
 }
 
-// Numbers that share a scale: codes, from `zero` on, go to page[offset_of(i)].
-template <typename OffsetOf>
+// Numbers that share a scale: codes, of 8 bits from `zero` on, go to where offset_of(i) counts.
+template <int kBits, typename OffsetOf>
 void AppendRow(const float* values, int count, int zero, uint8_t* page, float* scale,
                OffsetOf offset_of) {
-  *scale = QuantiseRow(values, count, [&](int i, int8_t code) {
-    page[offset_of(i)] = static_cast<uint8_t>(code + zero);
-  });
+  if constexpr (kBits == 4) {
+    alignas(64) float transformed[kMaxTransform];
+    __builtin_memcpy(transformed, values, static_cast<size_t>(count) * sizeof(float));
+    TransformParts(transformed, count, count);
+    *scale = QuantiseFourBits(transformed, count, [&](int i, uint8_t code) {
+      const int offset = offset_of(i);
+      const int shift = offset % 2 * 4;
+      uint8_t& both = page[offset / 2];
+      both = static_cast<uint8_t>((both & ~(FourBits::kMost << shift)) | code << shift);
+    });
+  } else {
+    *scale = QuantiseRow(values, count, [&](int i, int8_t code) {
+      page[offset_of(i)] = static_cast<uint8_t>(code + zero);
+    });
+  }
 }
 
 // The token's K and V, `k` and `v` of its row, into the pages of every group.
@@ -41,6 +53,7 @@ template <typename Codec>
 void Append(const RopeRow& row, const float* k, const float* v) {
   const KvFormat format = row.kv.format.As<Codec, KvArrangement::kSlotLanes>();
   const int head_dim = format.head_dim;
+  constexpr KvCodec kCodec = Codec::Description();
   float rotated[kMaxHeadDim];
   for (int group = 0; group < format.num_groups; ++group) {
     auto* page = row.kv.PageAs<Codec, KvArrangement::kSlotLanes>(row.page_id, group);
@@ -49,10 +62,10 @@ void Append(const RopeRow& row, const float* k, const float* v) {
     // Stage 1: q and k are rotated.
     for (int map = 0; map < format.k_maps; ++map) {
       Rotate(row, k + (map * format.num_groups + group) * head_dim, rotated);
-      if constexpr (Codec::Description().scale_bits > 0) {
-        AppendRow(rotated, head_dim, Int8Codec::kZero, page,
-                  scales + format.KScale(map, 0, row.slot),
-                  [&](int d) { return format.KOffset(map, d, row.slot); });
+      if constexpr (kCodec.scale_bits > 0) {
+        AppendRow<kCodec.k_bits>(rotated, head_dim, Int8Codec::kZero, page,
+                                 scales + format.KScale(map, 0, row.slot),
+                                 [&](int d) { return format.KOffset(map, d, row.slot); });
       } else {
         for (int d = 0; d < head_dim; ++d)
           page[format.KOffset(map, d, row.slot)] = Codec::Encode(rotated[d]);
@@ -60,10 +73,11 @@ void Append(const RopeRow& row, const float* k, const float* v) {
     }
     // Stage 2: v goes to the page.
     const float* from = v + group * format.v_dim;
-    if constexpr (Codec::Description().scale_bits > 0) {
+    if constexpr (kCodec.scale_bits > 0) {
       for (int begin = 0; begin < format.v_dim; begin += head_dim) {
-        AppendRow(from + begin, head_dim, 0, page, scales + format.VScale(begin, row.slot),
-                  [&](int d) { return format.VOffset(begin + d, row.slot); });
+        AppendRow<kCodec.v_bits>(from + begin, head_dim, 0, page,
+                                 scales + format.VScale(begin, row.slot),
+                                 [&](int d) { return format.VOffset(begin + d, row.slot); });
       }
     } else {
       for (int d = 0; d < format.v_dim; ++d)
@@ -78,8 +92,9 @@ struct Instance {
 };
 template <typename Codec>
 constexpr Instance kInstanceOf = {Codec::Description().dtype, Append<Codec>};
-constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>, kInstanceOf<BFloat16Codec>,
-                                   kInstanceOf<Float16Codec>, kInstanceOf<Int8Codec>};
+constexpr Instance kInstances[] = {kInstanceOf<Float32Codec>,    kInstanceOf<BFloat16Codec>,
+                                   kInstanceOf<Float16Codec>,    kInstanceOf<Int8Codec>,
+                                   kInstanceOf<Int8KInt4VCodec>, kInstanceOf<Int4Codec>};
 
 }  // namespace
 

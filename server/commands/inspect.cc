@@ -131,6 +131,17 @@ double TotalBytes(const SessionPlan& plan) {
   return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) + StepBytes(plan);
 }
 
+// The dtype of KV pages, and of which layers they have another.
+std::string KvPages(const SessionPlan& plan) {
+  std::string text(NameOf(plan.layout.codec.dtype));
+  for (size_t layer = 0; layer < plan.layouts.size(); ++layer) {
+    const DType dtype = plan.layouts[layer].codec.dtype;
+    if (dtype != plan.layout.codec.dtype)
+      text += ", of layer " + std::to_string(layer) + " " + std::string(NameOf(dtype));
+  }
+  return text;
+}
+
 void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
@@ -139,7 +150,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("parameters           %lld\n", static_cast<long long>(plan.summary.num_parameters));
   std::printf("dtype                %s (checkpoint %s), linear layers %s, KV pages %s\n",
               NameOf(plan.summary.weight_format).data(), NameOf(c.checkpoint_dtype).data(),
-              NameOf(plan.summary.linear_format).data(), NameOf(plan.layout.codec.dtype).data());
+              NameOf(plan.summary.linear_format).data(), KvPages(plan).c_str());
   const LogitQuant& logits = plan.model.logit_quant;
   if (logits.is_on()) {
     std::printf("attention logits     %d bits, scale: %s\n", logits.bits,
@@ -217,6 +228,7 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("linear_format", NameOf(plan.summary.linear_format))
       .Add("packed_for", c.packed ? c.packed->Levels() : "")
       .Add("kv_cache_dtype", NameOf(plan.layout.codec.dtype))
+      .Add("kv_cache_layers", KvPages(plan))
       .Add("attention_logit_bits", plan.model.logit_quant.bits)
       .Add("attention_logit_scale", NameOf(plan.model.logit_quant.scale))
       .Add("layers", c.num_layers)

@@ -148,6 +148,11 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
                                ", allowed on a GPU: auto, bfloat16 (or --device cpu)",
                            "--kv-cache-dtype");
   }
+  if (plan->on_gpu() && !options.kv_cache_skip_layers.empty()) {
+    return InvalidArgument(
+        "--kv-cache-dtype-skip-layers is given, allowed on a GPU: no layers (or --device cpu)",
+        "--kv-cache-dtype-skip-layers");
+  }
   if (engine.page_size == 0) engine.page_size = plan->on_gpu() ? cuda::kPageSize : kCpuPageSize;
   const int max_positions = plan->summary.config.max_positions;
   if (engine.max_model_len > max_positions) {
@@ -171,6 +176,30 @@ Status CheckPages(const DiffSpec& spec, const KvCodec& codec) {
                              " and V as wide or twice as wide; head_dim " +
                              std::to_string(spec.head_dim) + ", V " + std::to_string(spec.v_dim),
                          "--kv-cache-dtype");
+}
+
+// What the pages of each layer are.
+Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
+  const ModelConfig& config = plan->summary.config;
+  const DType as_weights = DTypeOf(plan->summary.weight_format);
+  const auto layout_of = [&](DType dtype) {
+    return KvFormat::Of(config.attention, plan->engine.page_size, dtype);
+  };
+  plan->layout = layout_of(options.kv_cache_dtype.value_or(as_weights));
+  DS_RETURN_IF_ERROR(CheckPages(config.attention, plan->layout.codec));
+  plan->layouts.assign(static_cast<size_t>(config.num_layers), plan->layout);
+  for (int layer : options.kv_cache_skip_layers) {
+    if (layer < -config.num_layers || layer >= config.num_layers) {
+      return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
+                                 ", allowed: -" + std::to_string(config.num_layers) + ".." +
+                                 std::to_string(config.num_layers - 1) + ", the layers of " +
+                                 options.model_dir,
+                             "--kv-cache-dtype-skip-layers");
+    }
+    plan->layouts[static_cast<size_t>(layer < 0 ? layer + config.num_layers : layer)] = layout_of(
+        as_weights);
+  }
+  return {};
 }
 
 }  // namespace
@@ -198,10 +227,8 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
   const ModelSummary& summary = plan.summary;
-  plan.layout = KvFormat::Of(summary.config.attention, plan.engine.page_size,
-                             options.kv_cache_dtype.value_or(DTypeOf(summary.weight_format)));
-  DS_RETURN_IF_ERROR(CheckPages(summary.config.attention, plan.layout.codec));
-  plan.page_bytes = KvCache::BytesPerPage(plan.layout, summary.config.num_layers);
+  DS_RETURN_IF_ERROR(ChooseLayouts(options, &plan));
+  plan.page_bytes = KvCache::BytesPerPage(plan.layouts);
   double free = -static_cast<double>(summary.memory_bytes);
   if (plan.on_gpu()) {
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
@@ -253,7 +280,7 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
     if (!pages.ok()) return pages.status();
     loaded.engine.num_pages = pages.value();
   }
-  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layout, loaded.engine.num_pages);
+  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layouts, loaded.engine.num_pages);
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
   return session;

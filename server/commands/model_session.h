@@ -41,10 +41,11 @@ struct SessionPlan {
   EngineOptions engine;     // as it will run; on a GPU num_pages is an estimate until the model is
                             // loaded
   std::string device_name;  // "cpu", or what the driver calls the GPU
-  KvFormat layout;
-  size_t page_bytes = 0;   // of one page id, all layers and groups
-  int64_t free_bytes = 0;  // of the device's memory, before anything was loaded
-  int num_threads = 0;     // of the CPU backend
+  KvFormat layout;          // of KV pages
+  std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
+  size_t page_bytes = 0;          // of one page id, all layers and groups
+  int64_t free_bytes = 0;         // of the device's memory, before anything was loaded
+  int num_threads = 0;            // of the CPU backend
   bool on_gpu() const { return model.device == Device::kCuda; }
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }

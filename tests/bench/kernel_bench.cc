@@ -221,9 +221,10 @@ void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
     const double flops = pairs * 2 * (spec.q_width() + spec.out_width());
     const auto run = [&] { problem.Run(bench.isa, bench.pool); };
     const bool has_dots = bench.isa == CpuIsa::kAvx512Bf16 && dtype == DType::kBFloat16;
-    const Arithmetic arithmetic = dtype == DType::kInt8 ? Arithmetic::kInt8Dot
-                                  : has_dots            ? Arithmetic::kBFloat16Dot
-                                                        : Arithmetic::kFma;
+    const bool has_codes = KvFormat::Of(spec, 16, dtype).codec.scale_bits > 0;
+    const Arithmetic arithmetic = has_codes  ? Arithmetic::kInt8Dot
+                                  : has_dots ? Arithmetic::kBFloat16Dot
+                                             : Arithmetic::kFma;
     bench.ReportFlops(name, flops, arithmetic, run);
   }
 }
@@ -281,7 +282,8 @@ int Main(int argc, char** argv) {
   if (bench.filter.empty() || bench.filter.starts_with("linear")) {
     for (WeightFormat format : kWeightFormats) LinearBench(bench, format);
   }
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
+  for (DType dtype :
+       {DType::kFloat32, DType::kBFloat16, DType::kInt8, DType::kInt8KInt4V, DType::kInt4}) {
     for (const AttentionShape& shape : kAttentionShapes) AttentionBench(bench, shape, dtype);
   }
   SampleBench(bench);

@@ -52,7 +52,7 @@ class CudaEngineTest : public ::testing::Test {
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     vocab_ = model->config().vocab_size;
     KvCache kv = model
-                     ->MakeKvCache(
+                     ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16),
                          options_.num_pages)
                      .value();

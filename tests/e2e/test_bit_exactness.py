@@ -138,6 +138,12 @@ class Int8PagesExactnessTest(Exactness, unittest.TestCase):
 
 
 @unittest.skipIf(DEVICE == "cuda", "refused there")
+class FourBitPagesExactnessTest(Exactness, unittest.TestCase):
+    FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int4",
+               "--kv-cache-dtype-skip-layers", "0")
+
+
+@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitRowExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--attention-logit-bits", "4")
 

@@ -53,9 +53,10 @@ class ModelExecutorTest : public ::testing::Test {
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     const EngineOptions options = {
         .page_size = 16, .num_pages = 64, .max_model_len = 128, .max_num_batched_tokens = 24};
-    KvCache kv =
-        model->MakeKvCache(KvFormat::Of(model->config().attention, 16, kv_dtype), options.num_pages)
-            .value();
+    KvCache kv = model
+                     ->MakeUniformKvCache(KvFormat::Of(model->config().attention, 16, kv_dtype),
+                                          options.num_pages)
+                     .value();
     std::map<RequestId, Answer> answers;
     std::mutex mutex;
     std::condition_variable all_ended;

@@ -239,7 +239,7 @@ class ModelSpeculationTest : public ::testing::TestWithParam<DType> {
     model_options.weight_format = WeightFormatOf(GetParam());
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
     KvCache kv = model
-                     ->MakeKvCache(
+                     ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, options.page_size, GetParam()),
                          options.num_pages)
                      .value();

@@ -7,34 +7,39 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "kernels/attention/hadamard.h"
+
 namespace diffserve {
 namespace {
 
-// 4 bits a number, eight dims of K or four slots of V side by side, a float16 scale for 32
-// neighbouring dims: no kernel has it, but the arithmetic of places does.
-constexpr KvCodec kFourBits = {.dtype = DType::kFloat32,
-                               .bits = 4,
-                               .k_pack = 8,
-                               .v_pack = 4,
-                               .scale_group = 32,
-                               .scale_bits = 16};
+// A float16 scale for 16 neighbouring dims: no kernel has it, but the arithmetic of places does.
+constexpr KvCodec kSmallScales = {.dtype = DType::kFloat32,
+                                  .k_bits = 8,
+                                  .v_bits = 8,
+                                  .k_pack = 4,
+                                  .v_pack = 4,
+                                  .scale_group = 16,
+                                  .scale_bits = 16};
 
 std::vector<KvFormat> Formats() {
   std::vector<KvFormat> formats;
   for (KvCodec codec : {Float32Codec::Description(), BFloat16Codec::Description(),
-                        Float16Codec::Description(), Int8Codec::Description(), kFourBits}) {
+                        Float16Codec::Description(), Int8Codec::Description(),
+                        Int8KInt4VCodec::Description(), Int4Codec::Description(), kSmallScales}) {
     for (KvArrangement arrangement : {KvArrangement::kSlotLanes, KvArrangement::kImage}) {
+      if (arrangement == KvArrangement::kImage && codec.v_bits == 4) continue;
       for (int page_size : {16, 48, 64}) {
         // Of an image: two chunks of 16 bytes.
-        const int step = arrangement == KvArrangement::kImage || codec.bits == 4
-                             ? 2 * 128 / codec.bits
-                             : 3 * std::max(2, codec.k_pack);
+        const int step = arrangement == KvArrangement::kImage ? 2 * 128 / codec.k_bits
+                         : codec.scale_bits == 16             ? codec.scale_group
+                                                              : 3 * std::max(2, codec.k_pack);
         for (int head_dim = step; head_dim <= 9 * step; head_dim += step) {
-          if (codec.bits == 8) codec.scale_group = head_dim;
+          if (codec.scale_bits == 32) codec.scale_group = head_dim;
           for (int k_maps : {1, 2}) {
             for (int v_dim : {head_dim, 2 * head_dim})
               formats.push_back({page_size, 3, k_maps, head_dim, v_dim, codec, arrangement});
@@ -49,31 +54,35 @@ std::vector<KvFormat> Formats() {
 std::vector<KvFormat> Images() {
   std::vector<KvFormat> images = Formats();
   std::erase_if(images, [](const KvFormat& format) {
-    return format.arrangement != KvArrangement::kImage || format.codec.bits != 16;
+    return format.arrangement != KvArrangement::kImage || format.codec.k_bits != 16;
   });
   return images;
 }
 
 std::string Describe(const KvFormat& format) {
-  return std::to_string(format.codec.bits) + " bits, page_size " +
-         std::to_string(format.page_size) + ", k_maps " + std::to_string(format.k_maps) +
-         ", head_dim " + std::to_string(format.head_dim) + ", v_dim " +
-         std::to_string(format.v_dim) +
+  return std::to_string(format.codec.k_bits) + " and " + std::to_string(format.codec.v_bits) +
+         " bits, page_size " + std::to_string(format.page_size) + ", k_maps " +
+         std::to_string(format.k_maps) + ", head_dim " + std::to_string(format.head_dim) +
+         ", v_dim " + std::to_string(format.v_dim) +
          (format.arrangement == KvArrangement::kImage ? ", image" : ", slot lanes");
 }
 
 TEST(KvFormatTest, EveryNumberHasAPlaceOfItsOwnAndThePageIsFull) {
   for (const KvFormat& format : Formats()) {
-    std::vector<int> owners(static_cast<size_t>(format.PageElements()));
-    const auto take = [&](int offset) { ++owners.at(static_cast<size_t>(offset)); };
+    std::vector<int> owners(static_cast<size_t>(format.ScaleBegin() * 8));  // of each bit
+    const auto take = [&](int offset, int bits) {
+      for (int bit = offset * bits; bit < (offset + 1) * bits; ++bit)
+        ++owners.at(static_cast<size_t>(bit));
+    };
     for (int slot = 0; slot < format.page_size; ++slot) {
       for (int map = 0; map < format.k_maps; ++map) {
-        for (int dim = 0; dim < format.head_dim; ++dim) take(format.KOffset(map, dim, slot));
+        for (int dim = 0; dim < format.head_dim; ++dim)
+          take(format.KOffset(map, dim, slot), format.codec.k_bits);
       }
-      for (int dim = 0; dim < format.v_dim; ++dim) take(format.VOffset(dim, slot));
+      for (int dim = 0; dim < format.v_dim; ++dim)
+        take(format.VOffset(dim, slot), format.codec.v_bits);
     }
     for (int count : owners) ASSERT_EQ(count, 1) << Describe(format);
-    ASSERT_EQ(format.ScaleBegin() * 8, int64_t{format.PageElements()} * format.codec.bits);
   }
 }
 
@@ -99,12 +108,12 @@ TEST(KvFormatTest, EveryGroupOfDimsHasAScaleOfItsOwnBehindTheNumbersAndThePageEn
 }
 
 TEST(KvFormatTest, APageOfFourBitsHasAnEighthOfFloat32AndItsScales) {
-  const KvFormat four = {64, 3, 2, 64, 128, kFourBits, KvArrangement::kSlotLanes};
-  // 64 slots of 256 numbers; 8 scales of 2 bytes a slot.
-  EXPECT_EQ(four.PageBytes(), 64 * 256 / 2 + 64 * 8 * 2);
-  // Dims 0 to 7 of a slot fill one 32-bit lane, the next slot's the lane beside it.
-  EXPECT_EQ(four.KOffset(0, 7, 0), 7);
-  EXPECT_EQ(four.KOffset(0, 0, 1), 8);
+  const DiffSpec spec = {.num_kv_groups = 3, .k_maps = 2, .head_dim = 64, .v_dim = 128};
+  const KvFormat four = KvFormat::Of(spec, 64, DType::kInt4);
+  // 64 slots of 256 numbers; 4 scales of 4 bytes a slot.
+  EXPECT_EQ(four.PageBytes(), 64 * 256 / 2 + 64 * 4 * 4);
+  EXPECT_EQ(KvFormat::Of(spec, 64, DType::kInt8KInt4V).PageBytes(),
+            64 * (128 + 128 / 2) + 64 * 4 * 4);
 }
 
 TEST(KvFormatTest, TheArrangementChangesNoSize) {
@@ -119,11 +128,13 @@ TEST(KvFormatTest, NeighbouringSlotsOfKLieInNeighbouringLanesOf32BitsOrLess) {
   for (const KvFormat& format : Formats()) {
     if (format.arrangement != KvArrangement::kSlotLanes) continue;
     const int pack = format.codec.k_pack;
-    ASSERT_LE(pack * format.codec.bits, 32);
+    ASSERT_LE(pack * format.codec.k_bits, 32);
     for (int dim = 0; dim < format.head_dim; ++dim) {
+      // Of eight, dims 0 and 4 share a byte.
+      const int in_pack = format.codec.k_bits < 8 ? dim % 4 * 2 + dim / 4 % 2 : dim % pack;
       for (int slot = 0; slot < format.page_size; ++slot) {
         ASSERT_EQ(format.KOffset(1, dim, slot),
-                  format.KOffset(1, dim / pack * pack, 0) + slot * pack + dim % pack)
+                  format.KOffset(1, dim / pack * pack, 0) + slot * pack + in_pack)
             << Describe(format);
       }
     }
@@ -134,11 +145,13 @@ TEST(KvFormatTest, NeighbouringColumnsOfVLieInNeighbouringLanesOf32BitsOrLess) {
   for (const KvFormat& format : Formats()) {
     if (format.arrangement != KvArrangement::kSlotLanes) continue;
     const int pack = format.codec.v_pack;
-    ASSERT_LE(pack * format.codec.bits, 32);
+    ASSERT_LE(pack * format.codec.v_bits, 32);
     for (int dim = 0; dim < format.v_dim; ++dim) {
       for (int slot = 0; slot < format.page_size; ++slot) {
+        // Of eight, slots 0, 2, 4 and 6 are 16 bits.
+        const int in_pack = format.codec.v_bits < 8 ? slot % 2 * 4 + slot / 2 % 4 : slot % pack;
         ASSERT_EQ(format.VOffset(dim, slot),
-                  format.VOffset(0, slot / pack * pack) + dim * pack + slot % pack)
+                  format.VOffset(0, slot / pack * pack) + dim * pack + in_pack)
             << Describe(format);
       }
     }
@@ -209,6 +222,70 @@ TEST(KvFormatTest, AnInt8RowIsWithinHalfAStepOfItsLargestAndEachHalfOfVHasItsOwn
   SetV(format, page.data(), 3, v);
   EXPECT_FALSE(std::isnan(VValue(format, page.data(), 15, 3)));
   for (int i = 16; i < 32; ++i) EXPECT_TRUE(std::isnan(VValue(format, page.data(), i, 3)));
+}
+
+TEST(KvFormatTest, AFourBitRowIsWithinHalfAStepBeforeItsTransform) {
+  const KvFormat format = KvFormat::Of(
+      {.num_kv_groups = 1, .k_maps = 2, .head_dim = 24, .v_dim = 48}, 16, DType::kInt4);
+  std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()), std::byte{0xff});
+  std::vector<float> v;
+  for (int i = 0; i < 48; ++i)
+    v.push_back(static_cast<float>(i * i % 17 - 5) * (i < 24 ? 0.1f : 50.0f));
+  const std::vector<float> k(v.begin(), v.begin() + 24);
+  SetK(format, page.data(), 1, 3, k);
+  SetV(format, page.data(), 3, v);
+  // Blocks of 8: no transformed number is beyond sqrt(8) times the largest, 12.
+  const double step = std::sqrt(8.0) * 2 * 12 / 15;
+  const std::vector<double> k_row = KRow(format, page.data(), 1, 3);
+  const std::vector<double> v_row = VRow(format, page.data(), 3);
+  double squares = 0;
+  for (size_t i = 0; i < 48; ++i) {
+    const double error = v_row[i] - v[i];
+    squares += error * error / (i < 24 ? 0.01 : 2500.0);
+  }
+  for (size_t i = 0; i < 24; ++i) EXPECT_EQ(k_row[i], v_row[i]);
+  EXPECT_LE(std::sqrt(squares / 48), step / 2);
+  EXPECT_GT(squares, 0);
+  EXPECT_TRUE(std::isnan(KRow(format, page.data(), 0, 3)[0])) << "it was written to";
+  v[30] = std::numeric_limits<float>::infinity();
+  SetV(format, page.data(), 3, v);
+  const std::vector<double> poisoned = VRow(format, page.data(), 3);
+  for (size_t i = 0; i < 48; ++i) EXPECT_EQ(std::isnan(poisoned[i]), i >= 24) << i;
+}
+
+TEST(KvFormatTest, FourBitsHoldARowThatTheyCanExactly) {
+  // Transformed, this is whole numbers from -4 to 11.
+  const KvFormat format = KvFormat::Of({.num_kv_groups = 1, .head_dim = 16, .v_dim = 16}, 16,
+                                       DType::kInt4);
+  std::vector<double> codes, scratch(16);
+  for (int i = 0; i < 16; ++i) codes.push_back(i * 7 % 16 - 4);
+  Hadamard(codes.data(), 16, scratch.data());
+  const std::vector<float> row(codes.begin(), codes.end());
+  std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()));
+  SetK(format, page.data(), 0, 9, row);
+  SetV(format, page.data(), 9, row);
+  for (size_t i = 0; i < 16; ++i) {
+    EXPECT_NEAR(KRow(format, page.data(), 0, 9)[i], row[i], 1e-6);
+    EXPECT_NEAR(VRow(format, page.data(), 9)[i], row[i], 1e-6);
+  }
+}
+
+TEST(KvFormatTest, TheHadamardTransformIsItsOwnInverseAndKeepsDotProducts) {
+  for (int count : {1, 2, 6, 16, 48, 96, 128}) {
+    std::vector<double> a, b, scratch(128);
+    for (int i = 0; i < count; ++i) {
+      a.push_back(i * 37 % 11 - 5);
+      b.push_back(i * 13 % 7 - 3);
+    }
+    const double dot = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+    const std::vector<double> before = a;
+    Hadamard(a.data(), count, scratch.data());
+    Hadamard(b.data(), count, scratch.data());
+    EXPECT_NEAR(std::inner_product(a.begin(), a.end(), b.begin(), 0.0), dot, 1e-9);
+    EXPECT_EQ(a == before, count == 1);
+    Hadamard(a.data(), count, scratch.data());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], before[i], 1e-12);
+  }
 }
 
 TEST(KvFormatTest, WhatFloat16CannotHoldIsANan) {

@@ -67,7 +67,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     const KvFormat& format = rope.memory.format();
     const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().pages);
     std::vector<float> numbers(rope.memory.bytes().size() * 8 /
-                               static_cast<size_t>(format.codec.bits));
+                               static_cast<size_t>(format.codec.k_bits));
     const int64_t count = static_cast<int64_t>(numbers.size());
     CopyToFloat({.data = rope.memory.bytes().data(), .dtype = format.codec.dtype, .shape = {count}},
                 0, count, numbers.data());

@@ -338,7 +338,7 @@ TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
       {R"({"model_dir": 7})", "model_dir is 7, allowed: text, not empty"},
       {"[1]", "expected one flat JSON object"},
       {"{", "expected one flat JSON object"},
-      {R"({"kv_cache_dtype": "int4"})", "this build has no KV cache of 4 bits"},
+      {R"({"kv_cache_dtype": "fp8_e4m3"})", "this build has no KV cache of fp8"},
   };
   for (const auto& [text, message] : cases) {
     const TemporaryFile file(text);

@@ -49,22 +49,30 @@ class AttentionBatch {
       weight = RandomFloats(static_cast<size_t>(spec.v_dim), options.seed + 19, 0.5f, 1.5f);
   }
 
+  void SetKRow(size_t sequence, int group, int slot, int map, std::span<const float> k) {
+    const KvFormat& format = memory.format();
+    diffserve::SetK(format, PageOf(sequence, group, slot), map, slot % format.page_size, k);
+  }
+  void SetVRow(size_t sequence, int group, int slot, std::span<const float> v) {
+    const KvFormat& format = memory.format();
+    diffserve::SetV(format, PageOf(sequence, group, slot), slot % format.page_size, v);
+  }
   // One number; those that share a scale with it may be rounded anew.
   void SetK(size_t sequence, int group, int slot, int map, int dim, float value) {
     const KvFormat& format = memory.format();
-    std::byte* page = PageOf(sequence, group, slot);
-    std::vector<float> row;
-    for (int d = 0; d < format.head_dim; ++d)
-      row.push_back(d == dim ? value : KValue(format, page, map, d, slot % format.page_size));
-    diffserve::SetK(format, page, map, slot % format.page_size, row);
+    const std::vector<double> before = KRow(format, PageOf(sequence, group, slot), map,
+                                            slot % format.page_size);
+    std::vector<float> row(before.begin(), before.end());
+    row[static_cast<size_t>(dim)] = value;
+    SetKRow(sequence, group, slot, map, row);
   }
   void SetV(size_t sequence, int group, int slot, int dim, float value) {
     const KvFormat& format = memory.format();
-    std::byte* page = PageOf(sequence, group, slot);
-    std::vector<float> row;
-    for (int d = 0; d < format.v_dim; ++d)
-      row.push_back(d == dim ? value : VValue(format, page, d, slot % format.page_size));
-    diffserve::SetV(format, page, slot % format.page_size, row);
+    const std::vector<double> before = VRow(format, PageOf(sequence, group, slot),
+                                            slot % format.page_size);
+    std::vector<float> row(before.begin(), before.end());
+    row[static_cast<size_t>(dim)] = value;
+    SetVRow(sequence, group, slot, row);
   }
 
   // q and K become small whole numbers, whose products and sums are exact in every format: a logit
@@ -81,8 +89,7 @@ class AttentionBatch {
             const int i = row * spec.head_dim + d;
             k.push_back(static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
           }
-          diffserve::SetK(memory.format(), PageOf(sequence, row / spec.k_maps, slot),
-                          row % spec.k_maps, slot % memory.format().page_size, k);
+          SetKRow(sequence, row / spec.k_maps, slot, row % spec.k_maps, k);
         }
       }
     }
@@ -148,7 +155,6 @@ class AttentionBatch {
 
   void FillKv(size_t sequence, int length, uint32_t seed) {
     const std::vector<float> kv = Floats(length * (spec.k_width() + spec.v_width()), seed, -1, 1);
-    const KvFormat& format = memory.format();
     std::span<const float> left = kv;
     const auto take = [&](int count) {
       const std::span<const float> row = left.first(static_cast<size_t>(count));
@@ -157,10 +163,9 @@ class AttentionBatch {
     };
     for (int slot = 0; slot < length; ++slot) {
       for (int group = 0; group < spec.num_kv_groups; ++group) {
-        std::byte* page = PageOf(sequence, group, slot);
         for (int map = 0; map < spec.k_maps; ++map)
-          diffserve::SetK(format, page, map, slot % format.page_size, take(spec.head_dim));
-        diffserve::SetV(format, page, slot % format.page_size, take(spec.v_dim));
+          SetKRow(sequence, group, slot, map, take(spec.head_dim));
+        SetVRow(sequence, group, slot, take(spec.v_dim));
       }
     }
   }

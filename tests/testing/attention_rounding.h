@@ -26,8 +26,8 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
   std::vector<double> scores(static_cast<size_t>(count));
   for (int slot = 0; slot < count; ++slot) {
     double& score = scores[static_cast<size_t>(slot)];
-    for (int d = 0; d < spec.head_dim; ++d)
-      score += double{q[d]} * KValue(kv.format, page_of(slot), k_map, d, slot % page_size);
+    const std::vector<double> k = KRow(kv.format, page_of(slot), k_map, slot % page_size);
+    for (size_t d = 0; d < k.size(); ++d) score += double{q[d]} * k[d];
     score *= double{batch.scale()};
   }
   QuantiseLogitsRef(scores, batch.logit_quant);
@@ -38,9 +38,8 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
     const float p = static_cast<float>(std::exp(scores[static_cast<size_t>(slot)] - max));
     sum += double{p};
     const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
-    for (int d = 0; d < spec.v_dim; ++d)
-      out[static_cast<size_t>(d)] += rounded *
-                                     VValue(kv.format, page_of(slot), d, slot % page_size);
+    const std::vector<double> v = VRow(kv.format, page_of(slot), slot % page_size);
+    for (size_t d = 0; d < v.size(); ++d) out[d] += rounded * v[d];
   }
   for (double& value : out) value /= sum;
   return out;

@@ -23,9 +23,20 @@ constexpr double kGoldenBFloat16Share = 2.0;      // of the reference's own erro
 constexpr double kGoldenFloat16Share = 0.25;      // of the same: float16 has three more bits
 // Of quantised linear layers, of the same.
 constexpr double kGoldenInt8Share = 8.0;
-constexpr double kGoldenInt8PagesShare = 3.0;
+struct GoldenPagesShare {
+  DType pages;
+  double share;
+};
+constexpr GoldenPagesShare kGoldenPagesShares[] = {
+    {DType::kInt8, 3.0}, {DType::kInt8KInt4V, 12.0}, {DType::kInt4, 24.0}};
 constexpr double kGoldenInt4Share = 50.0;
 constexpr int kGoldenPageSize = 16;
+
+// Heads of some cases are not whole packs of four bits.
+inline bool HasPagesOf(const Model& model, DType pages) {
+  const DiffSpec& spec = model.config().attention;
+  return spec.head_dim % KvFormat::Of(spec, kGoldenPageSize, pages).codec.k_pack == 0;
+}
 
 struct GoldenCase {
   std::string name, dir;
@@ -160,9 +171,9 @@ class GoldenRunner {
         page_size_(static_cast<size_t>(page_size)),
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
         kv_(model
-                .MakeKvCache(KvFormat::Of(model.config().attention, page_size,
-                                          kv_dtype.value_or(model.dtype())),
-                             2 * static_cast<int>(pages_per_sequence_))
+                .MakeUniformKvCache(KvFormat::Of(model.config().attention, page_size,
+                                                 kv_dtype.value_or(model.dtype())),
+                                    2 * static_cast<int>(pages_per_sequence_))
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
       odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
@@ -221,8 +232,7 @@ class GoldenRunner {
   // A device's pages hold what they hold.
   void Poison() {
     if (page_size_ != kGoldenPageSize) return;
-    const size_t bytes = KvCache::BytesPerPage(kv_.format(), model_.config().num_layers) *
-                         static_cast<size_t>(kv_.num_pages());
+    const size_t bytes = KvCache::BytesPerPage(kv_.layers()) * static_cast<size_t>(kv_.num_pages());
     std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // a NaN in every format
   }
 

@@ -26,7 +26,7 @@ inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
   const Result<std::unique_ptr<Model>> model = Model::Load(options, pool);
   if (!model.ok()) return {false, model.status().message()};
   const KvFormat layout = KvFormat::Of(summary->config.attention, 16, (*model)->dtype());
-  KvCache kv(layout, summary->config.num_layers, 1);
+  KvCache kv(std::vector(static_cast<size_t>(summary->config.num_layers), layout), 1);
   const int32_t page = 0;
   const int num_tokens = std::min({4, summary->config.vocab_size, summary->config.max_positions});
   Batch batch;

@@ -17,7 +17,9 @@ inline std::vector<float> ShortPromptLogits(const ModelOptions& options, ThreadP
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
   const ModelConfig& config = (*model)->config();
-  KvCache kv(KvFormat::Of(config.attention, 16, (*model)->dtype()), config.num_layers, 2);
+  KvCache kv = (*model)
+                   ->MakeUniformKvCache(KvFormat::Of(config.attention, 16, (*model)->dtype()), 2)
+                   .value();
   const int32_t pages[] = {0, 1};
   Batch batch;
   for (int i = 0; i < 20; ++i) batch.tokens.push_back((7 * i + 3) % config.vocab_size);

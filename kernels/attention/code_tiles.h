@@ -1,0 +1,194 @@
+// The register tiles of pages whose numbers are codes with scales (kv_codec.h): sums in integers,
+// which are exact and so need no order. Only *.isa.cc files include this.
+#pragma once
+
+#include "kernels/attention/diff_attention_tiles.h"
+#include "kernels/attention/quantise_lanes.h"
+
+namespace diffserve::DS_ISA {
+
+#if defined(DS_HAS_INT8_DOT)
+constexpr bool kHasInt8Dot = true;
+#else
+constexpr bool kHasInt8Dot = false;
+#endif
+
+// acc + codes of K, four dims of each slot, times codes of q.
+[[gnu::always_inline]] inline I32 AddDims(I32 acc, Quads k, Quads q) {
+  if constexpr (kHasInt8Dot) return DotQuads(acc, k, q);
+  k = FlipTopBits(k);  // now signed; |k| |q| <= 127 * 127, so the sum of two fits 16 bits
+  return DotQuads(acc, Magnitudes(k), WithSignsOf(q, k));
+}
+
+// Codes of K by s8 codes of q, a pack of dims at a time.
+template <typename Codec, int R, int NS>
+void CodeScores(const QueryTile<Codec>& tile) {
+  constexpr int kVectors = NS * kRunVectors;
+  constexpr int kPack = Codec::Description().k_pack;
+  constexpr bool kIs4Bits = Codec::Description().k_bits == 4;
+  constexpr int kPackBytes = 4;  // of a slot
+  static_assert(KBytes<Codec>(kPack) == kPackBytes);
+  I32 acc[R][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    // An unsigned code times q is (code - kZero) times q and kZero times q.
+    const I32 correction = Set1Int(!kIs4Bits && kHasInt8Dot ? -Int8Codec::kZero * tile.q_sums[r]
+                                                            : 0);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = correction;
+  }
+  const int32_t* q = tile.q;
+  int64_t offset = 0;
+  for (int d = 0; d < tile.head_dim;
+       d += kPack, offset += kPackBytes * tile.page_size, q += kPack / 4 * R) {
+    Quads k[kVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < NS; ++n) {
+      if (tile.next != nullptr) __builtin_prefetch(tile.next[n] + offset, 0, kIntoL2);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      k[v] = LoadQuads(tile.k[v / kRunVectors] + offset + v % kRunVectors * kPackBytes * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Quads value = Set1Quad(q[r]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        if constexpr (kIs4Bits) {
+          acc[r][v] = DotTwoQuads(acc[r][v], LowerHalves(k[v]), value, UpperHalves(k[v]),
+                                  Set1Quad(q[R + r]));
+        } else {
+          acc[r][v] = AddDims(acc[r][v], k[v], value);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const float unit = kIs4Bits ? 1.0f / FourBits::kZeroUnits : 1.0f;
+    const F32 scale = Set1(tile.q_scales[r] * tile.scale * unit);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const float* k_scales = tile.k_scales[v / kRunVectors] + v % kRunVectors * kLanes;
+      F32 k_scale = Load(k_scales);
+      if constexpr (kIs4Bits) {
+        const FourBitScales four(k_scales);
+        acc[r][v] = Subtract(Multiply(acc[r][v], Set1Int(FourBits::kZeroUnits)),
+                             Multiply(four.zeros, Set1Int(tile.q_sums[r])));
+        k_scale = four.steps;
+      }
+      Store(tile.scores + r * kRange + v * kLanes, Mul(Mul(ToFloat(acc[r][v]), scale), k_scale));
+    }
+  }
+}
+
+// Sums of R outputs over C vectors of columns; those of a range fit 32 bits, and are kept as such
+// in the place of floats.
+template <typename Codec, int R, int C>
+struct CodeSums {
+  static constexpr int kPack = Codec::Description().v_pack;
+  static constexpr int kPackBytes = VBytes<Codec>(kPack);  // of a column
+  static constexpr int kVectorBytes = kPackBytes * kLanes;
+  I32 acc[R][C];
+
+  [[gnu::always_inline]] CodeSums(const float* sums, int64_t stride, bool is_first) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c)
+        acc[r][c] = is_first ? Set1Int(0) : LoadInts(sums + r * stride + c * kLanes);
+    }
+  }
+  // Two slots: s16 weights by codes of V.
+  [[gnu::always_inline]] void Add(const I16Pairs (&row)[C], const int32_t* weights) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const I16Pairs weight = Set1Pair16(weights[r * kRangeOperands<Codec>]);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[r][c] = DotPairs(acc[r][c], weight, row[c]);
+    }
+  }
+  template <int kShift>
+  [[gnu::always_inline]] void AddFourBits(const Quads (&codes)[C], const int32_t* weights) {
+    I16Pairs row[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) row[c] = FourBitPairs<kShift>(codes[c]);
+    Add(row, weights);
+  }
+  [[gnu::always_inline]] void AddPack(const std::byte* from, const int32_t* weights) {
+    if constexpr (kVIs4Bits<Codec>) {
+      Quads codes[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) codes[c] = LoadQuads(from + c * kVectorBytes);
+      AddFourBits<0>(codes, weights);
+      AddFourBits<4>(codes, weights + 1);
+      AddFourBits<8>(codes, weights + 2);
+      AddFourBits<12>(codes, weights + 3);
+    } else {
+      I16Pairs row[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) row[c] = WidenPairs(from + c * kVectorBytes);
+      Add(row, weights);
+    }
+  }
+  // With one vector, of its first `n` columns: what follows is another part's.
+  [[gnu::always_inline]] void Store(float* sums, int64_t stride, int n) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        float* to = sums + r * stride + c * kLanes;
+        if (C == 1 && n < kLanes) {
+          alignas(64) float all[kLanes];
+          StoreInts(all, acc[r][c]);
+          __builtin_memcpy(to, all, static_cast<size_t>(n) * sizeof(float));
+        } else {
+          StoreInts(to, acc[r][c]);
+        }
+      }
+    }
+  }
+};
+
+// Of R outputs and C vectors of columns from `column` on; with one vector, its first `n` columns.
+template <typename Codec, int R, int C>
+void AddCodeColumns(const ValueTile<Codec>& tile, int column, int n) {
+  using Sums = CodeSums<Codec, R, C>;
+  constexpr int kPack = Sums::kPack;
+  Sums sums(tile.sums + column, tile.out_stride, tile.first == 0);
+  const int64_t pack_bytes = int64_t{Sums::kPackBytes} * tile.v_dim;
+  const int32_t* weights = tile.weights + tile.first / 2;
+  for (int slot = tile.first; slot < tile.end;) {
+    const int run = slot / kRun;
+    const int end = Least(tile.end, (run + 1) * kRun);
+    int64_t offset = int64_t{Sums::kPackBytes} * column + slot % kRun / kPack * pack_bytes;
+    for (; slot < end; slot += kPack, offset += pack_bytes, weights += kPack / 2) {
+      if (tile.next != nullptr) {
+#pragma GCC unroll 4
+        for (int byte = 0; byte < C * Sums::kVectorBytes; byte += 64)
+          __builtin_prefetch(tile.next[run] + offset + byte, 0, kIntoL2);
+      }
+      const std::byte* from = tile.v[run] + offset;
+      if (C == 1 && n < kLanes) {
+        alignas(64) std::byte padded[Sums::kVectorBytes] = {};
+        for (int i = 0; i < Sums::kPackBytes * n; ++i) padded[i] = from[i];
+        sums.AddPack(padded, weights);
+      } else {
+        sums.AddPack(from, weights);
+      }
+    }
+  }
+  sums.Store(tile.sums + column, tile.out_stride, n);
+}
+
+template <typename Codec, int R>
+void AddCodeValues(const ValueTile<Codec>& tile) {
+  constexpr int kVectors = ColumnVectorsAtOnce(R);
+  int column = tile.first_column;
+  for (; column + kVectors * kLanes <= tile.end_column; column += kVectors * kLanes)
+    AddCodeColumns<Codec, R, kVectors>(tile, column, kLanes);
+  for (; column < tile.end_column; column += kLanes)
+    AddCodeColumns<Codec, R, 1>(tile, column, Least(kLanes, tile.end_column - column));
+}
+
+}  // namespace diffserve::DS_ISA
