@@ -12,23 +12,14 @@ over all five digits; perplexity of held-out replies; and how often the most lik
 that of logits that are not quantised.
 """
 
-import argparse
-import json
 import math
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench"))
+import experiment  # first: from here on the other folders' modules are found
+import bar_charts
+import quality
+from experiment import ROOT
 
-import bar_charts  # noqa: E402
-import quality  # noqa: E402
-
-README = ROOT / "README.md"
-RESULTS = Path(__file__).with_suffix(".json")
-PLOT = Path(__file__).with_suffix(".svg")
-BEGIN, END = "<!-- logit_bits -->", "<!-- /logit_bits -->"
 SCALES, BITS = ("row", "tile", "anchored"), (8, 6, 4)
 NEEDLES = 4
 
@@ -50,7 +41,6 @@ def figures_of(model, samples, best, *flags):
 
 
 def measure(samples):
-    sys.path[:0] = [str(ROOT / "tests/e2e"), str(ROOT / "models/demo")]
     models = {}
     for model in quality.MODELS:
         plain, best = figures_of(model, samples, None)
@@ -60,9 +50,7 @@ def measure(samples):
                 models[model][f"{scale} {bits}"], _ = figures_of(
                     model, samples, best, "--attention-logit-bits", bits,
                     "--attention-logit-scale", scale)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
-                            stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    return {"commit": commit, "samples": samples, "models": models}
+    return {"models": models}
 
 
 def cell(figures):
@@ -82,8 +70,7 @@ def section(result):
               f"perplexity of {tokens:,} tokens of held-out replies, how often the most likely "
               f"token is the same. Made by `tests/experiments/logit_bits.py` at commit "
               f"{result['commit']}.", "",
-              f'<img src="{PLOT.relative_to(ROOT)}" alt="The accuracies as bars" '
-              f'width="{bar_charts.WIDTH}">']
+              experiment.image(__file__, "The accuracies as bars")]
     return "\n".join(lines)
 
 
@@ -99,33 +86,5 @@ def plot(result):
     return bar_charts.svg(charts, "Accuracy of the bundled pair by bits of attention logits")
 
 
-def outputs(result):
-    readme = README.read_text()
-    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    return {README: readme[:begin] + "\n" + section(result) + "\n" + readme[end:],
-            PLOT: plot(result)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200)
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.check:
-        texts = outputs(json.loads(RESULTS.read_text()))
-        failed = [path for path, text in texts.items()
-                  if not path.exists() or path.read_text() != text]
-        for path in failed:
-            print(f"{path.relative_to(ROOT)} is not what {RESULTS.name} says")
-        print(f"{len(texts) - len(failed)} passed, {len(failed)} failed")
-        return int(bool(failed))
-    result = measure(arguments.samples)
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    for path, text in outputs(result).items():
-        path.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(experiment.main(__file__, __doc__, {"samples": 200}, measure, section, plot))
