@@ -155,9 +155,10 @@ def section(result):
     lines += ["", f"Each cell: accuracy of one needle among four ({result['samples']} samples), of "
               f"a choice among {choices.CHOICES} replies ({ITEMS} questions), perplexity of "
               f"{tokens:,} tokens of held-out replies, how often the most likely token is the "
-              f"same; `tensor` in float32 by numpy, log-probabilities within {result['difference']:.1e} "
-              "of the server's. Made by `tests/experiments/logit_bits.py` at commit "
-              f"{result['commit']}.", "", experiment.image(__file__, "The accuracies as bars")]
+              "same; `tensor` in float32 by numpy, log-probabilities within "
+              f"{result['difference']:.1e} of the server's. Made by "
+              f"`tests/experiments/logit_bits.py` at commit {result['commit']}.", "",
+              experiment.image(__file__, "The accuracies as bars")]
     return "\n".join(lines)
 
 

@@ -32,6 +32,7 @@ from experiment import ROOT
 CLASSES, CITIES = 6, 12
 SHOTS = (1, 3, 6, 12, 24, 48, 96)  # 96 examples are about 1,170 tokens of the 1,280
 NOISE = {"right": 0.0, "noisy": 0.4}
+EXAMPLES = {"right": "all right", "noisy": "4 of 10 wrong"}
 
 
 @dataclass
@@ -116,19 +117,19 @@ def measure(tasks, orders):
 
 
 def section(result):
-    lines = ["| examples | " + " | ".join(f"{shots} shots" for shots in SHOTS) + " |",
+    lines = ["| shots | " + " | ".join(map(str, SHOTS)) + " |",
              "|---" * (1 + len(SHOTS)) + "|"]
     for name in NOISE:
         for model, title in quality.MODELS.items():
             cells = [f"{found['accuracy']:.3f} ± {found['deviation']:.3f}"
                      for found in result["models"][model][name]]
-            lines.append(f"| {name}, {title} | " + " | ".join(cells) + " |")
-        lines.append(f"| {name}, a vote of the city's examples | " +
+            lines.append(f"| {EXAMPLES[name]}, {title} | " + " | ".join(cells) + " |")
+        lines.append(f"| {EXAMPLES[name]}, a vote of the city's | " +
                      " | ".join(f"{share:.3f}" for share in result["vote"][name]) + " |")
     return "\n".join([*lines, "", "Each cell: accuracy and its standard deviation over the order "
-                      f"of the examples, means of {result['tasks']} tasks of {CITIES} cities, {result['orders']} orders each. "
-                      f"Chance is {1 / CLASSES:.3f}. Made by `tests/experiments/many_shot.py` at "
-                      f"commit {result['commit']}.", "",
+                      f"of the examples, means of {result['tasks']} tasks of {CITIES} cities, "
+                      f"{result['orders']} orders each. Chance is {1 / CLASSES:.3f}. Made by "
+                      f"`tests/experiments/many_shot.py` at commit {result['commit']}.", "",
                       experiment.image(__file__, "Accuracy and its spread by number of shots")])
 
 

@@ -107,7 +107,7 @@ def plot(result):
                     for count in NEEDLES]
         charts.append(chart)
     for needles in BY_DEPTH:
-        chart = line_charts.Chart(f"By depth, {needles} needles, {LENGTHS[-1]:,} tokens",
+        chart = line_charts.Chart(f"By depth, N = {needles}, {FULL:,} tokens",
                                   "percentunit", False, 1,
                                   line_charts.evenly([f"{depth} %" for depth in DEPTHS]))
         for asked in (count for count in ASKED if count <= needles):
