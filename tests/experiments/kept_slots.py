@@ -17,6 +17,9 @@ largest sums over queries, over those of the last 64 tokens or of all, of
     attention   the twin's one map
     recent      no sum: the most recent slots
 
+`counted`: what is dropped gives no value but still counts in l1 and l2, which no cache could know;
+it tells what of the loss comes from softmaxes that are normalised over fewer slots.
+
 A sample is right if each token of the right answer is the most likely one, so if greedy decoding
 writes it.
 """
@@ -32,11 +35,14 @@ from experiment import ROOT
 NEEDLES, SHARES, LAST = (1, 4), (1, 2, 4, 8, 16), 64
 SUMMED = {"diff": ("difference", "map 1"), "twin": ("attention",)}
 QUERIES = {"last": f"last {LAST} queries", "all": "all queries"}
-CHECKED = 4
+CHECKED = 4  # texts
+COUNTED = ", counted"
 
 
 def selections(name):
-    return [*(f"{what}, {whose}" for what in SUMMED[name] for whose in QUERIES.values()), "recent"]
+    summed = [f"{what}, {whose}" for what in SUMMED[name] for whose in QUERIES.values()]
+    counted = [f"{what}, {QUERIES['last']}{COUNTED}" for what in SUMMED[name]]
+    return [*summed, *counted, "recent"]
 
 
 def sums(name, prompt):
@@ -46,7 +52,7 @@ def sums(name, prompt):
     import numpy_model
     model, slots = numpy_model.model(name), len(prompt)
     found = {selection: np.zeros((model.layers, model.units, slots), np.float32)
-             for selection in selections(name)}
+             for selection in selections(name) if not selection.endswith(COUNTED)}
     found["recent"] += np.arange(slots, dtype=np.float32)
 
     def watch(layer, first, p, weights):
@@ -79,8 +85,10 @@ def survival(name, tokens, answer_at):
     caches, output, found = sums(name, prompt)
     right = {}
     for selection in selections(name):
+        slot_sums = found[selection.removesuffix(COUNTED)]
         for share in SHARES:
-            outputs, _ = model.forward(answer, past=caches, kept=kept(found[selection], share))
+            past = numpy_model.Past(caches, kept(slot_sums, share), selection.endswith(COUNTED))
+            outputs, _ = model.forward(answer, past)
             best = model.logprobs(np.concatenate([output[-1:], outputs[:-1]])).argmax(-1)
             right.setdefault(selection, []).append(bool((best == answer).all()))
     return right
@@ -137,11 +145,13 @@ def plot(result):
     for needles in NEEDLES:
         chart = line_charts.Chart(f"1 of {needles} needles, by slots kept", "percentunit", False, 1,
                                   ticks)
-        for label, model, what in (("diff", "diff", "difference"), ("its map 1", "diff", "map 1"),
-                                   ("twin", "twin", "attention")):
-            chart.lines[label] = result["models"][model][str(needles)][
-                f"{what}, {QUERIES['last']}"]
-        chart.lines["diff, recent"] = result["models"]["diff"][str(needles)]["recent"]
+        last = QUERIES["last"]
+        for label, model, selection in (
+                ("diff", "diff", f"difference, {last}"),
+                ("counted", "diff", f"difference, {last}{COUNTED}"),
+                ("map 1", "diff", f"map 1, {last}"), ("twin", "twin", f"attention, {last}"),
+                ("recent", "diff", "recent")):
+            chart.lines[label] = result["models"][model][str(needles)][selection]
         charts.append(chart)
     return line_charts.svg(charts, f"Slots kept by attention of the last {LAST} queries")
 

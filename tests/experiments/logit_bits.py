@@ -30,7 +30,7 @@ from experiment import ROOT
 
 SCALES, BITS = ("row", "tile", "anchored"), (8, 6, 4)
 NEEDLES, ITEMS, FIRST_ITEM = 4, 200, 40000  # the items are seeds from there on
-CHECKED = 8
+CHECKED = 8  # texts
 
 
 def items():

@@ -10,6 +10,7 @@ import functools
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # processes share the cores
@@ -57,6 +58,13 @@ def softmax(scores):
     return weights / weights.sum(-1, keepdims=True)
 
 
+@dataclass
+class Past:
+    layers: list[tuple[np.ndarray, np.ndarray]]  # K and V of each, as forward gives them
+    kept: np.ndarray  # [layers, units, slots] bool: those that are still there
+    counted: bool = False  # whether the others still count in the softmaxes' sums
+
+
 class Model:
     def __init__(self, name):
         directory = ROOT / "models/demo" / name
@@ -70,11 +78,10 @@ class Model:
     def weight(self, layer, key):
         return self.weights[f"model.layers.{layer}.{key}.weight"]
 
-    def forward(self, tokens, past=None, kept=None, bits=None, watch=None):
-        """The normalised output [tokens, width] and what a later call takes as `past`: K and V of
-        each layer.
+    def forward(self, tokens, past=None, bits=None, watch=None):
+        """The normalised output [tokens, width], and K and V of each layer.
 
-        kept   of each layer [units, slots of past] bool: the slots of `past` that are still there
+        past   the slots before `tokens`, a Past
         bits   logits are quantised by the largest magnitude in a map of a layer: heads x queries x
                visible slots
         watch  called with layer, first query of a run, p [heads, queries, slots] of all maps and
@@ -84,13 +91,11 @@ class Model:
         x = self.weights["model.embed_tokens.weight"][tokens]
         for layer in range(self.layers):
             normed = rms_norm(x, self.weight(layer, "input_layernorm"), eps)
-            q, k, v = self._heads(layer, normed, 0 if past is None else past[0][0].shape[1])
-            hidden = np.zeros((self.units, k.shape[1]), bool)
+            q, k, v = self._heads(layer, normed, 0 if past is None else past.kept.shape[-1])
             if past is not None:
-                k, v = (np.concatenate(pair, 1) for pair in zip(past[layer], (k, v)))
-                hidden = np.concatenate([~kept[layer], hidden], 1)
+                k, v = (np.concatenate(pair, 1) for pair in zip(past.layers[layer], (k, v)))
             caches.append((k, v))
-            out = self._attention(layer, (q, k, v), hidden, bits, watch)
+            out = self._attention(layer, (q, k, v), past, bits, watch)
             x = x + out @ self.weight(layer, "self_attn.o_proj").T
             normed = rms_norm(x, self.weight(layer, "post_attention_layernorm"), eps)
             gate, up = (normed @ self.weight(layer, f"mlp.{part}_proj").T
@@ -118,31 +123,36 @@ class Model:
             v = np.concatenate([v[:, :self.units], v[:, self.units:]], -1)
         return (part.transpose(1, 0, 2) for part in (q / np.float32(q.shape[-1]**0.5), k, v))
 
-    def _attention(self, layer, qkv, hidden, bits, watch):
+    def _attention(self, layer, qkv, past, bits, watch):
         q, k, v = qkv
         maps = self.heads // self.units
         before = k.shape[1] - q.shape[1]
         runs = [(begin, min(begin + ROWS, q.shape[1])) for begin in range(0, q.shape[1], ROWS)]
+        if past is not None:
+            dropped = np.zeros((self.units, 1, k.shape[1]), bool)
+            dropped[:, 0, :before] = ~past.kept[layer]
 
         def logits(begin, end):
-            """[maps, units, queries, slots up to the last query] and which of them are hidden."""
+            """[maps, units, queries, slots up to the last query], -inf where nothing is seen."""
             slots = before + end
             s = (q[:, begin:end] @ k[:, :slots].transpose(0, 2, 1)).reshape(
                 maps, self.units, end - begin, slots)
-            later = np.arange(slots) > np.arange(before + begin, slots)[:, None]
-            return s, np.broadcast_to(later | hidden[:, None, :slots], s.shape)
+            unseen = np.arange(slots) > np.arange(before + begin, slots)[:, None]
+            if past is not None and not past.counted:
+                unseen = unseen | dropped[..., :slots]
+            return np.where(unseen, np.float32(-np.inf), s)
 
         step = None
         if bits is not None:
-            largest = np.max([np.abs(np.where(mask, 0, s)).max((1, 2, 3))
-                              for s, mask in (logits(*run) for run in runs)], 0)
+            largest = np.max([np.abs(np.where(np.isinf(s), 0, s)).max((1, 2, 3))
+                              for s in (logits(*run) for run in runs)], 0)
             step = (largest / (2**(bits - 1) - 1))[:, None, None, None]
         outputs = []
         for run in runs:
-            s, mask = logits(*run)
-            if step is not None:
-                s = np.rint(s / step) * step
-            p = softmax(np.where(mask, np.float32(-np.inf), s))
+            s = logits(*run)
+            p = softmax(s if step is None else np.rint(s / step) * step)
+            if past is not None:
+                p = np.where(dropped[..., :s.shape[-1]], 0, p)
             weights = p[0] - self._lambda(layer) * p[1] if self.is_diff else p[0]
             if watch is not None:
                 watch(layer, run[0], p.reshape(self.heads, *p.shape[2:]), weights)
