@@ -55,9 +55,9 @@ def sums(name, prompt):
              for selection in selections(name) if not selection.endswith(COUNTED)}
     found["recent"] += np.arange(slots, dtype=np.float32)
 
-    def watch(layer, first, p, weights):
+    def watch(layer, first, _logits, p, weights):
         late = np.arange(first, first + weights.shape[1]) >= slots - LAST
-        for what, attention in zip(SUMMED[name], (np.abs(weights), p[:model.units])):
+        for what, attention in zip(SUMMED[name], (np.abs(weights), p[0])):
             seen = slice(attention.shape[-1])
             found[f"{what}, {QUERIES['all']}"][layer, :, seen] += attention.sum(1)
             found[f"{what}, {QUERIES['last']}"][layer, :, seen] += attention[:, late].sum(1)

@@ -112,7 +112,9 @@ def tensor_figures(model, texts, bits, best):
 
 
 def measure_tensor(model, samples):
-    """The figures by bits, and how far the forward pass is from a server's in float32."""
+    """The figures by bits, the largest logits [layers][maps], and how far the forward pass is from
+    a server's in float32."""
+    import numpy as np
     import numpy_model
     from server_process import ServerProcess
     with ServerProcess("--dtype", "float32", model=ROOT / "models/demo" / model) as server:
@@ -121,11 +123,12 @@ def measure_tensor(model, samples):
         difference = numpy_model.check(model, server, checked)
     plain, best = tensor_figures(model, texts, None, None)
     quantised = {f"tensor {bits}": tensor_figures(model, texts, bits, best)[0] for bits in BITS}
-    return {"tensor 16": plain, **quantised}, difference
+    largest = numpy_model.model(model).largest_logits(map(np.array, checked)).tolist()
+    return {"tensor 16": plain, **quantised}, largest, difference
 
 
 def measure(samples):
-    models, differences = {}, []
+    models, largest, differences = {}, {}, []
     for model in quality.MODELS:
         plain, best = figures_of(model, samples, None)
         models[model] = {f"{scale} 16": plain for scale in SCALES}
@@ -134,10 +137,10 @@ def measure(samples):
                 models[model][f"{scale} {bits}"], _ = figures_of(
                     model, samples, best, "--attention-logit-bits", bits,
                     "--attention-logit-scale", scale)
-        figures, difference = measure_tensor(model, samples)
+        figures, largest[model], difference = measure_tensor(model, samples)
         models[model].update(figures)
         differences.append(difference)
-    return {"difference": max(differences), "models": models}
+    return {"difference": max(differences), "largest": largest, "models": models}
 
 
 def cell(figures):
@@ -152,11 +155,15 @@ def section(result):
             cells = [cell(result["models"][model][f"{scale} {bits}"]) for bits in (16, *BITS)]
             lines.append(f"| {title} | {scale} | " + " | ".join(cells) + " |")
     tokens = result["models"]["diff"]["row 16"]["tokens"]
+    largest = "; ".join(
+        f"{title}, " + ", ".join(" and ".join(f"{value:.0f}" for value in maps) for maps in layers)
+        for title, layers in zip(quality.MODELS.values(), result["largest"].values()))
     lines += ["", f"Each cell: accuracy of one needle among four ({result['samples']} samples), of "
               f"a choice among {choices.CHOICES} replies ({ITEMS} questions), perplexity of "
               f"{tokens:,} tokens of held-out replies, how often the most likely token is the "
               "same; `tensor` in float32 by numpy, log-probabilities within "
-              f"{result['difference']:.1e} of the server's. Made by "
+              f"{result['difference']:.1e} of the server's. The largest logits in {CHECKED} texts, "
+              f"by layer and map: {largest}. Made by "
               f"`tests/experiments/logit_bits.py` at commit {result['commit']}.", "",
               experiment.image(__file__, "The accuracies as bars")]
     return "\n".join(lines)
