@@ -9,12 +9,13 @@ many_shot.json beside this file.
                                             than the figures; runs nothing. Ends with `N passed, N
                                             failed`.
 
-The pair was trained to look up what a text gives to a city, so the classes are magic numbers: a
-task gives 12 cities 6 classes, and an example is the sentence that gives a city its number. In the
-second half of the tasks 4 examples of 10 name a class at random among the other five, so that a
-city's class is what most of its examples say; each city has one example in twelve. The same
-examples come in several orders. Each city is asked for. As in the paper the answer is constrained
-to the classes: a bias leaves their first digits, which tell them apart, to choose from.
+The pair was trained to look up what a text says of a city, so the classes are magic numbers: a task
+gives 12 cities 6 classes, and an example is the sentence that gives a city its number; each city
+has one example in twelve. There are tasks whose examples are all right, and tasks in which 4
+examples of 10 name one of the other five classes, so that a city's class is what most of its
+examples say. The same examples come in several orders. Each city is asked for. As in the paper the
+answer is constrained to the classes: a bias leaves their first digits, which tell them apart, to
+choose from.
 """
 
 import random
