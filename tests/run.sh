@@ -116,6 +116,9 @@ run gpu_table python3 tests/bench/report_cuda.py --check
 run quality_table python3 tests/bench/quality.py --check
 run logit_bits_table python3 tests/experiments/logit_bits.py --check
 run page_formats_table python3 tests/experiments/page_formats.py --check
+run needles_table python3 tests/experiments/needles.py --check
+run many_shot_table python3 tests/experiments/many_shot.py --check
+run kept_slots_table python3 tests/experiments/kept_slots.py --check
 run speed_table python3 tests/bench/report_cpu.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
 run e2e .venv/bin/python tests/e2e/run.py

@@ -17,22 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUP = 64
 TOKENS = 700
 
-sys.path[:0] = [str(ROOT / "tests/e2e"), str(ROOT / "models/demo")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/e2e", "tests/experiments", "models/demo")]
 import needle_samples  # noqa: E402
+from numpy_model import lambda_init, rms_norm, rotate, tensors  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
-
-
-def tensors(directory):
-    raw = (directory / "model.safetensors").read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8:8 + size])
-    header.pop("__metadata__", None)
-    found = {}
-    for name, entry in header.items():
-        begin, end = (8 + size + offset for offset in entry["data_offsets"])
-        bits = np.frombuffer(raw[begin:end], np.uint16).astype(np.uint32) << 16  # bfloat16
-        found[name] = bits.view(np.float32).reshape(entry["shape"]).astype(np.float64)
-    return found
 
 
 def int8_rows(weight):
@@ -51,18 +39,6 @@ def int8_activations(x):
     groups = x.reshape(len(x), -1, GROUP)
     scale = np.abs(groups).max(2, keepdims=True) / 127
     return (np.rint(groups / scale) * scale).reshape(x.shape)
-
-
-def rms_norm(x, weight, eps):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
-
-
-def rotate(x, theta):
-    half = x.shape[-1] // 2
-    angles = np.arange(len(x))[:, None] * theta**(-np.arange(half) / half)
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    first, second = x[..., :half], x[..., half:]
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
 
 
 def attention(config, x, weights, factor):
@@ -89,7 +65,8 @@ def relative_error(found, expected):
 
 def report(name, tokens):
     directory = ROOT / "models/demo" / name
-    config, weights = json.loads((directory / "config.json").read_text()), tensors(directory)
+    config = json.loads((directory / "config.json").read_text())
+    weights = tensors(directory, np.float64)
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     eps, is_diff = config["rms_norm_eps"], name == "diff"
     x = weights["model.embed_tokens.weight"][tokens]
@@ -98,7 +75,7 @@ def report(name, tokens):
             return weights[f"model.layers.{layer}.{key}"]  # noqa: B023
 
         qkv = [weight(f"self_attn.{part}_proj.weight") for part in "qkv"]
-        factor, init = None, 0.8 - 0.6 * np.exp(-0.3 * layer)
+        factor, init = None, lambda_init(layer)
         if is_diff:
             exps = [np.exp(weight(f"self_attn.lambda_q{i}") @ weight(f"self_attn.lambda_k{i}"))
                     for i in (1, 2)]

@@ -5,10 +5,9 @@ import math
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from line_charts import LEFT, style
+from line_charts import CELL_W, COLUMNS, LEFT, WIDTH, style
 
-COLUMNS, CELL_W, ROW_H, TOP = 3, 320, 15, 26
-WIDTH = COLUMNS * CELL_W + 8
+ROW_H, TOP = 15, 26
 LABEL_W, BAR_W = 118, 140  # of a bar's name, and of the longest bar
 
 

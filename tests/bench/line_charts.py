@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 COLUMNS, CELL_W, CELL_H = 3, 320, 172
+WIDTH = COLUMNS * CELL_W + 8
 LEFT, TOP, PLOT_W, PLOT_H = 50, 26, 254, 104  # of the plot within a cell
 SHAPE = """
 text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -29,14 +30,29 @@ def style() -> str:
     return f"{SHAPE}{rules(*LIGHT)}\n@media(prefers-color-scheme:dark){{{rules(*DARK)}}}\n"
 
 
+# Of the horizontal axis: where a label stands as a share of the width, and the label.
+Ticks = list[tuple[float, str]]
+
+
+def minutes(length: float) -> Ticks:
+    return [(minute / length, f"{minute} min" if minute + 1 > length else str(minute))
+            for minute in range(math.floor(length) + 1)]
+
+
+def evenly(labels: list[str]) -> Ticks:
+    """One for each value of a line."""
+    return [(index / (len(labels) - 1), label) for index, label in enumerate(labels)]
+
+
 @dataclass
 class Chart:
     title: str
     unit: str  # Grafana's name of it
     stacked: bool
     top: float | None  # of the value axis, if it is fixed
+    ticks: Ticks
     lines: dict[str, list[float]] = field(
-        default_factory=dict)  # label -> a value for each time, NaN for none
+        default_factory=dict)  # label -> its values, evenly spaced, NaN for none
 
 
 def nice_step(top: float) -> float:
@@ -71,7 +87,7 @@ def curve(points: list[tuple[float, float]]) -> str:
     return "".join(path)
 
 
-def draw(chart: Chart, minutes: float) -> list[str]:
+def draw(chart: Chart) -> list[str]:
     lines = list(chart.lines.items())
     if chart.stacked:
         below = [0.0] * len(lines[0][1])
@@ -95,9 +111,8 @@ def draw(chart: Chart, minutes: float) -> list[str]:
             f'<path class="grid" d="M{LEFT} {y(tick * step):.1f}h{PLOT_W}"/><text class="axis end" '
             f'x="{LEFT - 5}" '
             f'y="{y(tick * step) + 3:.1f}">{shown(tick * step, chart.unit)}</text>')
-    for minute in range(math.floor(minutes) + 1):
-        x = LEFT + PLOT_W * minute / minutes
-        label = f"{minute} min" if minute + 1 > minutes else str(minute)
+    for share, label in chart.ticks:
+        x = LEFT + PLOT_W * share
         out.append(f'<text class="axis middle" x="{x:.0f}" y="{TOP + PLOT_H + 13}">{label}</text>')
     x, floor = LEFT, [0.0] * len(lines[0][1])
     for index, (label, values) in enumerate(lines):
@@ -116,20 +131,19 @@ def draw(chart: Chart, minutes: float) -> list[str]:
     return out
 
 
-def svg(charts: list[Chart], caption: str, minutes: float) -> str:
-    rows = math.ceil(len(charts) / COLUMNS)
-    width, height = COLUMNS * CELL_W + 8, rows * CELL_H + 30
+def svg(charts: list[Chart], caption: str) -> str:
+    height = math.ceil(len(charts) / COLUMNS) * CELL_H + 30
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" role="img">',
         f"<title>{escape(caption)}</title><style>{style()}</style>",
-        f'<rect width="{width}" height="{height}" rx="6" class="page"/>'
+        f'<rect width="{WIDTH}" height="{height}" rx="6" class="page"/>'
     ]
     for index, chart in enumerate(charts):
         out.append(
             f'<g transform="translate({index % COLUMNS * CELL_W},{index // COLUMNS * CELL_H + 6})">'
         )
-        out += draw(chart, minutes)
+        out += draw(chart)
         out.append("</g>")
     out.append(f'<text class="axis" x="{LEFT}" y="{height - 10}">{escape(caption)}</text></svg>')
     return "\n".join(out) + "\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 import dashboards
-from line_charts import Chart, svg
+from line_charts import Chart, Ticks, minutes, svg
 from prometheus_process import PrometheusProcess
 from server_process import DEMO_MODEL, REPOSITORY, ServerProcess
 
@@ -83,14 +83,14 @@ def label_of(target: dashboards.Target, labels: dict[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: labels[match[1]], legend)
 
 
-def charts(scraper: PrometheusProcess, begin: float, end: float) -> list[Chart]:
+def charts(scraper: PrometheusProcess, begin: float, end: float, ticks: Ticks) -> list[Chart]:
     step = (end - begin) / POINTS
     result = []
     board = dashboards.boards()["overview.json"]
     for panel in (panel for panel in board["panels"] if panel["type"] == "timeseries"):
         settings = panel["fieldConfig"]["defaults"]
         chart = Chart(panel["title"], settings["unit"], "stacking" in settings["custom"],
-                      settings.get("max"))
+                      settings.get("max"), ticks)
         for target in dashboards.targets("overview.json", panel):
             expression = dashboards.expand(target.expression, f"{8 * SCRAPE_S}s",
                                            f"{round(end - begin)}s")
@@ -126,7 +126,7 @@ def main() -> int:
                                                                       f"{SCRAPE_S}s") as scraper:
         begin = time.time()
         asyncio.run(Load(server.port, arguments.minutes * 60).run())
-        drawn = charts(scraper, begin, time.time())
+        drawn = charts(scraper, begin, time.time(), minutes(arguments.minutes))
         metrics = server.metrics()
     caption = (
         f"The bundled model on one core of an {processor()}: {min(CLIENTS)} to {max(CLIENTS)} "
@@ -134,7 +134,7 @@ def main() -> int:
         f"min, prompts of {DOCUMENT_TOKENS + QUESTION_TOKENS} tokens, "
         f"{metrics['diffserve_generation_tokens_total']:,.0f} generated"
     )
-    arguments.output.write_text(svg(drawn, caption, arguments.minutes))
+    arguments.output.write_text(svg(drawn, caption))
     print(f"{arguments.output}: {arguments.output.stat().st_size} bytes; {caption}")
     return 0
 

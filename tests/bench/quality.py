@@ -39,18 +39,20 @@ def ask(server, path, body):
     return response.json()
 
 
+def is_right(server, sample):
+    """Whether the greedy answer has all digits of all numbers asked for."""
+    answer = ask(server, "/v1/chat/completions",
+                 {"messages": sample.messages, "temperature": 0,
+                  "max_tokens": 16 * len(sample.numbers)})
+    found = re.findall(r"\d+", answer["choices"][0]["message"]["content"])
+    return found == sample.numbers
+
+
 def accuracy(server, needles, samples):
     import needle_samples
-
-    def is_right(index):
-        sample = needle_samples.evaluation_sample(index, needles)
-        answer = ask(server, "/v1/chat/completions",
-                     {"messages": sample.messages, "temperature": 0, "max_tokens": 16})
-        found = re.findall(r"\d+", answer["choices"][0]["message"]["content"])
-        return found == sample.numbers
-
+    drawn = [needle_samples.evaluation_sample(index, needles) for index in range(samples)]
     with ThreadPoolExecutor(CONCURRENT) as pool:
-        return sum(pool.map(is_right, range(samples))) / samples
+        return sum(pool.map(lambda sample: is_right(server, sample), drawn)) / samples
 
 
 def conversations():
@@ -68,23 +70,37 @@ def conversations():
         yield messages
 
 
+def tokens_of(server, messages, add_generation_prompt):
+    body = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+    return ask(server, "/tokenize", body)["tokens"]
+
+
+def replies(server, messages):
+    """The tokens of a conversation, and the positions of those of its replies."""
+    positions = []
+    for turn in range(1, len(messages), 2):
+        begin = len(tokens_of(server, messages[:turn], True))
+        positions += range(begin, len(tokens_of(server, messages[:turn + 1], False)))
+    return tokens_of(server, messages, False), positions
+
+
+def scores(server, tokens):
+    """Of each token but the first: its log-probability, and the most likely token instead."""
+    answer = ask(server, "/v1/completions",
+                 {"prompt": tokens, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1})
+    entries = answer["choices"][0]["prompt_logprobs"][1:]
+    best = [next(int(key) for key, value in entry.items() if value["rank"] == 1)
+            for entry in entries]
+    return [entry[str(token)]["logprob"] for entry, token in zip(entries, tokens[1:])], best
+
+
 def predictions(server):
     """Of each token of the replies: its log-probability, and the most likely token."""
-    def tokens_of(messages, add_generation_prompt):
-        body = {"messages": messages, "add_generation_prompt": add_generation_prompt}
-        return ask(server, "/tokenize", body)["tokens"]
-
     scored = []
     for messages in conversations():
-        tokens = tokens_of(messages, False)
-        answer = ask(server, "/v1/completions",
-                     {"prompt": tokens, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1})
-        entries = answer["choices"][0]["prompt_logprobs"]
-        for turn in range(1, len(messages), 2):
-            begin = len(tokens_of(messages[:turn], True))
-            for at in range(begin, len(tokens_of(messages[:turn + 1], False))):
-                best = next(key for key, value in entries[at].items() if value["rank"] == 1)
-                scored.append((entries[at][str(tokens[at])]["logprob"], best))
+        tokens, positions = replies(server, messages)
+        logprobs, best = scores(server, tokens)
+        scored += [(logprobs[at - 1], best[at - 1]) for at in positions]
     return scored
 
 

@@ -13,30 +13,17 @@ most likely next token is that of bfloat16 pages, one needle among four. Decode 
 shape with int4 weights after DEPTH tokens, the formats in turns.
 """
 
-import argparse
 import json
 import statistics
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests/bench", "tests/e2e", "models/demo")]
+import experiment  # first: from here on the other folders' modules are found
+import quality
+from experiment import ROOT, run
+from logit_bits import figures_of
 
-import quality  # noqa: E402
-from logit_bits import figures_of  # noqa: E402
-
-README = ROOT / "README.md"
-RESULTS = Path(__file__).with_suffix(".json")
-BEGIN, END = "<!-- page_formats -->", "<!-- /page_formats -->"
 FORMATS = ("bfloat16", "int8")
 SPEED_MODEL, DEPTH = "diff_830m", 4096
-
-
-def run(*command):
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True,
-                          text=True)
-    return done.stdout
 
 
 def inspect(model, name):
@@ -70,9 +57,7 @@ def measure(samples, rounds):
             best = best or tokens
             figures["bytes"] = inspect(model, name)["memory"]["kv_bytes_per_token"]
             models.setdefault(model, {})[name] = figures
-    commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
-    return {"commit": commit, "samples": samples, "rounds": rounds, "models": models,
-            "speed": speeds(rounds)}
+    return {"models": models, "speed": speeds(rounds)}
 
 
 def section(result):
@@ -91,25 +76,5 @@ def section(result):
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    if not arguments.check:
-        result = measure(arguments.samples, arguments.rounds)
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    readme = README.read_text()
-    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    text = readme[:begin] + "\n" + section(json.loads(RESULTS.read_text())) + "\n" + readme[end:]
-    if arguments.check:
-        print(f"{int(text == readme)} passed, {int(text != readme)} failed")
-        return int(text != readme)
-    README.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(experiment.main(__file__, __doc__, {"samples": 200, "rounds": 5}, measure, section))
