@@ -200,8 +200,9 @@ class AttentionProblem {
 void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
   const DiffSpec& spec = shape.spec;
   char name[80];
-  for (int depth : {128, 1024, 4096}) {
+  for (int depth : {128, 1024, 4096, 16384, 65536}) {
     for (int sequences : {1, 4, 16}) {
+      if (depth * sequences > 65536) continue;
       std::snprintf(name, sizeof(name), "attention %s %s decode %d x %d", shape.name,
                     NameOf(dtype).data(), sequences, depth);
       if (!bench.Wants(name)) continue;

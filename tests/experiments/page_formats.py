@@ -22,7 +22,7 @@ import quality
 from experiment import ROOT, run
 from logit_bits import figures_of
 
-FORMATS = ("bfloat16", "int8")
+FORMATS = ("bfloat16", "int8", "int8k_int4v", "int4")
 SPEED_MODEL, DEPTH = "diff_830m", 4096
 
 
