@@ -115,6 +115,7 @@ run fidelity_table python3 tests/golden/report.py --check
 run gpu_table python3 tests/bench/report_cuda.py --check
 run quality_table python3 tests/bench/quality.py --check
 run logit_bits_table python3 tests/experiments/logit_bits.py --check
+run activations_table python3 tests/experiments/activations.py --check
 run page_formats_table python3 tests/experiments/page_formats.py --check
 run speed_table python3 tests/bench/report_cpu.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
