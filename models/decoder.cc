@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rowwise.h"
+#include "models/layer_observer.h"
 
 namespace diffserve::cpu {
 
@@ -30,10 +31,12 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
                   pool_);
 
   // Stage 2: the layers add to it.
-  for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
-    const Weights::Layer& layer = parts_.weights.layers[l];
-    Attention(layer, batch, kv.Layer(static_cast<int>(l)));
-    Mlp(layer, tokens);
+  const std::span<const float> hidden(
+      work_.hidden.data(), batch.tokens.size() * static_cast<size_t>(config.hidden_size));
+  for (int l = 0; l < config.num_layers; ++l) {
+    Attention(l, batch, kv.Layer(l));
+    Mlp(parts_.weights.layers[static_cast<size_t>(l)], tokens);
+    if (batch.observer != nullptr) batch.observer->OnHidden(l, hidden);
   }
 
   // Stage 3: the final state of the tokens whose logits are wanted.
@@ -46,7 +49,8 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the batch's tokens are appended to their pages.
-void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const PagedKv& kv) {
+void Decoder::Attention(int l, const Batch& batch, const PagedKv& kv) {
+  const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
   const DiffSpec& spec = parts_.config.attention;
   const int tokens = static_cast<int>(batch.tokens.size());
   // Stage 1: q, k and v.
@@ -85,6 +89,7 @@ void Decoder::Attention(const Weights::Layer& layer, const Batch& batch, const P
   attention.sub_norm_weight = layer.sub_norm.data();
   attention.out_scale = layer.out_scale;
   attention.logit_quant = parts_.logit_quant;
+  if (batch.observer != nullptr) batch.observer->OnAttention(l, attention);
   DiffAttention(attention, work_.attention_workspace, parts_.isa, pool_);
 
   // Stage 5: its output joins the residual stream.

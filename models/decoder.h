@@ -54,7 +54,7 @@ class Decoder : public Model {
     AttentionWorkspace attention_workspace;
   };
 
-  void Attention(const Weights::Layer& layer, const Batch& batch, const PagedKv& kv);
+  void Attention(int l, const Batch& batch, const PagedKv& kv);
   void Mlp(const Weights::Layer& layer, int tokens);
   void Norm(const std::vector<float>& weight, int tokens, float* out,
             const int32_t* indices = nullptr);

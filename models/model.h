@@ -21,6 +21,8 @@
 
 namespace diffserve {
 
+class LayerObserver;
+
 enum class Device { kCpu, kCuda };
 
 // What one step may hold at most. A device takes its memory for it when the model is loaded; the
@@ -90,6 +92,7 @@ struct Batch {
   std::vector<SampleTask> sample_rows = {};
   std::vector<LogitAdjustment> adjustments = {};  // of sample_rows
   bool is_collected = false;  // Collect is called for this step though it has no sample_rows
+  LayerObserver* observer = nullptr;  // told of each layer, if there is one; the CPU's
 };
 
 class Model {

@@ -77,6 +77,7 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
   const size_t num_draws = batch.sample_rows.size();
   DS_CHECK(batch.tokens.size() <= static_cast<size_t>(limits_.num_tokens),
            "a step within the limit of tokens");
+  DS_CHECK(batch.observer == nullptr, "layers are observed on the CPU");
   DS_CHECK(num_draws == 0 || num_draws == batch.logit_rows.size(),
            "one sample row for each row of logits");
   const DiffSpec& spec = config().attention;

@@ -271,6 +271,17 @@ std::vector<FlagSpec> PromptFlags() {
   };
 }
 
+std::vector<FlagSpec> InspectFlags() {
+  return {
+      FlagSpec(
+          "--activations FILE", kInspect, At<&Options::inspect, &InspectOptions::activations>(),
+          "instead of the model's shapes, how large its attention logits and hidden states are "
+          "and where it looks, over the texts of the file, one JSON object a line: {\"text\": "
+          "...} or {\"tokens\": [...]}, and, to follow an answer, \"spans\"; on the CPU")
+          .Default("none"),
+  };
+}
+
 std::vector<FlagSpec> ConvertFlags() {
   return {
       {"--max-shard-size SIZE", kConvert,
@@ -337,6 +348,7 @@ std::span<const FlagSpec> FlagTable() {
         {"Engine", EngineFlags()},
         {"Server", ServerFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},
+        {"Activations", InspectFlags()},
         {"Output of convert", ConvertFlags()},
         {"Probe", ProbeFlags()}};
     std::vector<FlagSpec> all;

@@ -90,6 +90,10 @@ struct BenchOptions {
   int repeat = 5;
 };
 
+struct InspectOptions {
+  std::string activations;  // a file of texts to run; empty: none
+};
+
 struct ConversionOptions {
   std::string new_dir;
   MemorySize max_shard_size = {"5G", 5'000'000'000};
@@ -110,6 +114,7 @@ struct Options {
   LogitsOptions logits;
   GenerateOptions generate;
   BenchOptions bench;
+  InspectOptions inspect;
   ConversionOptions conversion;
   ProbeOptions probe;
   bool json = false;  // generate, bench and inspect print one JSON object

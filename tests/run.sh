@@ -115,6 +115,7 @@ run fidelity_table python3 tests/golden/report.py --check
 run gpu_table python3 tests/bench/report_cuda.py --check
 run quality_table python3 tests/bench/quality.py --check
 run logit_bits_table python3 tests/experiments/logit_bits.py --check
+run activations_table python3 tests/experiments/activations.py --check
 run page_formats_table python3 tests/experiments/page_formats.py --check
 run needles_table python3 tests/experiments/needles.py --check
 run many_shot_table python3 tests/experiments/many_shot.py --check

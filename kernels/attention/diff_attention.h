@@ -54,6 +54,13 @@ struct DiffAttentionArgs {
   const float* sub_norm_weight = nullptr;  // kAffine: [v_dim]
   float out_scale = 1;
   LogitQuant logit_quant = {};  // on a GPU off
+
+  // REQUIRES: a second map; host memory.
+  float LambdaOf(int row, int head) const {
+    return spec.lambda_kind == LambdaKind::kPerTokenHead
+               ? lambda_rows[int64_t{row} * spec.num_q1_heads + head]
+               : lambda;
+  }
 };
 
 // The oracle: naive, double precision, one thread. Pages of any format.

@@ -13,7 +13,9 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "generate")
     return RunGenerate(session, options.prompt, options.generate, options.json);
   if (options.command == "bench") return RunBench(session, options.bench, options.json);
-  if (options.command == "inspect") return RunInspect(session, options.json);
+  if (options.command == "inspect" && options.inspect.activations.empty())
+    return RunInspect(session, options.json);
+  if (options.command == "inspect") return RunActivations(session, options.inspect, options.json);
   if (options.command == "convert") return RunConvert(session, options.conversion);
   if (options.command == "probe") return RunProbe(options.probe);
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");

@@ -31,6 +31,8 @@ Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt,
                    const GenerateOptions& generate, bool json);
 Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json);
 Status RunInspect(const SessionOptions& options, bool json);
+// --activations
+Status RunActivations(const SessionOptions& options, const InspectOptions& inspect, bool json);
 Status RunConvert(const CheckpointOptions& options, const ConversionOptions& conversion);
 Status RunProbe(const ProbeOptions& options);
 

@@ -276,6 +276,21 @@ void JsonFields::Ints(std::string_view name, size_t max_entries, std::vector<int
   if (!AppendIds(*value, out)) Expected(name, "a list of integers from 0 to 2147483647");
 }
 
+void JsonFields::IntPairs(std::string_view name, size_t max_entries,
+                          std::vector<std::pair<int32_t, int32_t>>* out) {
+  const Json* const value = Find(node_, name);
+  if (value == nullptr || !status_.ok()) return;
+  constexpr const char* kExpected = "a list of pairs of integers from 0 to 2147483647";
+  if (!value->is_array()) return Expected(name, kExpected);
+  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  for (const Json& entry : *value) {
+    std::vector<int32_t> pair;
+    if (!entry.is_array() || entry.size() != 2 || !AppendIds(entry, &pair))
+      return Expected(name, kExpected);
+    out->emplace_back(pair[0], pair[1]);
+  }
+}
+
 void JsonFields::LogitBias(std::string_view name, size_t max_entries,
                            std::vector<std::pair<int32_t, float>>* out) {
   const Json* const value = Find(node_, name);

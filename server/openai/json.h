@@ -48,6 +48,9 @@ class JsonFields {
   void StringOrStrings(std::string_view name, size_t max_entries, std::vector<std::string>* out);
   void Ints(std::string_view name, size_t max_entries, std::vector<int32_t>* out);  // each 0 ..
                                                                                     // 2^31 - 1
+  // A list of pairs of them: [[1, 2], [5, 7]].
+  void IntPairs(std::string_view name, size_t max_entries,
+                std::vector<std::pair<int32_t, int32_t>>* out);
   void LogitBias(std::string_view name, size_t max_entries,
                  std::vector<std::pair<int32_t, float>>* out);
   // An object of strings, numbers and booleans, as JSON text; keys of `reserved` are refused.

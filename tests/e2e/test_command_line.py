@@ -201,6 +201,24 @@ class InspectTest(unittest.TestCase):
         self.assertIn(str(count), result.stdout.replace(",", "").replace(" ", ""))
 
 
+    def test_activations_are_of_texts_and_of_tokens(self):
+        ids = encode("an answer") + encode(" and a question")
+        lines = [{"text": "abc"}, {"tokens": ids, "spans": {"answer": [[0, 9]], "query_from": 20}}]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "lines.jsonl"
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            result = run("inspect", tiny_model.directory(), "--activations", path, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(result.stdout)
+            path.write_text('{"text": "abc"}\n{"text": "abc", "spans": {"question": [[0, 1]]}}\n')
+            refused = run("inspect", tiny_model.directory(), "--activations", path)
+        self.assertEqual((found["texts"], found["tokens"]), (2, 4 + len(ids)))  # with BOS
+        self.assertEqual(found["layers"][0]["heads"][0]["answer"]["queries"], len(ids) - 20)
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+        for word in (f"--activations {path}:2", "question", "answer", "query_from"):
+            self.assertIn(word, refused.stderr)
+
+
 class BenchTest(unittest.TestCase):
     def test_a_model_of_random_weights_is_measured_as_json(self):
         with tempfile.TemporaryDirectory() as folder:

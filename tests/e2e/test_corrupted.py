@@ -2,6 +2,7 @@
 requests know nothing of it."""
 
 import json
+import subprocess
 import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import numpy as np
 
 import tiny_model
 from grpc_client import channel, collect, generate_request, pb_grpc
-from server_process import ServerProcess
+from server_process import BINARY, ServerProcess
 from tiny_model import BOS_ID, encode
 
 SMALL_POOL = ("--max-model-len", 128, "--kv-cache-memory", 24 * 8192, "--max-num-batched-tokens",
@@ -89,3 +90,17 @@ class CorruptedRequestTest(unittest.TestCase):
                 json.loads(last.removeprefix("data: "))["error"]["type"], "server_error")
         else:
             self.assertEqual((streamed.status, streamed.error["type"]), (500, "server_error"))
+
+
+class CorruptedActivationsTest(unittest.TestCase):
+    def test_inspect_names_the_layer_whose_activations_are_not_finite(self):
+        with tempfile.TemporaryDirectory() as parent:
+            poison = encode("~")[0]
+            lines = Path(parent) / "lines.jsonl"
+            lines.write_text(json.dumps({"tokens": [BOS_ID, poison, BOS_ID]}))
+            result = subprocess.run([BINARY, "inspect", poisoned_model(Path(parent), poison),
+                                     "--activations", lines], capture_output=True, text=True,
+                                    timeout=60)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertRegex(result.stderr, r"layer 0: [1-9]\d* attention logits and [1-9]\d* hidden "
+                                        "states are not finite")

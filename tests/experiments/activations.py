@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Activations of the bundled pair, the Diff Transformer and its twin, by `diffserve inspect
+--activations`: how large attention logits and hidden states get (arXiv 2410.05258, table 5), how
+much attention an answer gets by its depth (table 3), and how far the subtraction amplifies errors
+of logits, by layer. Writes a section and a plot into README.md and the figures to activations.json
+beside this file.
+
+    activations.py          measures; needs a built server, run it with .venv/bin/python
+    activations.py --check  exits 1 if README.md or the plot says something else than the figures;
+                            runs nothing. Ends with `N passed, N failed`.
+
+The texts are conversations of other seeds than training's: NEEDLE_TEXTS documents of full context
+with a question and its answer, and TALK_TEXTS of small talk. For the depths, SAMPLES documents each
+with NEEDLES needles; the answer is the sentence of the needle that is asked for, and those that
+look for it are the tokens that predict its five digits.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/bench", "tests/e2e", "models/demo")]
+
+import bar_charts  # noqa: E402
+import chat_samples  # noqa: E402
+import needle_samples  # noqa: E402
+import quality  # noqa: E402
+
+README = ROOT / "README.md"
+RESULTS = Path(__file__).with_suffix(".json")
+PLOT = Path(__file__).with_suffix(".svg")
+BEGIN, END = "<!-- activations -->", "<!-- /activations -->"
+NEEDLE_TEXTS, TALK_TEXTS, TURNS = 320, 160, 8
+SAMPLES, NEEDLES, DIGITS = 50, 4, 5
+# Of models/demo/needle_samples.py; quality.py and the cards have lower ones.
+FIRST_SEED = 70_000_000
+MAGNITUDES = ("logits", "logits_1", "logits_2", "hidden")
+HEAD = ("kappa", "kappa_90", "entropy_1", "entropy_2")
+RANKS = ("top_1", "top_2", "top_3", "top_10", "top_100", "median")
+
+
+def tokens_of(server, body):
+    return quality.ask(server, "/tokenize", body)["tokens"]
+
+
+def conversations():
+    for index in range(NEEDLE_TEXTS):
+        depth = needle_samples.DEPTHS[index % len(needle_samples.DEPTHS)]
+        sample = needle_samples.make_sample(FIRST_SEED + index, 1 + index % NEEDLES, depth)
+        yield [*sample.messages, {"role": "assistant", "content": sample.answer}]
+    for index in range(TALK_TEXTS):
+        rng = random.Random(FIRST_SEED + index)
+        messages = chat_samples.system_messages(rng)
+        for _ in range(TURNS):
+            question, reply = chat_samples.exchange(rng)
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": reply})
+        yield messages
+
+
+def needle_line(server, seed, depth):
+    """A document, its question and the answer up to the last digit but one, and where the needle
+    lies in it."""
+    sample = needle_samples.make_sample(seed, NEEDLES, depth)
+    prompt = tokens_of(server, {"messages": sample.messages, "add_generation_prompt": True})
+    # Its first token may be another at the beginning of a text.
+    needle = tokens_of(server, {"prompt": sample.answer, "add_special_tokens": False})[1:]
+    begins = [at for at in range(len(prompt)) if prompt[at:at + len(needle)] == needle]
+    if len(begins) != 1:
+        raise RuntimeError(f"seed {seed}: the needle is there {len(begins)} times")
+    reply = [*sample.messages, {"role": "assistant", "content": sample.answer}]
+    tokens = tokens_of(server, {"messages": reply, "add_generation_prompt": False})
+    full_stop = len(prompt) + len(needle)
+    first_digit = full_stop - DIGITS
+    if tokens[:len(prompt)] != prompt or tokens[full_stop - DIGITS:full_stop + 1] != needle[-6:]:
+        raise RuntimeError(f"seed {seed}: the answer is not where it should be")
+    return {"tokens": tokens[:full_stop - 1],
+            "spans": {"answer": [[begins[0] - 1, begins[0] + len(needle)]],
+                      "query_from": first_digit - 1}}
+
+
+def texts():
+    """Of each name, lines for inspect: all, and those of a depth."""
+    from server_process import ServerProcess
+    with ServerProcess(model=ROOT / "models/demo/diff") as server:
+        found = {"all": [{"tokens": tokens_of(server, {"messages": messages,
+                                                       "add_generation_prompt": False})}
+                         for messages in conversations()]}
+        for number, depth in enumerate(needle_samples.DEPTHS):
+            first = FIRST_SEED + (1 + number) * 1_000_000
+            found[str(depth)] = [needle_line(server, first + i, depth) for i in range(SAMPLES)]
+    return found
+
+
+def inspect(model, *flags):
+    done = subprocess.run([ROOT / "build/diffserve", "inspect", ROOT / "models/demo" / model,
+                           *flags, "--json"], stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def activations(model, lines):
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+        file.flush()
+        return inspect(model, "--activations", file.name)
+
+
+def picked(entry, names):
+    return {name: entry[name] for name in names if name in entry}
+
+
+def magnitudes_of(run):
+    def of(layer):
+        heads = [picked(head, HEAD) for head in layer["heads"]]
+        return picked(layer, MAGNITUDES) | {"heads": heads}
+    layers = [of(layer) | picked(layer["all_heads"], HEAD) for layer in run["layers"]]
+    return picked(run, ("texts", "tokens", "seconds")) | {"all": picked(run["all"], MAGNITUDES),
+                                                          "layers": layers}
+
+
+def answers_of(run):
+    """The shares of all layers, and of each."""
+    return {"texts": run["texts"], "all": run["all"]["heads"][0]["answer"],
+            "layers": [layer["all_heads"]["answer"] for layer in run["layers"]]}
+
+
+def measure():
+    lines, models = texts(), {}
+    for model in quality.MODELS:
+        figures = magnitudes_of(activations(model, lines["all"]))
+        figures["depths"] = {str(depth): answers_of(activations(model, lines[str(depth)]))
+                             for depth in needle_samples.DEPTHS}
+        figures["lambda"] = inspect(model)["attention"]["lambda"]
+        models[model] = figures
+        print(model, figures["seconds"], "s", flush=True)
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
+                            stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return {"commit": commit, "models": models}
+
+
+def magnitudes_table(models):
+    lines = ["| model | magnitude of | top 1 | 2 | 3 | 10 | 100 | median |",
+             "|---|---|---|---|---|---|---|---|"]
+    for name, of in (("logits", "attention logits"), ("logits_1", "those of map 1"),
+                     ("logits_2", "those of map 2"), ("hidden", "hidden states")):
+        for model, title in quality.MODELS.items():
+            found = models[model]["all"][name]
+            if model == "twin" and name.startswith("logits_"):
+                continue
+            cells = [f"{found[rank]:.1f}" for rank in RANKS[:-1]] + [f"{found[RANKS[-1]]:.2f}"]
+            lines.append(f"| {title} | {of} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def answer_shares(figures, of, layer=None):
+    """By depth, of all layers or of one."""
+    found = [figures["depths"][str(depth)] for depth in needle_samples.DEPTHS]
+    return [(run["all"] if layer is None else run["layers"][layer])[of] for run in found]
+
+
+def attentive_layer(figures):
+    """The layer that gives the answer most of its attention, all depths together."""
+    return max(range(len(figures["layers"])),
+               key=lambda layer: sum(answer_shares(figures, "w", layer)))
+
+
+def answer_table(models):
+    lines = ["| model | attention to the answer | " +
+             " | ".join(f"{depth} %" for depth in needle_samples.DEPTHS) + " |",
+             "|---|---|" + "---|" * len(needle_samples.DEPTHS)]
+    for model, title in quality.MODELS.items():
+        best = attentive_layer(models[model])
+        for layer, of_layer in ((None, "all layers"), (best, f"layer {best}")):
+            maps = (("w", "p1 - lambda p2"), ("p1", "map 1"), ("p2", "map 2")) if model == "diff" \
+                else (("w", "its map"),)
+            for of, name in maps:
+                shares = answer_shares(models[model], of, layer)
+                lines.append(f"| {title} | {name}, {of_layer} | " +
+                             " | ".join(f"{share:.3f}" for share in shares) + " |")
+    return lines
+
+
+def layers_table(models):
+    lines = ["| layer | lambda | kappa, mean (of the heads) and 90 % | entropy, map 1 and 2 | "
+             "twin's | largest logit, map 1 and 2 | twin's |", "|---|---|---|---|---|---|---|"]
+    for number, (diff, twin) in enumerate(zip(models["diff"]["layers"], models["twin"]["layers"])):
+        heads = [head["kappa"] for head in diff["heads"]]
+        lines.append(
+            f"| {number} | {models['diff']['lambda'][number]:.3f} | {diff['kappa']:.3f} "
+            f"({min(heads):.3f} to {max(heads):.3f}) and {diff['kappa_90']:.2f} | "
+            f"{diff['entropy_1']:.2f} and {diff['entropy_2']:.2f} | {twin['entropy_1']:.2f} | "
+            f"{diff['logits_1']['top_1']:.1f} and {diff['logits_2']['top_1']:.1f} | "
+            f"{twin['logits']['top_1']:.1f} |")
+    return lines
+
+
+def section(result):
+    models = result["models"]
+    run, depth = models["diff"], models["diff"]["depths"]["0"]
+    return "\n".join([
+        *magnitudes_table(models), "", *answer_table(models), "", *layers_table(models), "",
+        f"{run['tokens']:,} tokens of {run['texts']} held-out conversations; at each depth "
+        f"{depth['texts']} documents with {NEEDLES} needles, the shares by token and head. Made by "
+        f"`tests/experiments/activations.py` at commit {result['commit']}.", "",
+        f'<img src="{PLOT.relative_to(ROOT)}" alt="Attention to the answer by depth, and '
+        f'magnitudes, as bars" width="{bar_charts.WIDTH}">'])
+
+
+def answer_chart(models, title, layer_of):
+    bars = [bar_charts.Bar(f"{model}, depth {depth} %", 100 * share, colour)
+            for colour, model in enumerate(quality.MODELS)
+            for depth, share in zip(needle_samples.DEPTHS,
+                                    answer_shares(models[model], "w", layer_of(models[model])))]
+    return bar_charts.Chart(f"Attention to the answer, {title}, %", bars)
+
+
+def plot(result):
+    models = result["models"]
+    bars = [bar_charts.Bar(f"{model}, {name}, top {rank[4:]}", models[model]["all"][name][rank],
+                           colour)
+            for name in ("logits", "hidden") for rank in ("top_1", "top_100")
+            for colour, model in enumerate(quality.MODELS)]
+    return bar_charts.svg([answer_chart(models, "all layers", lambda _: None),
+                           answer_chart(models, "best layer", attentive_layer),
+                           bar_charts.Chart("Largest magnitudes", bars)],
+                          "Attention and activations of the bundled pair")
+
+
+def outputs(result):
+    readme = README.read_text()
+    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
+    return {README: readme[:begin] + "\n" + section(result) + "\n" + readme[end:],
+            PLOT: plot(result)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    if parser.parse_args().check:
+        found = outputs(json.loads(RESULTS.read_text()))
+        failed = [path for path, text in found.items()
+                  if not path.exists() or path.read_text() != text]
+        for path in failed:
+            print(f"{path.relative_to(ROOT)} is not what {RESULTS.name} says")
+        print(f"{len(found) - len(failed)} passed, {len(failed)} failed")
+        return int(bool(failed))
+    result = measure()
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    for path, text in outputs(result).items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
