@@ -141,7 +141,7 @@ class ActivationFiguresTest : public testing::TestWithParam<std::string> {
     std::vector<int32_t> pages(kTokens / kPageSize + 1);
     std::iota(pages.begin(), pages.end(), 0);
     KvCache kv = model_
-                     ->MakeKvCache(
+                     ->MakeUniformKvCache(
                          KvFormat::Of(model_->config().attention, kPageSize, model_->dtype()),
                          static_cast<int>(pages.size()))
                      .value();

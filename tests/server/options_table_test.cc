@@ -149,7 +149,7 @@ TEST(OptionTableTest, WhatIsNotOfferedYetIsRefusedWithItsReason) {
       ++refused;
     }
   }
-  EXPECT_EQ(refused, cuda::IsCompiledIn() ? 2 : 3);
+  EXPECT_EQ(refused, cuda::IsCompiledIn() ? 3 : 4);
   const Result<Options> cuda = Parse({"serve", "DIR"}, {"--device", "cuda"});
   EXPECT_EQ(cuda.ok(), cuda::IsCompiledIn());
   if (!cuda.ok()) {
