@@ -67,6 +67,10 @@ struct DiffAttentionArgs {
 void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
+// Whether DiffAttention reads such pages: heads are whole packs, and of codes V is as wide as K or
+// twice as wide.
+bool TakesPages(const DiffSpec& spec, const KvCodec& codec);
+
 // Bytes of a workspace that `num_workers` touch in batches of sequences of at most `num_slots`,
 // unless several share a task (then up to 256 MiB more).
 int64_t AttentionWorkspaceBytes(const DiffSpec& spec, int64_t num_slots, int num_workers);

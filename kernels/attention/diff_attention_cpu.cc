@@ -64,11 +64,7 @@ void CheckSpec(const DiffAttentionArgs<float>& args) {
                format.num_groups == spec.num_kv_groups &&
                format.arrangement == KvArrangement::kSlotLanes,
            "the page format is not the attention's");
-  DS_CHECK(spec.head_dim % format.codec.k_pack == 0 && spec.head_dim % 2 == 0,
-           "head_dim is not whole operands");
-  DS_CHECK(format.codec.scale_bits == 0 || spec.v_dim == spec.head_dim ||
-               spec.v_dim == 2 * spec.head_dim,
-           "V is not of one or two parts with a scale");
+  DS_CHECK(TakesPages(spec, format.codec), "no kernel reads such pages of these heads");
 }
 
 int64_t TokensPerTask(const AttentionCall& call, const SequenceTokens& sequence) {
@@ -176,6 +172,12 @@ PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& t
 }
 
 }  // namespace
+
+bool TakesPages(const DiffSpec& spec, const KvCodec& codec) {
+  const bool has_parts = spec.v_dim == spec.head_dim || spec.v_dim == 2 * spec.head_dim;
+  return spec.head_dim % codec.k_pack == 0 && spec.head_dim % 2 == 0 &&
+         (codec.scale_bits == 0 || has_parts);
+}
 
 int64_t AttentionWorkspaceBytes(const DiffSpec& spec, int64_t num_slots, int num_workers) {
   DiffAttentionArgs<float> args;

@@ -131,6 +131,25 @@ double TotalBytes(const SessionPlan& plan) {
   return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) + StepBytes(plan);
 }
 
+struct DTypeBytes {
+  DType dtype;
+  size_t bytes;
+};
+// Bytes of KV pages a token, all layers, in each format that the device has for such heads.
+std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
+  const ModelConfig& c = plan.summary.config;
+  std::vector<DTypeBytes> found;
+  for (DType dtype : kDTypes) {
+    const KvFormat format = KvFormat::Of(c.attention, plan.engine.page_size, dtype);
+    if (plan.on_gpu() ? dtype != DType::kBFloat16 : !cpu::TakesPages(c.attention, format.codec))
+      continue;
+    const std::vector<KvFormat> layers(static_cast<size_t>(c.num_layers), format);
+    found.push_back(
+        {dtype, KvCache::BytesPerPage(layers) / static_cast<size_t>(plan.engine.page_size)});
+  }
+  return found;
+}
+
 // The dtype of KV pages, and of which layers they have another.
 std::string KvPages(const SessionPlan& plan) {
   std::string text(NameOf(plan.layout.codec.dtype));
@@ -182,7 +201,10 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   std::printf("weights, rope table  %s, of which a decode step reads %s\n",
               MiB(static_cast<double>(plan.summary.memory_bytes)).c_str(),
               MiB(static_cast<double>(plan.summary.weight_bytes)).c_str());
-  std::printf("KV bytes a token     %zu\n", plan.kv_bytes_per_token());
+  std::printf("KV bytes a token     %zu, of pages of", plan.kv_bytes_per_token());
+  for (const auto& [dtype, bytes] : KvBytesPerToken(plan))
+    std::printf(" %s %zu", NameOf(dtype).data(), bytes);
+  std::printf("\n");
   std::printf("KV pages             %d of %d tokens, %s\n", plan.engine.num_pages,
               plan.engine.page_size, MiB(static_cast<double>(plan.kv_bytes())).c_str());
   std::printf("a step of %-10d %s of activations and logits\n", plan.engine.max_num_batched_tokens,
@@ -212,9 +234,12 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("lambda_init", std::vector<double>(c.lambda_init.begin(), c.lambda_init.end()))
       .Add("sub_norm", NameOf(a.sub_norm))
       .Add("pairing", Pairing(c));
+  JsonObject by_dtype;
+  for (const auto& [dtype, bytes] : KvBytesPerToken(plan)) by_dtype.Add(NameOf(dtype), bytes);
   memory.Add("weight_bytes", plan.summary.memory_bytes)
       .Add("step_weight_bytes", plan.summary.weight_bytes)
       .Add("kv_bytes_per_token", plan.kv_bytes_per_token())
+      .Add("kv_bytes_per_token_by_dtype", by_dtype)
       .Add("kv_pages", plan.engine.num_pages)
       .Add("kv_bytes", plan.kv_bytes())
       .Add("kv_bytes_full", FullKvBytes(plan))

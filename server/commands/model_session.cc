@@ -168,8 +168,7 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
 
 // Of a head that has no kernel for its pages.
 Status CheckPages(const DiffSpec& spec, const KvCodec& codec) {
-  const bool has_parts = spec.v_dim == spec.head_dim || spec.v_dim == 2 * spec.head_dim;
-  if (spec.head_dim % codec.k_pack == 0 && (codec.scale_bits == 0 || has_parts)) return {};
+  if (cpu::TakesPages(spec, codec)) return {};
   return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(codec.dtype)) +
                              ", which needs a head_dim that is a multiple of " +
                              std::to_string(codec.k_pack) +

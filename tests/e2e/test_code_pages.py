@@ -47,6 +47,10 @@ class CodePagesTest(unittest.TestCase):
         self.assertEqual(bytes_per_token(*PAGES, "int8"), numbers + scales)
         self.assertEqual(bytes_per_token(*PAGES, "int8k_int4v"), numbers * 3 // 4 + scales)
         self.assertEqual(bytes_per_token(*PAGES, "int4"), numbers // 2 + scales)
+        told = inspected(*FLOAT32)["memory"]["kv_bytes_per_token_by_dtype"]
+        self.assertEqual({name: told[name] for name in FAR},
+                         {name: bytes_per_token(*PAGES, name) for name in FAR})
+        self.assertEqual(told["bfloat16"], numbers * 2)
 
     def test_layers_that_are_skipped_keep_full_precision(self):
         layers = tiny_model.CONFIG["num_hidden_layers"]

@@ -15,26 +15,18 @@ with NEEDLES needles; the answer is the sentence of the needle that is asked for
 look for it are the tokens that predict its five digits.
 """
 
-import argparse
 import json
 import random
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests/bench", "tests/e2e", "models/demo")]
+import experiment  # first: from here on the other folders' modules are found
+import bar_charts
+import chat_samples
+import needle_samples
+import quality
+from experiment import ROOT, run
 
-import bar_charts  # noqa: E402
-import chat_samples  # noqa: E402
-import needle_samples  # noqa: E402
-import quality  # noqa: E402
-
-README = ROOT / "README.md"
-RESULTS = Path(__file__).with_suffix(".json")
-PLOT = Path(__file__).with_suffix(".svg")
-BEGIN, END = "<!-- activations -->", "<!-- /activations -->"
 NEEDLE_TEXTS, TALK_TEXTS, TURNS = 320, 160, 8
 SAMPLES, NEEDLES, DIGITS = 50, 4, 5
 # Of models/demo/needle_samples.py; quality.py and the cards have lower ones.
@@ -98,9 +90,8 @@ def texts():
 
 
 def inspect(model, *flags):
-    done = subprocess.run([ROOT / "build/diffserve", "inspect", ROOT / "models/demo" / model,
-                           *flags, "--json"], stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout)
+    return json.loads(run(ROOT / "build/diffserve", "inspect", ROOT / "models/demo" / model, *flags,
+                          "--json"))
 
 
 def activations(model, lines):
@@ -114,19 +105,19 @@ def picked(entry, names):
     return {name: entry[name] for name in names if name in entry}
 
 
-def magnitudes_of(run):
+def magnitudes_of(report):
     def of(layer):
         heads = [picked(head, HEAD) for head in layer["heads"]]
         return picked(layer, MAGNITUDES) | {"heads": heads}
-    layers = [of(layer) | picked(layer["all_heads"], HEAD) for layer in run["layers"]]
-    return picked(run, ("texts", "tokens", "seconds")) | {"all": picked(run["all"], MAGNITUDES),
-                                                          "layers": layers}
+    layers = [of(layer) | picked(layer["all_heads"], HEAD) for layer in report["layers"]]
+    return picked(report, ("texts", "tokens", "seconds")) | {
+        "all": picked(report["all"], MAGNITUDES), "layers": layers}
 
 
-def answers_of(run):
+def answers_of(report):
     """The shares of all layers, and of each."""
-    return {"texts": run["texts"], "all": run["all"]["heads"][0]["answer"],
-            "layers": [layer["all_heads"]["answer"] for layer in run["layers"]]}
+    return {"texts": report["texts"], "all": report["all"]["heads"][0]["answer"],
+            "layers": [layer["all_heads"]["answer"] for layer in report["layers"]]}
 
 
 def measure():
@@ -138,9 +129,7 @@ def measure():
         figures["lambda"] = inspect(model)["attention"]["lambda"]
         models[model] = figures
         print(model, figures["seconds"], "s", flush=True)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
-                            stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    return {"commit": commit, "models": models}
+    return {"models": models}
 
 
 def magnitudes_table(models):
@@ -201,14 +190,13 @@ def layers_table(models):
 
 def section(result):
     models = result["models"]
-    run, depth = models["diff"], models["diff"]["depths"]["0"]
+    diff, depth = models["diff"], models["diff"]["depths"]["0"]
     return "\n".join([
         *magnitudes_table(models), "", *answer_table(models), "", *layers_table(models), "",
-        f"{run['tokens']:,} tokens of {run['texts']} held-out conversations; at each depth "
+        f"{diff['tokens']:,} tokens of {diff['texts']} held-out conversations; at each depth "
         f"{depth['texts']} documents with {NEEDLES} needles, the shares by token and head. Made by "
         f"`tests/experiments/activations.py` at commit {result['commit']}.", "",
-        f'<img src="{PLOT.relative_to(ROOT)}" alt="Attention to the answer by depth, and '
-        f'magnitudes, as bars" width="{bar_charts.WIDTH}">'])
+        experiment.image(__file__, "Attention to the answer by depth, and magnitudes, as bars")])
 
 
 def answer_chart(models, title, layer_of):
@@ -231,31 +219,5 @@ def plot(result):
                           "Attention and activations of the bundled pair")
 
 
-def outputs(result):
-    readme = README.read_text()
-    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    return {README: readme[:begin] + "\n" + section(result) + "\n" + readme[end:],
-            PLOT: plot(result)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    if parser.parse_args().check:
-        found = outputs(json.loads(RESULTS.read_text()))
-        failed = [path for path, text in found.items()
-                  if not path.exists() or path.read_text() != text]
-        for path in failed:
-            print(f"{path.relative_to(ROOT)} is not what {RESULTS.name} says")
-        print(f"{len(found) - len(failed)} passed, {len(failed)} failed")
-        return int(bool(failed))
-    result = measure()
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    for path, text in outputs(result).items():
-        path.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(experiment.main(__file__, __doc__, {}, measure, section, plot))

@@ -35,7 +35,7 @@ constexpr int kGoldenPageSize = 16;
 // Heads of some cases are not whole packs of four bits.
 inline bool HasPagesOf(const Model& model, DType pages) {
   const DiffSpec& spec = model.config().attention;
-  return spec.head_dim % KvFormat::Of(spec, kGoldenPageSize, pages).codec.k_pack == 0;
+  return cpu::TakesPages(spec, KvFormat::Of(spec, kGoldenPageSize, pages).codec);
 }
 
 struct GoldenCase {
