@@ -94,7 +94,7 @@ std::vector<FlagSpec> ModelFlags() {
           .Default("auto"),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
                "attention logits are rounded to so many bits before the softmax, the paper's "
-               "experiment; on the CPU alone")
+               "experiment")
           .OneOf({"none", "8", "6", "4"})
           .Default("none"),
       FlagSpec("--attention-logit-scale SCOPE", kAllCommands, &SetLogitScale,

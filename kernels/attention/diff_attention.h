@@ -52,7 +52,7 @@ struct DiffAttentionArgs {
   const float* lambda_rows = nullptr;      // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
   const float* sub_norm_weight = nullptr;  // kAffine: [v_dim]
   float out_scale = 1;
-  LogitQuant logit_quant = {};  // on a GPU off
+  LogitQuant logit_quant = {};
 };
 
 // The oracle: naive, double precision, one thread. Pages of any format.

@@ -137,18 +137,15 @@ class Int8PagesExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int8")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitRowExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--attention-logit-bits", "4")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitTileExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "6", "--attention-logit-scale",
                "tile")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitAnchoredExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "8", "--attention-logit-scale",
                "anchored")
