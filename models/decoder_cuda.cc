@@ -84,10 +84,12 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   attention.lambda_rows = work.lambda.as<float>();
   attention.sub_norm_weight = layer.sub_norm.as<float>();
   attention.out_scale = layer.out_scale;
+  attention.logit_quant = parts_.logit_quant;
   AttentionSchedule schedule;
   schedule.tiling = step.generated_tiling;
   schedule.plan = work.generated_plan.Plan();
   schedule.partials = work.partials.as<float>();
+  schedule.extents = work.extents.as<float>();
   DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
   attention.batch = step.prompts;
   schedule.tiling = DiffPrefillTiling(spec);

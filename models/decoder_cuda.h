@@ -23,6 +23,7 @@ class Decoder {
  public:
   struct Parts {
     ModelConfig config;
+    LogitQuant logit_quant;
     Weights weights;
     DeviceBuffer cos, sin;
     RopeAngles rope;  // of cos and sin

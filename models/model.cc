@@ -87,11 +87,6 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
                 : WeightFormatOf(DTypeServed(model.config.checkpoint_dtype)));
     model.linear_format = options.linear_format.value_or(model.weight_format);
   }
-  if (on_cuda && options.logit_quant.is_on()) {
-    return InvalidArgument("--attention-logit-bits is " + std::to_string(options.logit_quant.bits) +
-                               ", allowed with --device cuda: none",
-                           "--attention-logit-bits");
-  }
   if (on_cuda)
     DS_RETURN_IF_ERROR(cuda::CheckModel(options.model_dir, model.config, model.weight_format,
                                         model.linear_format));
@@ -130,7 +125,7 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           cpu::Decoder::ActivationBytesPerToken(model->config),
                           0};
   if (options.device == Device::kCuda)
-    summary.device_step_bytes = cuda::StepBytes(model->config, options.limits);
+    summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant);
   return summary;
 }
 
@@ -146,6 +141,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
                             .max_positions = model->max_positions,
                             .sizes = model->sizes,
                             .limits = options.limits,
+                            .logit_quant = options.logit_quant,
                             .batch_invariant = options.batch_invariant},
                            *model->checkpoint);
   }

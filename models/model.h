@@ -47,7 +47,7 @@ struct ModelOptions {
   bool dummy_weights = false;  // --load-format dummy
   uint64_t seed = 0;           // of the dummy weights
   CpuIsa isa = CpuIsa::kAvx2;
-  LogitQuant logit_quant = {};  // of attention; the CPU's
+  LogitQuant logit_quant = {};  // of attention
   int max_positions = 0;        // length of the rope table; 0: the config's
   StepLimits limits;
   bool batch_invariant = false;      // CUDA: a token's bits do not depend on the batch (the CPU's

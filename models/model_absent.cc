@@ -13,7 +13,7 @@ Status NotCompiledIn() {
 Status CheckModel(const std::string&, const ModelConfig&, WeightFormat, WeightFormat) {
   return NotCompiledIn();
 }
-size_t StepBytes(const ModelConfig&, StepLimits) { return 0; }
+size_t StepBytes(const ModelConfig&, StepLimits, const LogitQuant&) { return 0; }
 Result<std::unique_ptr<Model>> LoadModel(LoadOptions, Checkpoint&) { return NotCompiledIn(); }
 
 }  // namespace diffserve::cuda

@@ -43,7 +43,9 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
   DS_RETURN_IF_ERROR(
       Assign(&parts->weights, LoadWeights<Weights>(options.config, checkpoint, packer)));
   DS_RETURN_IF_ERROR(UploadRope(options.config, options.max_positions, stream, parts));
-  DS_RETURN_IF_ERROR(Assign(&parts->work, Workspace::Allocate(options.config, options.limits)));
+  parts->logit_quant = options.logit_quant;
+  DS_RETURN_IF_ERROR(Assign(
+      &parts->work, Workspace::Allocate(options.config, options.limits, options.logit_quant)));
   // The first step's work reaches no memory that was never written, but for pages.
   const Workspace& work = parts->work;
   for (const DeviceBuffer* buffer : {&work.normed, &work.attention, &work.sampled})
@@ -98,9 +100,9 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
                          "; allowed head_dim: 16, 48, 64, 96, 128");
 }
 
-size_t StepBytes(const ModelConfig& config, StepLimits limits) {
+size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits) {
   Complete(config, &limits);
-  return Workspace::Bytes(config, limits) + MatrixLibraryOptions().workspace_bytes +
+  return Workspace::Bytes(config, limits, logits) + MatrixLibraryOptions().workspace_bytes +
          StepUpload::kBytes;
 }
 

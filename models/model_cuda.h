@@ -18,13 +18,14 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
                   WeightFormat linear_format);
 
 // Of the device's memory that steps within the limits take.
-size_t StepBytes(const ModelConfig& config, StepLimits limits);
+size_t StepBytes(const ModelConfig& config, StepLimits limits, const LogitQuant& logits);
 
 struct LoadOptions {
   ModelConfig config;
   int max_positions = 0;
   WeightSizes sizes;
   StepLimits limits;
+  LogitQuant logit_quant;
   bool batch_invariant = false;
 };
 

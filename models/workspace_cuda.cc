@@ -48,6 +48,14 @@ size_t PartialFloats(const DiffSpec& spec, const StepLimits& limits) {
   return std::max(one_token, std::min(all, limits.attention_partial_bytes_max / sizeof(float)));
 }
 
+// For as many rows of splits as the partials.
+size_t ExtentFloats(const DiffSpec& spec, const StepLimits& limits, const LogitQuant& logits) {
+  if (!logits.is_on()) return 0;
+  const AttentionTiling tiling = DiffDecodeTiling(spec, 1);
+  return PartialFloats(spec, limits) / DiffDecodePartialFloats(spec, tiling, 1) *
+         DiffDecodeExtentFloats(spec, tiling, 1);
+}
+
 // What the partials hold of the narrowest items.
 int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
   return static_cast<int64_t>(PartialFloats(spec, limits) /
@@ -66,7 +74,8 @@ int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
 
 }  // namespace
 
-size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits) {
+size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits,
+                        const LogitQuant& logits) {
   size_t bytes = 0;
   for (const BufferSize& size : BytesPerToken(config))
     bytes += size.bytes * static_cast<size_t>(limits.num_tokens);
@@ -74,8 +83,8 @@ size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits) {
            static_cast<size_t>(config.vocab_size) * sizeof(float);
   const DiffSpec& spec = config.attention;
   const int64_t items = GeneratedItems(spec, limits) + PromptItems(spec, limits);
-  return bytes + PartialFloats(spec, limits) * sizeof(float) +
-         static_cast<size_t>(items) * sizeof(AttentionItem);
+  bytes += (PartialFloats(spec, limits) + ExtentFloats(spec, limits, logits)) * sizeof(float);
+  return bytes + static_cast<size_t>(items) * sizeof(AttentionItem);
 }
 
 int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const {
@@ -84,18 +93,22 @@ int64_t Workspace::GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling
                            static_cast<int64_t>(floats / DiffDecodePartialFloats(spec, tiling, 1)));
 }
 
-Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimits& limits) {
+Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimits& limits,
+                                      const LogitQuant& logits) {
   Workspace work;
   const auto tokens = static_cast<size_t>(limits.num_tokens);
   for (const auto& [buffer, bytes] : BytesPerToken(config))
     DS_RETURN_IF_ERROR(Take(&(work.*buffer), tokens * bytes));
   work.logits_rows = LogitsRows(config, limits);
-  const size_t logits = static_cast<size_t>(work.logits_rows) *
-                        static_cast<size_t>(config.vocab_size);
-  DS_RETURN_IF_ERROR(Take(&work.logits, logits * sizeof(float)));
+  const size_t next_logits = static_cast<size_t>(work.logits_rows) *
+                             static_cast<size_t>(config.vocab_size);
+  DS_RETURN_IF_ERROR(Take(&work.logits, next_logits * sizeof(float)));
 
   const DiffSpec& spec = config.attention;
   DS_RETURN_IF_ERROR(Take(&work.partials, PartialFloats(spec, limits) * sizeof(float)));
+  if (logits.is_on()) {
+    DS_RETURN_IF_ERROR(Take(&work.extents, ExtentFloats(spec, limits, logits) * sizeof(float)));
+  }
   // A sequence with tokens of both kinds has an entry in each plan.
   DS_RETURN_IF_ERROR(
       TakePlan(&work.generated_plan, GeneratedItems(spec, limits), limits.num_sequences));

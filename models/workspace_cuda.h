@@ -24,11 +24,14 @@ struct Workspace : Activations<DeviceBuffer> {
   DeviceBuffer logits;       // float32 [logits_rows, vocab_size]
   DeviceBuffer sampled;      // SampledToken [tokens]
   DeviceBuffer partials;     // float32, of decode attention
+  DeviceBuffer extents;      // float32, of decode attention with quantised logits
   AttentionPlanMemory generated_plan, prompt_plan;
   int logits_rows = 0;
 
-  static Result<Workspace> Allocate(const ModelConfig& config, const StepLimits& limits);
-  static size_t Bytes(const ModelConfig& config, const StepLimits& limits);
+  static Result<Workspace> Allocate(const ModelConfig& config, const StepLimits& limits,
+                                    const LogitQuant& logits);
+  static size_t Bytes(const ModelConfig& config, const StepLimits& limits,
+                      const LogitQuant& logits);
 
   // Items of generated tokens that the partials have room for.
   int64_t GeneratedItemsMax(const DiffSpec& spec, const AttentionTiling& tiling) const;

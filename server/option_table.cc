@@ -100,7 +100,7 @@ std::vector<FlagSpec> ModelFlags() {
           .In(-1024, 1023),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
                "attention logits are rounded to so many bits before the softmax, the paper's "
-               "experiment; on the CPU alone")
+               "experiment")
           .OneOf({"none", "8", "6", "4"})
           .Default("none"),
       FlagSpec("--attention-logit-scale SCOPE", kAllCommands, &SetLogitScale,

@@ -99,6 +99,9 @@ inline AttentionLaunch LaunchOf(const DiffAttentionArgs<BFloat16>& args,
       .head_dim = spec.head_dim,
       .scale_log2 = args.scale * 1.4426950408889634f,
       .num_stages = num_stages,
+      .logits = args.logit_quant.is_on() ? ScoreQuant::Of(args.logit_quant, args.scale)
+                                         : ScoreQuant{},
+      .extents = schedule.extents,
   };
 }
 
@@ -122,6 +125,15 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
                   const Stream& stream);
 Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
                    const Stream& stream);
+
+// The kernels that quantise logits, of a shape and format that the others take too. The extents'
+// shared memory is less than decode's.
+struct QuantisedDecode {
+  void (*extents)(AttentionLaunch) = nullptr;  // first
+  void (*decode)(AttentionLaunch) = nullptr;
+};
+QuantisedDecode FindQuantisedDecode(const DiffSpec& spec, DType dtype);
+void (*FindQuantisedPrefill(const DiffSpec& spec, DType dtype))(AttentionLaunch);
 
 // Queries a tile of the Hopper kernel for this spec and these pages on this device; 0: there is
 // none.

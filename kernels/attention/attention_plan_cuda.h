@@ -29,7 +29,8 @@ namespace diffserve::cuda {
 class Stream;
 
 inline constexpr int kImagePageSize = kPageSize;
-inline constexpr int kSplitSlots = 512;        // of decodes
+inline constexpr int kSplitSlots = 512;  // of decodes
+inline constexpr int kSplitPages = kSplitSlots / kImagePageSize;
 inline constexpr int kNoSplitSlots = 1 << 30;  // one split
 
 struct AttentionItem {
@@ -114,6 +115,7 @@ struct AttentionSchedule {
   AttentionPlan plan;  // made by PlanDiffAttention for this batch and tiling, once a step for all
                        // layers
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
+  float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
   bool allow_bulk_copies = true;  // false: cp.async on every device
 };
 
@@ -129,6 +131,8 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& forma
 AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max);
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                                int64_t num_items);
+size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
+                              int64_t num_items);
 // For the device that is current now, as DiffAttention must find it. `allow_bulk_copies` as in
 // AttentionSchedule.
 AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies = true);

@@ -9,10 +9,13 @@
 #include "kernels/attention/attention_finish.cuh"
 #include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/kv_strip.cuh"
+#include "kernels/attention/logit_quant.cuh"
 
 namespace diffserve::cuda {
 
 inline constexpr int kMmaRows = 16;
+inline constexpr int kStripsPerPage = kImagePageSize / kStripSlots;
+static_assert(kImagePageSize == kLogitTileSlots, "a page is a tile of quantised logits");
 
 struct AttentionLaunch {
   AttentionFinish finish;
@@ -25,8 +28,10 @@ struct AttentionLaunch {
   int num_q2_heads;
   int num_groups;
   int head_dim;
-  float scale_log2;  // scale * log2(e)
-  int num_stages;    // of the ring in shared memory
+  float scale_log2;   // scale * log2(e)
+  int num_stages;     // of the ring in shared memory
+  ScoreQuant logits;  // of the kernels that quantise them
+  float* extents;     // of decodes: [items, groups, rows_per_tile, maps, kSplitPages]
 
   __device__ __forceinline__ int num_maps() const { return finish.has_second_map ? 2 : 1; }
   __device__ __forceinline__ float* Partial(int64_t item, int group, int row, int map,
@@ -34,6 +39,12 @@ struct AttentionLaunch {
     return partials +
            ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) *
                (v_dim + 2);
+  }
+  // Of a query's scores in each page of a split.
+  __device__ __forceinline__ float* Extents(int64_t item, int group, int row, int map) const {
+    return extents +
+           ((((item * num_groups + group) * tiling.rows_per_tile + row) * num_maps()) + map) *
+               kSplitPages;
   }
 };
 
@@ -100,28 +111,22 @@ __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, co
   return {call.q + q_row * call.head_dim, tile.sequence.position + row + 1};
 }
 
-// One warp's share of a tile: the softmaxes of 16 rows over its strips. Lane l holds rows l / 4 and
+// The queries in a warp's 16 mma rows, and their scores. Lane l holds those of rows l / 4 and
 // l / 4 + 8.
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-struct AttentionWarp {
-  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
+template <typename Codec, int kHeadDim, int kKMaps>
+struct QueryWarp {
+  using KStrip = KvStrip<Codec, kHeadDim, 0, kKMaps, kImagePageSize>;
   static constexpr int kKSteps = kHeadDim / 16;
-  static constexpr int kVSteps = kVDim / 16;
 
   uint32_t q[kKSteps][4];
-  float o[2 * kVSteps][4];
-  float max[2];  // of raw scores
-  float sum[2];  // this lane's part
   int num_slots[2];
   int lane;
 
-  __device__ __forceinline__ void Begin(const AttentionLaunch& call, const QueryTile& tile) {
+  __device__ __forceinline__ void BeginQueries(const AttentionLaunch& call, const QueryTile& tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const TileQuery query = TileQueryOf(call, tile, lane / 4 + 8 * half);
       num_slots[half] = query.num_slots;
-      max[half] = kMinusInfinity;
-      sum[half] = 0.0f;
 #pragma unroll
       for (int step = 0; step < kKSteps; ++step) {
 #pragma unroll
@@ -132,11 +137,6 @@ struct AttentionWarp {
                                          : *reinterpret_cast<const uint32_t*>(query.q + dim);
         }
       }
-    }
-#pragma unroll
-    for (int i = 0; i < 2 * kVSteps; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) o[i][j] = 0.0f;
     }
   }
 
@@ -150,7 +150,7 @@ struct AttentionWarp {
 #pragma unroll
       for (int map = 0; map < kKMaps; ++map) {
         uint32_t k[4];
-        Strip::LoadK(k, strip, map, 16 * step, lane);
+        KStrip::LoadK(k, strip, map, 16 * step, lane);
         MmaBFloat16(products[map][0], q[step], k[0], k[1]);
         MmaBFloat16(products[map][1], q[step], k[2], k[3]);
       }
@@ -158,6 +158,63 @@ struct AttentionWarp {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
+  }
+
+  // Of the i'th score that a lane holds of a strip, whose first slot is `first_slot`.
+  __device__ __forceinline__ bool Attends(int i, int first_slot) const {
+    return first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2 < num_slots[i % 4 / 2];
+  }
+  __device__ __forceinline__ void Mask(float (&scores)[2][4], int first_slot) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (!Attends(i, first_slot)) scores[i / 4][i % 4] = kMinusInfinity;
+    }
+  }
+
+  // The extents of the lane's rows, over what it holds of the strip.
+  __device__ __forceinline__ void Widen(float (&extents)[2], uint32_t strip, int first_slot,
+                                        const ScoreQuant& quant) const {
+    float scores[2][4];
+    Scores(strip, scores);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& extent = extents[i % 4 / 2];
+      if (Attends(i, first_slot)) extent = quant.Widened(extent, scores[i / 4][i % 4]);
+    }
+  }
+};
+
+// Where a warp finds the extents of its 16 rows, in shared memory.
+struct RowExtents {
+  float* first;
+  int stride;
+  __device__ __forceinline__ float& Of(int row) const { return first[row * stride]; }
+};
+
+// One warp's share of a tile: the softmaxes of 16 rows over its strips.
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+struct AttentionWarp : QueryWarp<Codec, kHeadDim, kKMaps> {
+  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
+  using Queries = QueryWarp<Codec, kHeadDim, kKMaps>;
+  using Queries::lane;
+  static constexpr int kVSteps = kVDim / 16;
+
+  float o[2 * kVSteps][4];
+  float max[2];  // of raw scores
+  float sum[2];  // this lane's part
+
+  __device__ __forceinline__ void Begin(const AttentionLaunch& call, const QueryTile& tile) {
+    this->BeginQueries(call, tile);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      max[half] = kMinusInfinity;
+      sum[half] = 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kVSteps; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) o[i][j] = 0.0f;
+    }
   }
 
   // Stage 2: maximum, p = exp(score - maximum). So far; sum and output are rescaled if it rose.
@@ -214,14 +271,28 @@ struct AttentionWarp {
   __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
                                           float scale_log2) {
     float scores[2][4];
-    Scores(strip, scores);
-    if (masked) {
+    this->Scores(strip, scores);
+    if (masked) this->Mask(scores, first_slot);
+    Weights(scores, scale_log2);
+    Accumulate(strip, scores);
+  }
+
+  // The same of quantised scores.
+  __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
+                                          float scale_log2, const ScoreQuant& quant,
+                                          const RowExtents& extents) {
+    float scores[2][4];
+    this->Scores(strip, scores);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int slot = first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (slot >= num_slots[i % 4 / 2]) scores[i / 4][i % 4] = kMinusInfinity;
+    for (int half = 0; half < 2; ++half) {
+      const ScoreCodes codes = ScoreCodes::Of(quant, extents.Of(lane / 4 + 8 * half));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[i / 2][2 * half + i % 2];
+        score = codes.Quantised(score);
       }
     }
+    if (masked) this->Mask(scores, first_slot);
     Weights(scores, scale_log2);
     Accumulate(strip, scores);
   }

@@ -53,7 +53,7 @@ struct DiffAttentionArgs {
   const float* lambda_rows = nullptr;      // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
   const float* sub_norm_weight = nullptr;  // kAffine: [v_dim]
   float out_scale = 1;
-  LogitQuant logit_quant = {};  // on a GPU off
+  LogitQuant logit_quant = {};
 
   // REQUIRES: a second map; host memory.
   float LambdaOf(int row, int head) const {

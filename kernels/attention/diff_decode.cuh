@@ -3,7 +3,8 @@
 // A thread block of four warps takes a work item: one tile of query rows, one group, one split of
 // 512 slots. Each warp streams its own strips (every fourth 16 slots) through its own ring in
 // shared memory, with no barrier between warps, and keeps its own softmaxes; at the end they are
-// merged in the order of the warps.
+// merged in the order of the warps. Quantised logits need their extents first, of which a launch of
+// its own takes care (diff_decode_extents.cuh).
 #pragma once
 
 #include "kernels/attention/attention_warp.cuh"
@@ -13,7 +14,7 @@ namespace diffserve::cuda {
 inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 inline constexpr int kDecodeStagesMax = 4;
-static_assert(kSplitSlots / kImagePageSize <= 32, "a lane for each page of a split");
+static_assert(kSplitPages <= 32, "a lane for each page of a split");
 static_assert(kImagePageSize == kDecodeWarps * kStripSlots,
               "a warp's strips lie at one place of each page");
 
@@ -29,9 +30,11 @@ DIFFSERVE_HOST_DEVICE constexpr size_t DecodeSharedBytes(uint32_t strip_bytes, i
   return kDecodeWarps * (DecodeRingBytes(strip_bytes, v_dim, num_stages) +
                          kMmaRows * 2 * sizeof(float) + kDecodeStagesMax * 8);
 }
+// Behind it, if logits are quantised: the extents of each row in each page of the split.
+inline constexpr size_t kDecodeExtentBytes = kMmaRows * kSplitPages * sizeof(float);
 
 // Shared memory of a block: the rings, which the merge reuses; the merge's max and sum; the
-// barriers of bulk copies.
+// barriers of bulk copies; the extents.
 struct DecodeShared {
   uint32_t ring_bytes;  // of one warp
   __device__ __forceinline__ uint32_t Ring(int warp) const {
@@ -41,6 +44,9 @@ struct DecodeShared {
   __device__ __forceinline__ uint32_t Barrier(int warp, int stage) const {
     return MaxAndSum() + kDecodeWarps * kMmaRows * 2 * sizeof(float) +
            static_cast<uint32_t>((warp * kDecodeStagesMax + stage) * 8);
+  }
+  __device__ __forceinline__ float* Extents() const {
+    return reinterpret_cast<float*>(DynamicShared() + Barrier(kDecodeWarps, 0));
   }
 };
 
@@ -186,11 +192,35 @@ struct StripRing {
   }
 };
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
+// The extents that the tile's scores are quantised with, one for each row and page of the split. By
+// all threads: one an extent.
+__device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const QueryTile& tile,
+                                            const AttentionItem& item, const DecodeShared& layout) {
+  static_assert(kDecodeThreads == kMmaRows * kSplitPages);
+  const int row = static_cast<int>(threadIdx.x) / kSplitPages;
+  const int page = static_cast<int>(threadIdx.x) % kSplitPages;
+  const int map = call.finish.has_second_map && row >= 8 ? 1 : 0;
+  const int query = row - 8 * map;
+  const int num_pages = (tile.num_slots + kImagePageSize - 1) / kImagePageSize;
+  const bool needs_row = call.logits.needs_row();
+  const int begin = needs_row ? 0 : item.split;
+  const int end = needs_row ? call.tiling.NumSplits(tile.num_slots) : item.split + 1;
+  float extent = call.logits.NoExtent();
+  for (int split = begin; split < end && query < tile.num_queries; ++split) {
+    if (split * kSplitPages + page >= num_pages) break;
+    extent = fmaxf(extent, call.Extents(item.first_item + split, tile.group, query, map)[page]);
+  }
+  for (int bits = 1; bits < kSplitPages && needs_row; bits *= 2)
+    extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, bits));
+  layout.Extents()[threadIdx.x] = query < tile.num_queries ? extent : 0.0f;
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
 __device__ __forceinline__ void StreamStrips(
     const AttentionLaunch& call, const QueryTile& tile,
     AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
-    StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp) {
+    StripRing<KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>, kBulk>& ring, int warp,
+    const DecodeShared& layout) {
   const int lane = state.lane;
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
   const int first_slot = tile.first_slot + warp * kStripSlots;  // strip j lies kImagePageSize * j
@@ -217,15 +247,19 @@ __device__ __forceinline__ void StreamStrips(
                                                                       lane);
       __syncwarp();
     }
-    state.Consume(strip, slot, slot + kStripSlots > unmasked_slots, call.scale_log2);
+    const bool masked = slot + kStripSlots > unmasked_slots;
+    if constexpr (kQuantised) {
+      const RowExtents extents = {layout.Extents() + j, kSplitPages};
+      state.Consume(strip, slot, masked, call.scale_log2, call.logits, extents);
+    } else {
+      state.Consume(strip, slot, masked, call.scale_log2);
+    }
     __syncwarp();
   }
 }
 
-// Two thread blocks a multiprocessor: with no number ptxas aims at more, and spills.
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
-__global__ void __launch_bounds__(kDecodeThreads, 2)
-    DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk, bool kQuantised>
+__device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -249,10 +283,15 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
       const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
       if (tile.first_slot >= tile.num_slots)
         continue;  // the sequence's later rows alone reach this split
+      if constexpr (kQuantised) {
+        ReadExtents(call, tile, call.plan.items[index], layout);
+        __syncthreads();
+      }
       AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
       state.lane = lane;
       state.Begin(call, tile);
-      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk>(call, tile, state, ring, warp);
+      StreamStrips<Codec, kHeadDim, kVDim, kKMaps, kBulk, kQuantised>(call, tile, state, ring, warp,
+                                                                      layout);
       PublishWarp<Codec, kHeadDim, kVDim, kKMaps>(state, layout, warp, call.scale_log2);
     }
     __syncthreads();
@@ -263,6 +302,19 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
       ProxyFence();  // the next item's copies overwrite what was just read and written
     __syncthreads();
   }
+}
+
+// Two thread blocks a multiprocessor: with no number ptxas aims at more, and spills.
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kBulk>
+__global__ void __launch_bounds__(kDecodeThreads, 2)
+    DiffDecodeKernel(const __grid_constant__ AttentionLaunch call) {
+  DecodeItems<Codec, kHeadDim, kVDim, kKMaps, kBulk, false>(call);
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+__global__ void __launch_bounds__(kDecodeThreads, 2)
+    DiffDecodeQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
+  DecodeItems<Codec, kHeadDim, kVDim, kKMaps, false, true>(call);
 }
 
 // Rows with several splits: one warp a row and signal head.

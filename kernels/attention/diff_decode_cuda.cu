@@ -36,12 +36,15 @@ const CodecInstances<DecodeInstance> kTable[] = {
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block
 
+size_t SharedBytes(const DecodeInstance& instance, const LogitQuant& quant, int num_stages) {
+  return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, num_stages) +
+         (quant.is_on() ? kDecodeExtentBytes : 0);
+}
+
 // As many as let two thread blocks share a multiprocessor (one streams while the other merges), or
 // else as fit one.
-int DecodeStages(const DecodeInstance& instance, size_t shared_bytes_max) {
-  const auto bytes = [&](int stages) {
-    return DecodeSharedBytes(instance.strip_bytes, instance.v_dim, stages);
-  };
+int DecodeStages(const DecodeInstance& instance, const LogitQuant& quant, size_t shared_bytes_max) {
+  const auto bytes = [&](int stages) { return SharedBytes(instance, quant, stages); };
   for (int stages = kDecodeStagesMax; stages >= 2; --stages) {
     if (2 * bytes(stages) + kReservedSharedBytes <= shared_bytes_max) return stages;
   }
@@ -65,6 +68,12 @@ struct WarpLanes {
     return sum - value;
   }
 };
+
+// Softmaxes of a row and map over a split.
+size_t NumStates(const DiffSpec& spec, const AttentionTiling& tiling, int64_t num_items) {
+  return static_cast<size_t>(num_items * spec.num_kv_groups * tiling.rows_per_tile *
+                             (spec.has_second_map() ? 2 : 1));
+}
 
 __global__ void __launch_bounds__(32)
     PlanAttentionKernel(AttentionTiling tiling, PagedBatch batch, AttentionPlan plan) {
@@ -106,9 +115,12 @@ int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_m
 
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                                int64_t num_items) {
-  const int64_t states = num_items * spec.num_kv_groups * tiling.rows_per_tile *
-                         (spec.has_second_map() ? 2 : 1);
-  return static_cast<size_t>(states) * static_cast<size_t>(spec.v_dim + 2);
+  return NumStates(spec, tiling, num_items) * static_cast<size_t>(spec.v_dim + 2);
+}
+
+size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
+                              int64_t num_items) {
+  return NumStates(spec, tiling, num_items) * kSplitPages;
 }
 
 Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
@@ -119,8 +131,6 @@ Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
 
 Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
                      const Stream& stream) {
-  if (args.logit_quant.is_on())
-    return InvalidArgument("attention logits are not quantised on a GPU");
   if (args.batch.num_tokens == 0) return Status();
   return (schedule.tiling.is_decode() ? DiffDecode : DiffPrefill)(args, schedule, stream);
 }
@@ -132,23 +142,27 @@ Status DiffDecode(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedu
   DeviceLimits limits;
   DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const size_t shared_bytes_max = static_cast<size_t>(limits.shared_bytes_max);
-  const int num_stages = DecodeStages(*instance, shared_bytes_max);
-  const size_t bytes = DecodeSharedBytes(instance->strip_bytes, instance->v_dim, num_stages);
+  const int num_stages = DecodeStages(*instance, args.logit_quant, shared_bytes_max);
+  const size_t bytes = SharedBytes(*instance, args.logit_quant, num_stages);
   if (bytes > shared_bytes_max) return NoKernel();
 
   const AttentionLaunch call = LaunchOf(args, schedule, num_stages);
-  const DecodeKernel kernel = limits.has_bulk_copies && schedule.allow_bulk_copies
-                                  ? instance->bulk_kernel
-                                  : instance->kernel;
   // A grid that fits the device whatever the plan holds, so that a graph of this launch serves
   // every batch of these sizes.
   const int64_t resident = int64_t{limits.multiprocessors} *
                            static_cast<int64_t>(std::min<size_t>(2, shared_bytes_max / bytes));
-  DS_RETURN_IF_ERROR(LaunchAttention("decode attention", kernel,
-                                     {.grid = dim3(static_cast<unsigned>(resident)),
-                                      .threads = dim3(kDecodeThreads),
-                                      .shared_bytes = bytes},
-                                     stream, call));
+  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(resident)),
+                             .threads = dim3(kDecodeThreads),
+                             .shared_bytes = bytes};
+  DecodeKernel kernel = limits.has_bulk_copies && schedule.allow_bulk_copies ? instance->bulk_kernel
+                                                                             : instance->kernel;
+  if (args.logit_quant.is_on()) {
+    const QuantisedDecode quantised = FindQuantisedDecode(args.spec, args.kv.format.codec.dtype);
+    kernel = quantised.decode;
+    DS_RETURN_IF_ERROR(
+        LaunchAttention("extents of attention logits", quantised.extents, shape, stream, call));
+  }
+  DS_RETURN_IF_ERROR(LaunchAttention("decode attention", kernel, shape, stream, call));
   const int64_t row_heads = int64_t{args.batch.num_tokens} * args.spec.num_q1_heads;
   const int64_t grid = (row_heads + kDecodeWarps - 1) / kDecodeWarps;
   return Launch("decode attention's merge",

@@ -5,6 +5,9 @@
 // each warp keeps the softmaxes of its own 16 mma rows: 8 queries and their noise queries, or 16
 // queries without a second map. A thread holds both maps of a query, so the end needs no exchange
 // between warps.
+//
+// Quantised logits whose codes need the whole row take two walks, the first over K alone, for the
+// extents of the rows.
 #pragma once
 
 #include "kernels/attention/diff_prefill_order.cuh"
@@ -14,7 +17,8 @@ namespace diffserve::cuda {
 inline constexpr int kPrefillWarps = 8;
 inline constexpr int kPrefillThreads = 32 * kPrefillWarps;
 inline constexpr int kPrefillStagesMax = 3;
-inline constexpr int kStripsPerPage = kImagePageSize / kStripSlots;
+// Behind the stages, if logits are quantised: of each warp's rows.
+inline constexpr int kPrefillExtentBytes = kPrefillWarps * kMmaRows * sizeof(float);
 
 __device__ __forceinline__ int QueriesPerWarp(const AttentionLaunch& call) {
   return call.finish.has_second_map ? 8 : kMmaRows;
@@ -80,17 +84,13 @@ __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const Qu
   }
 }
 
-// All pages of the tile. Warps 0-3 and 4-7 fetch every other page, a strip a warp.
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+// All pages of the tile, of which `visit` gets each one's place in shared memory and first slot.
+// Warps 0-3 and 4-7 fetch every other page, a strip a warp. Strip: what is fetched of it.
+template <typename Strip, typename Visit>
 __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const QueryTile& tile,
-                                            const QueryTile& part,
-                                            AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state,
-                                            int warp) {
-  using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
-  const int lane = state.lane;
+                                            int warp, int lane, const Visit& visit) {
   const uint32_t shared = SharedAddress(DynamicShared());
   const int num_pages = (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
-  const int unmasked_slots = UnmaskedSlots(call, part);
   const int ahead = call.num_stages - 1;
   for (int page = -ahead; page < num_pages; ++page) {
     const int next = page + ahead;
@@ -101,7 +101,8 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
                                                 Strip::kBytes;
       Strip::CopyByLanes(
           destination,
-          ImagePage<Codec>(call.kv, call.batch.pages[tile.sequence.first_page + next], tile.group),
+          ImagePage<typename Strip::Codec>(
+              call.kv, call.batch.pages[tile.sequence.first_page + next], tile.group),
           strip, lane);
     }
     CpAsyncCommit();
@@ -111,28 +112,102 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
     const int first_slot = page * kImagePageSize;
     const uint32_t stage = static_cast<uint32_t>(page % call.num_stages * kStripsPerPage) *
                            Strip::kBytes;
-    if (first_slot + kImagePageSize > tile.end_slot) {  // the last page, whose end may hold
-                                                        // anything
-      const int slot = first_slot + warp % kStripsPerPage * kStripSlots;
-      std::byte* strip = DynamicShared() + stage +
-                         static_cast<uint32_t>(warp % kStripsPerPage) * Strip::kBytes;
-      if (warp < kStripsPerPage)
-        Strip::ClearV(strip, min(max(tile.end_slot - slot, 0), kStripSlots), lane);
-      __syncthreads();
+    if constexpr (Strip::kHasV) {
+      if (first_slot + kImagePageSize > tile.end_slot) {  // the last page, whose end may hold
+                                                          // anything
+        const int slot = first_slot + warp % kStripsPerPage * kStripSlots;
+        std::byte* strip = DynamicShared() + stage +
+                           static_cast<uint32_t>(warp % kStripsPerPage) * Strip::kBytes;
+        if (warp < kStripsPerPage)
+          Strip::ClearV(strip, min(max(tile.end_slot - slot, 0), kStripSlots), lane);
+        __syncthreads();
+      }
     }
-    for (int strip = 0; strip < kStripsPerPage; ++strip) {
-      const int slot = first_slot + strip * kStripSlots;
-      if (slot >= part.end_slot) break;
-      state.Consume(shared + stage + static_cast<uint32_t>(strip) * Strip::kBytes, slot,
-                    slot + kStripSlots > unmasked_slots, call.scale_log2);
-    }
+    visit(shared + stage, first_slot);
     __syncthreads();
   }
 }
 
+// A warp's own queries of a tile.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-__global__ void __launch_bounds__(kPrefillThreads, 1)
-    DiffPrefillKernel(const __grid_constant__ AttentionLaunch call) {
+struct PrefillWarp {
+  using State = AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>;
+  using Strip = typename State::Strip;
+  using KStrip = typename State::KStrip;
+
+  const AttentionLaunch& call;
+  const QueryTile& tile;
+  const QueryTile& part;
+  State& state;
+  int warp;
+
+  __device__ __forceinline__ void Stream() const {
+    const int unmasked_slots = UnmaskedSlots(call, part);
+    StreamPages<Strip>(call, tile, warp, state.lane, [&](uint32_t page, int first_slot) {
+      for (int strip = 0; strip < kStripsPerPage; ++strip) {
+        const int slot = first_slot + strip * kStripSlots;
+        if (slot >= part.end_slot) break;
+        state.Consume(page + static_cast<uint32_t>(strip) * Strip::kBytes, slot,
+                      slot + kStripSlots > unmasked_slots, call.scale_log2);
+      }
+    });
+  }
+
+  __device__ __forceinline__ RowExtents Extents() const {
+    std::byte* begin = DynamicShared() +
+                       static_cast<uint32_t>(call.num_stages * kStripsPerPage) * Strip::kBytes;
+    return {reinterpret_cast<float*>(begin) + warp * kMmaRows, 1};
+  }
+  // Over one page's strips, of kStripBytes each.
+  template <uint32_t kStripBytes>
+  __device__ __forceinline__ void Widen(float (&extents)[2], uint32_t page, int first_slot) const {
+    for (int strip = 0; strip < kStripsPerPage; ++strip) {
+      const int slot = first_slot + strip * kStripSlots;
+      if (slot >= part.end_slot) break;
+      state.Widen(extents, page + static_cast<uint32_t>(strip) * kStripBytes, slot, call.logits);
+    }
+  }
+  // What the four lanes of a row hold becomes the row's.
+  __device__ __forceinline__ void Publish(const float (&extents)[2]) const {
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float extent = extents[half];
+      extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, 1));
+      extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, 2));
+      if (state.lane % 4 == 0) Extents().Of(state.lane / 4 + 8 * half) = extent;
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void StreamQuantised() const {
+    const int unmasked_slots = UnmaskedSlots(call, part);
+    const bool needs_row = call.logits.needs_row();
+    if (needs_row) {
+      float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
+      StreamPages<KStrip>(call, tile, warp, state.lane, [&](uint32_t page, int first_slot) {
+        Widen<KStrip::kBytes>(extents, page, first_slot);
+      });
+      Publish(extents);
+    }
+    StreamPages<Strip>(call, tile, warp, state.lane, [&](uint32_t page, int first_slot) {
+      if (!needs_row) {
+        float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
+        Widen<Strip::kBytes>(extents, page, first_slot);
+        Publish(extents);
+      }
+      for (int strip = 0; strip < kStripsPerPage; ++strip) {
+        const int slot = first_slot + strip * kStripSlots;
+        if (slot >= part.end_slot) break;
+        state.Consume(page + static_cast<uint32_t>(strip) * Strip::kBytes, slot,
+                      slot + kStripSlots > unmasked_slots, call.scale_log2, call.logits, Extents());
+      }
+    });
+  }
+};
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps, bool kQuantised>
+__device__ __forceinline__ void PrefillTiles(const AttentionLaunch& call) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   for (int turn = 0;; ++turn) {
     const PrefillWork work = PrefillWorkOf(call, turn);
@@ -142,9 +217,26 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     AttentionWarp<Codec, kHeadDim, kVDim, kKMaps> state;
     state.lane = static_cast<int>(threadIdx.x) % 32;
     state.Begin(call, part);
-    StreamPages<Codec, kHeadDim, kVDim, kKMaps>(call, tile, part, state, warp);
+    const PrefillWarp<Codec, kHeadDim, kVDim, kKMaps> own = {call, tile, part, state, warp};
+    if constexpr (kQuantised) {
+      own.StreamQuantised();
+    } else {
+      own.Stream();
+    }
     FinishWarp<Codec, kHeadDim, kVDim, kKMaps>(call, part, state);
   }
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    DiffPrefillKernel(const __grid_constant__ AttentionLaunch call) {
+  PrefillTiles<Codec, kHeadDim, kVDim, kKMaps, false>(call);
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    DiffPrefillQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
+  PrefillTiles<Codec, kHeadDim, kVDim, kKMaps, true>(call);
 }
 
 }  // namespace diffserve::cuda

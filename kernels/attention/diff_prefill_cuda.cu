@@ -39,14 +39,19 @@ Status LaunchPortable(const DiffAttentionArgs<BFloat16>& args, const AttentionSc
                       const DeviceLimits& limits, const Stream& stream) {
   const PrefillInstance* instance = FindInstance(kTable, args.spec, args.kv.format.codec.dtype);
   if (instance == nullptr) return NoKernel();
-  const int64_t stages = std::min<int64_t>(limits.shared_bytes_max / instance->page_bytes,
-                                           kPrefillStagesMax);
+  const bool quantises = args.logit_quant.is_on();
+  const int64_t other_bytes = quantises ? kPrefillExtentBytes : 0;
+  const int64_t stages = std::min<int64_t>(
+      (limits.shared_bytes_max - other_bytes) / instance->page_bytes, kPrefillStagesMax);
   if (stages < 1) return NoKernel();
-  return LaunchAttention("prefill attention", instance->kernel,
-                         {.grid = dim3(static_cast<unsigned>(limits.multiprocessors)),
-                          .threads = dim3(kPrefillThreads),
-                          .shared_bytes = static_cast<size_t>(stages * instance->page_bytes)},
-                         stream, LaunchOf(args, schedule, static_cast<int>(stages)));
+  const auto kernel = quantises ? FindQuantisedPrefill(args.spec, args.kv.format.codec.dtype)
+                                : instance->kernel;
+  return LaunchAttention(
+      "prefill attention", kernel,
+      {.grid = dim3(static_cast<unsigned>(limits.multiprocessors)),
+       .threads = dim3(kPrefillThreads),
+       .shared_bytes = static_cast<size_t>(stages * instance->page_bytes + other_bytes)},
+      stream, LaunchOf(args, schedule, static_cast<int>(stages)));
 }
 
 }  // namespace

@@ -19,6 +19,9 @@
 // to it are pages of which every weight is 0 and the maximum stays: they change no bit, if the
 // hardware adds zeros exactly.
 //
+// Quantised logits whose codes need the whole row take two walks, the first over K alone, for the
+// extents of the rows; a page is a tile of those that do not.
+//
 // Limits by arithmetic, a step being one map's 64 rows by one page (4096 FLOP a cycle and
 // multiprocessor): (64, 128, 2) takes 384 cycles of wgmma and 256 of the exponentials, reads 64
 // bytes of shared memory a cycle of wgmma and fills 21; (128, 256, 2) takes 768 and 256, reads 64
@@ -62,7 +65,7 @@ __device__ __forceinline__ PrefillRow PrefillRowOf(const AttentionLaunch& call,
 
 // One warpgroup's softmaxes of 64 rows, two of them a thread's: lane / 4 and lane / 4 + 8 of its
 // warp's 16.
-template <typename Shape>
+template <typename Shape, bool kQuantised>
 struct PrefillWarpgroup {
   static constexpr int kOutputs = Shape::kOutputs;
 
@@ -140,11 +143,57 @@ struct PrefillWarpgroup {
     for (int step = 0; step < Shape::kVSteps; ++step) WgmmaHold(p[step]);
   }
 
+  __device__ __forceinline__ bool Attends(int i, int first_slot) const {
+    return first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2 < num_slots[i % 4 / 2];
+  }
   __device__ __forceinline__ void Mask(int first_slot) {
 #pragma unroll
     for (int i = 0; i < kImagePageSize / 2; ++i) {
-      const int slot = first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2;
-      if (slot >= num_slots[i % 4 / 2]) scores[i] = kMinusInfinity;
+      if (!Attends(i, first_slot)) scores[i] = kMinusInfinity;
+    }
+  }
+
+  __device__ __forceinline__ void Widen(float (&extents)[2], const ScoreQuant& quant,
+                                        int first_slot) const {
+#pragma unroll
+    for (int i = 0; i < kImagePageSize / 2; ++i) {
+      float& extent = extents[i % 4 / 2];
+      if (Attends(i, first_slot)) extent = quant.Widened(extent, scores[i]);
+    }
+  }
+  // What the four lanes of a row hold becomes the row's.
+  __device__ __forceinline__ static void Join(float (&extents)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      extents[half] = fmaxf(extents[half], __shfl_xor_sync(kAllLanes, extents[half], 1));
+      extents[half] = fmaxf(extents[half], __shfl_xor_sync(kAllLanes, extents[half], 2));
+    }
+  }
+  // Of one of the thread's rows, if logits need their row.
+  __device__ __forceinline__ float& RowExtent(const PageRing<Shape>& ring, int output,
+                                              int half) const {
+    const int row = 16 * warp + lane / 4 + 8 * half;
+    return ring.Extents()[(2 * output + warpgroup) * kWarpgroupRows + row];
+  }
+  template <int kOutput>
+  __device__ __forceinline__ void Quantise(const ScoreQuant& quant, const PageRing<Shape>& ring,
+                                           int first_slot) {
+    float extents[2] = {quant.NoExtent(), quant.NoExtent()};
+    if (quant.needs_row()) {
+      extents[0] = RowExtent(ring, kOutput, 0);
+      extents[1] = RowExtent(ring, kOutput, 1);
+    } else {
+      Widen(extents, quant, first_slot);
+      Join(extents);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const ScoreCodes codes = ScoreCodes::Of(quant, extents[half]);
+#pragma unroll
+      for (int i = 2 * half; i < kImagePageSize / 2; i += 4) {
+        scores[i] = codes.Quantised(scores[i]);
+        scores[i + 1] = codes.Quantised(scores[i + 1]);
+      }
     }
   }
 
@@ -201,30 +250,38 @@ struct PrefillWarpgroup {
   }
 
   template <int kOutput>
-  __device__ __forceinline__ void FirstStep(uint32_t k, bool masked, float scale_log2) {
+  __device__ __forceinline__ void FirstStep(const AttentionLaunch& call,
+                                            const PageRing<Shape>& ring, uint32_t k, bool masked) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     WgmmaWait<0>();
     WgmmaHold(scores);
+    if constexpr (kQuantised) Quantise<kOutput>(call.logits, ring, 0);
     if (masked) Mask(0);
     float rescale[2];
-    Weigh<kOutput>(scale_log2, rescale);
+    Weigh<kOutput>(call.scale_log2, rescale);
     Apply<kOutput>(rescale);
   }
 
-  // p V of the step before, for output kPrevious, runs while the scores of this one are weighed.
+  // p V of the step before, for output kPrevious, runs while the scores of this one are weighed;
+  // where they are quantised, its registers hold codes then, and it is waited for.
   template <int kOutput, int kPrevious>
-  __device__ __forceinline__ void Step(uint32_t k, uint32_t previous_v, int first_slot, bool masked,
-                                       float scale_log2) {
+  __device__ __forceinline__ void Step(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                       uint32_t k, uint32_t previous_v, int first_slot,
+                                       bool masked) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     IssueValues<kPrevious>(previous_v);
     WgmmaWait<1>();
     WgmmaHold(scores);
+    if constexpr (kQuantised) {
+      WaitForValues<kPrevious>();
+      Quantise<kOutput>(call.logits, ring, first_slot);
+    }
     if (masked) Mask(first_slot);
     float rescale[2];
-    Weigh<kOutput>(scale_log2, rescale);
-    WaitForValues<kPrevious>();
+    Weigh<kOutput>(call.scale_log2, rescale);
+    if constexpr (!kQuantised) WaitForValues<kPrevious>();
     Apply<kOutput>(rescale);
   }
 
@@ -235,6 +292,16 @@ struct PrefillWarpgroup {
     WaitForValues<kOutput>();
   }
 
+  template <int kOutput>
+  __device__ __forceinline__ void WidenByK(float (&extents)[2], uint32_t k, const ScoreQuant& quant,
+                                           int first_slot) {
+    WgmmaFence();
+    IssueScores<kOutput>(k);
+    WgmmaWait<0>();
+    WgmmaHold(scores);
+    Widen(extents, quant, first_slot);
+  }
+
   __device__ __forceinline__ void LetGo(const PageRing<Shape>& ring, int stage) const {
     if (lane == 0) BarrierArrive(ring.Empty(stage));
   }
@@ -242,12 +309,17 @@ struct PrefillWarpgroup {
   __device__ __forceinline__ void StreamPages(const AttentionLaunch& call,
                                               const PageRing<Shape>& ring, const QueryTile& part,
                                               RingPosition& at);
+  // A walk over K alone, for logits that need their row.
+  __device__ __forceinline__ void FindExtents(const AttentionLaunch& call,
+                                              const PageRing<Shape>& ring, int num_pages,
+                                              RingPosition& at);
   // The tile's pages behind the part's.
   __device__ __forceinline__ void SkipPages(const PageRing<Shape>& ring, int count,
                                             RingPosition& at) const {
     for (; count > 0; --count) {
       BarrierWait(ring.KFull(at.stage), at.parity);
       BarrierWait(ring.VFull(at.stage), at.parity);
+      __syncwarp();  // a lane that is two phases behind would wait for ever
       LetGo(ring, at.stage);
       at.Advance(ring.num_stages);
     }
@@ -261,23 +333,22 @@ struct PrefillWarpgroup {
                                          const QueryTile& part);
 };
 
-template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const AttentionLaunch& call,
-                                                                     const PageRing<Shape>& ring,
-                                                                     const QueryTile& part,
-                                                                     RingPosition& at) {
+template <typename Shape, bool kQuantised>
+__device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::StreamPages(
+    const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part,
+    RingPosition& at) {
   constexpr int kLast = kOutputs - 1;
   const int num_pages = NumPages(part);
   if (num_pages == 0) return;
   const int unmasked_pages = UnmaskedSlots(call, part) / kImagePageSize;
   BarrierWait(ring.KFull(at.stage), at.parity);
-  FirstStep<0>(ring.K(at.stage), unmasked_pages == 0, call.scale_log2);
+  FirstStep<0>(call, ring, ring.K(at.stage), unmasked_pages == 0);
   for (int page = 0;; ++page) {
     const int stage = at.stage;
     BarrierWait(ring.VFull(stage), at.parity);
     if constexpr (kOutputs == 2) {
-      Step<1, 0>(ring.K(stage), ring.V(stage), page * kImagePageSize, page >= unmasked_pages,
-                 call.scale_log2);
+      Step<1, 0>(call, ring, ring.K(stage), ring.V(stage), page * kImagePageSize,
+                 page >= unmasked_pages);
     }
     at.Advance(ring.num_stages);
     if (page + 1 == num_pages) {
@@ -285,139 +356,40 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape>::StreamPages(const Atten
       return LetGo(ring, stage);
     }
     BarrierWait(ring.KFull(at.stage), at.parity);
-    Step<0, kLast>(ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize,
-                   page + 1 >= unmasked_pages, call.scale_log2);
+    Step<0, kLast>(call, ring, ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize,
+                   page + 1 >= unmasked_pages);
     LetGo(ring, stage);
   }
 }
 
-// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted; first what one thread holds of
-// both maps; what the other warpgroup is to subtract becomes lambda times itself.
-template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractMaps(const AttentionLaunch& call,
-                                                                      const QueryTile& part) {
-  const AttentionFinish& finish = call.finish;
-  const bool paired = Paired(call);
-  float inverse[kOutputs][2];
+template <typename Shape, bool kQuantised>
+__device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::FindExtents(
+    const AttentionLaunch& call, const PageRing<Shape>& ring, int num_pages, RingPosition& at) {
+  float extents[kOutputs][2];
 #pragma unroll
-  for (int i = 0; i < 2 * kOutputs; ++i) {
-    float total = sum[i / 2][i % 2];
-    total += __shfl_xor_sync(kAllLanes, total, 1);
-    total += __shfl_xor_sync(kAllLanes, total, 2);
-    inverse[i / 2][i % 2] = InverseSum(total);
+  for (int i = 0; i < 2 * kOutputs; ++i) extents[i / 2][i % 2] = call.logits.NoExtent();
+  for (int page = 0; page < num_pages; ++page) {
+    BarrierWait(ring.KFull(at.stage), at.parity);
+    WidenByK<0>(extents[0], ring.K(at.stage), call.logits, page * kImagePageSize);
+    if constexpr (kOutputs == 2)
+      WidenByK<1>(extents[1], ring.K(at.stage), call.logits, page * kImagePageSize);
+    LetGo(ring, at.stage);
+    at.Advance(ring.num_stages);
   }
+  __syncwarp();
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (half == 1 && paired) break;
-    const PrefillRow row = Row(call, part, half, 0);
-    float lambda = finish.lambda;
-    if (finish.lambda_rows != nullptr)
-      lambda = row.exists ? finish.lambda_rows[row.row_head] : 0.0f;
-    const float own = Shape::kMapPerWarpgroup && warpgroup == 1 ? lambda * inverse[0][half]
-                                                                : inverse[0][half];
-    const float other = lambda * inverse[kOutputs - 1][kOutputs == 2 ? half : 1];
+  for (int output = 0; output < kOutputs; ++output) {
+    Join(extents[output]);
 #pragma unroll
-    for (int i = 0; i < Shape::kVDim / 2; ++i) {
-      if (i % 4 / 2 != half) continue;
-      o[0][i] = MulRounded(o[0][i], own);  // equal maps and lambda 1 give 0
-      if (kOutputs == 2) {
-        o[0][i] -= MulRounded(o[kOutputs - 1][i], other);
-      } else if (half == 0 && paired) {
-        o[0][i] -= MulRounded(o[0][i + 2], other);
-      }
+    for (int half = 0; half < 2; ++half) {
+      if (lane % 4 == 0) RowExtent(ring, output, half) = extents[output][half];
     }
   }
+  __syncwarp();
 }
 
-// Map 2's half of each row's columns at a time. A thread reads what the same thread of the other
-// warpgroup wrote.
-template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::Send(const PageRing<Shape>& ring) const {
-  auto* mine = reinterpret_cast<float4*>(DynamicShared() + (ring.Exchange() - ring.base)) +
-               warp * 32 + lane;
-#pragma unroll
-  for (int round = 0; round < 2; ++round) {
-#pragma unroll
-    for (int i = 0; i < Shape::kVDim / 16; ++i) {
-      const float* from = o[0] + round * Shape::kVDim / 4 + 4 * i;
-      mine[i * kWarpgroupThreads] = float4{from[0], from[1], from[2], from[3]};
-    }
-    NamedBarrier(kExchangeWritten, 2 * kWarpgroupThreads);
-    NamedBarrier(kExchangeRead, 2 * kWarpgroupThreads);
-  }
-}
-template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::SubtractReceived(
-    const PageRing<Shape>& ring) {
-  const auto* other = reinterpret_cast<const float4*>(DynamicShared() +
-                                                      (ring.Exchange() - ring.base)) +
-                      warp * 32 + lane;
-#pragma unroll
-  for (int round = 0; round < 2; ++round) {
-    NamedBarrier(kExchangeWritten, 2 * kWarpgroupThreads);
-#pragma unroll
-    for (int i = 0; i < Shape::kVDim / 16; ++i) {
-      float* to = o[0] + round * Shape::kVDim / 4 + 4 * i;
-      const float4 values = other[i * kWarpgroupThreads];
-      to[0] -= values.x;
-      to[1] -= values.y;
-      to[2] -= values.z;
-      to[3] -= values.w;
-    }
-    NamedBarrier(kExchangeRead, 2 * kWarpgroupThreads);
-  }
-}
-
-// Sub-norm, scale, round. Four neighbouring lanes hold a row's columns.
-template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::WriteRow(const AttentionFinish& finish,
-                                                                  const PrefillRow& row,
-                                                                  int half) const {
-  float factor = finish.out_scale;
-  if (finish.has_sub_norm) {
-    float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < Shape::kVDim / 8; ++i) {
-#pragma unroll
-      for (int j = 4 * i + 2 * half; j < 4 * i + 2 * half + 2; ++j) squares += o[0][j] * o[0][j];
-    }
-    squares += __shfl_xor_sync(kAllLanes, squares, 1);
-    squares += __shfl_xor_sync(kAllLanes, squares, 2);
-    factor *= rsqrtf(squares / Shape::kVDim + finish.sub_norm_eps);
-  }
-  if (!row.exists) return;
-#pragma unroll
-  for (int i = 0; i < Shape::kVDim / 8; ++i) {
-    const int column = 8 * i + lane % 4 * 2;
-    float2 weight = make_float2(factor, factor);
-    if (finish.sub_norm_weight != nullptr) {
-      weight.x *= finish.sub_norm_weight[column];
-      weight.y *= finish.sub_norm_weight[column + 1];
-    }
-    *reinterpret_cast<uint32_t*>(finish.out + row.row_head * Shape::kVDim + column) = PackBFloat16(
-        o[0][4 * i + 2 * half] * weight.x, o[0][4 * i + 2 * half + 1] * weight.y);
-  }
-}
-
-template <typename Shape>
-__device__ __forceinline__ void PrefillWarpgroup<Shape>::Finish(const AttentionLaunch& call,
-                                                                const PageRing<Shape>& ring,
-                                                                const QueryTile& part) {
-  SubtractMaps(call, part);
-  if constexpr (Shape::kMapPerWarpgroup) {
-    if (warpgroup == 1) return Send(ring);
-    SubtractReceived(ring);
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (half == 0 || !Paired(call)) WriteRow(call.finish, Row(call, part, half, 0), half);
-  }
-}
-
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-__global__ void __launch_bounds__(kHopperThreads, 1)
-    DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
-  using Shape = HopperShape<Codec, kHeadDim, kVDim, kKMaps>;
+template <typename Shape, bool kQuantised>
+__device__ __forceinline__ void HopperPrefillTiles(const AttentionLaunch& call) {
   const PageRing<Shape> ring = {SharedAddress(DynamicShared()), call.num_stages};
   if (threadIdx.x == 0) ring.Init();
   __syncthreads();
@@ -427,11 +399,11 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (warp < 4) {
     DecreaseRegisters<kFetchRegisters>();
-    if (warp == 0) FetchPages<Shape>(call, ring, lane);
+    if (warp == 0) FetchPages<Shape, kQuantised>(call, ring, lane);
     return;
   }
   IncreaseRegisters<kComputeRegisters>();
-  PrefillWarpgroup<Shape> state;
+  PrefillWarpgroup<Shape, kQuantised> state;
   state.warpgroup = warp / 4 - 1;
   state.warp = warp % 4;
   state.lane = lane;
@@ -442,6 +414,12 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     {
       const QueryTile part = state.Part(call, PrefillTileOf(call, work));
       state.Begin(call, part);
+      if constexpr (kQuantised) {
+        if (call.logits.needs_row()) {
+          state.FindExtents(call, ring, NumPages(part), at);
+          state.SkipPages(ring, NumPages(PrefillTileOf(call, work)) - NumPages(part), at);
+        }
+      }
       state.StreamPages(call, ring, part, at);
     }
     // Read again, which costs less than registers that hold it while the pages stream by.
@@ -450,6 +428,18 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     state.SkipPages(ring, NumPages(tile) - NumPages(part), at);
     state.Finish(call, ring, part);
   }
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+__global__ void __launch_bounds__(kHopperThreads, 1)
+    DiffPrefillSm90aKernel(const __grid_constant__ AttentionLaunch call) {
+  HopperPrefillTiles<HopperShape<Codec, kHeadDim, kVDim, kKMaps>, false>(call);
+}
+
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+__global__ void __launch_bounds__(kHopperThreads, 1)
+    DiffPrefillSm90aQuantisedKernel(const __grid_constant__ AttentionLaunch call) {
+  HopperPrefillTiles<HopperShape<Codec, kHeadDim, kVDim, kKMaps>, true>(call);
 }
 
 }  // namespace diffserve::cuda

@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "kernels/attention/attention_launch.cuh"
-#include "kernels/attention/diff_prefill_sm90a.cuh"
+#include "kernels/attention/diff_prefill_sm90a_finish.cuh"
 
 namespace diffserve::cuda {
 namespace {
@@ -16,6 +16,7 @@ struct HopperInstance {
   size_t page_bytes;
   size_t other_bytes;  // of shared memory
   void (*kernel)(AttentionLaunch);
+  void (*quantised_kernel)(AttentionLaunch);
 
   int64_t NumStages(const DeviceLimits& limits) const {
     const int64_t for_pages = int64_t{limits.shared_bytes_max} - static_cast<int64_t>(other_bytes);
@@ -32,7 +33,8 @@ constexpr HopperInstance HopperInstanceOf() {
           Shape::kMapPerWarpgroup,
           Shape::kPageBytes,
           PageRing<Shape>::SharedBytes(0),
-          DiffPrefillSm90aKernel<Codec, kHeadDim, kVDim, kKMaps>};
+          DiffPrefillSm90aKernel<Codec, kHeadDim, kVDim, kKMaps>,
+          DiffPrefillSm90aQuantisedKernel<Codec, kHeadDim, kVDim, kKMaps>};
 }
 
 // (128, 128, 2) stays with the portable kernel: two outputs and both maps' queries are more than a
@@ -71,7 +73,7 @@ Status LaunchHopperPrefill(const DiffAttentionArgs<BFloat16>& args,
   if (instance == nullptr) return NoKernel();
   const int64_t stages = instance->NumStages(limits);
   return LaunchAttention(
-      "prefill attention", instance->kernel,
+      "prefill attention", args.logit_quant.is_on() ? instance->quantised_kernel : instance->kernel,
       {.grid = dim3(static_cast<unsigned>(limits.multiprocessors)),
        .threads = dim3(kHopperThreads),
        .shared_bytes = static_cast<size_t>(stages) * instance->page_bytes + instance->other_bytes},

@@ -40,9 +40,11 @@ struct HopperShape {
                                                  ? kWarpgroupRows * kVDim / 2 * sizeof(float)
                                                  : 0;
   static constexpr uint32_t kBarrierBytes = kHopperStagesMax * 3 * 8;
+  static constexpr uint32_t kExtentBytes = kOutputs * 2 * kWarpgroupRows * sizeof(float);
 };
 
-// The ring of pages in shared memory, then the exchange, then the barriers.
+// The ring of pages in shared memory, then the exchange, then the barriers, then the extents of
+// quantised logits.
 template <typename Shape>
 struct PageRing {
   uint32_t base;  // shared address; a multiple of 1024
@@ -50,7 +52,7 @@ struct PageRing {
 
   static constexpr uint32_t SharedBytes(int num_stages) {
     return static_cast<uint32_t>(num_stages) * Shape::kPageBytes + Shape::kExchangeBytes +
-           Shape::kBarrierBytes;
+           Shape::kBarrierBytes + Shape::kExtentBytes;
   }
   __device__ __forceinline__ uint32_t K(int stage) const {
     return base + static_cast<uint32_t>(stage) * Shape::kPageBytes;
@@ -59,6 +61,10 @@ struct PageRing {
   __device__ __forceinline__ uint32_t Exchange() const { return K(num_stages); }
   __device__ __forceinline__ uint32_t KFull(int stage) const {
     return Exchange() + Shape::kExchangeBytes + static_cast<uint32_t>(stage) * 24;
+  }
+  __device__ __forceinline__ float* Extents() const {
+    const uint32_t begin = KFull(0) + Shape::kBarrierBytes;
+    return reinterpret_cast<float*>(DynamicShared() + (begin - base));
   }
   __device__ __forceinline__ uint32_t VFull(int stage) const { return KFull(stage) + 8; }
   __device__ __forceinline__ uint32_t Empty(int stage) const { return KFull(stage) + 16; }
@@ -90,6 +96,16 @@ __device__ __forceinline__ int NumPages(const QueryTile& tile) {
 
 // ---- The warp that fetches.
 
+// K alone; V's place counts as full.
+template <typename Shape>
+__device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage, const uint16_t* page,
+                                       int lane) {
+  if (lane != 0) return;
+  BarrierArriveExpect(ring.KFull(stage), Shape::kKBytes);
+  BulkCopy(ring.K(stage), page, Shape::kKBytes, ring.KFull(stage));
+  BarrierArrive(ring.VFull(stage));
+}
+
 // `num_slots` of V are copied and the rest becomes 0: a weight of 0 does not hide a NaN there.
 template <typename Shape>
 __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage,
@@ -118,7 +134,29 @@ __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage
   }
 }
 
-template <typename Shape>
+template <typename Shape, bool kKAlone>
+__device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const PageRing<Shape>& ring,
+                                          const QueryTile& tile, RingPosition& at, int lane) {
+  const int num_pages = NumPages(tile);
+  const int32_t* pages = call.batch.pages + tile.sequence.first_page;
+  int32_t page_of_lane = 0;
+  for (int page = 0; page < num_pages; ++page) {
+    if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
+    const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
+    BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
+    __syncwarp();  // the copy that lane 0 issues may end the phase after that, which has its parity
+    const uint16_t* source = ImagePage<typename Shape::Codec>(call.kv, id, tile.group);
+    if constexpr (kKAlone) {
+      FetchK<Shape>(ring, at.stage, source, lane);
+    } else {
+      FetchPage<Shape>(ring, at.stage, source,
+                       min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);
+    }
+    at.Advance(ring.num_stages);
+  }
+}
+
+template <typename Shape, bool kQuantised>
 __device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const PageRing<Shape>& ring,
                                            int lane) {
   RingPosition at;
@@ -126,17 +164,10 @@ __device__ __forceinline__ void FetchPages(const AttentionLaunch& call, const Pa
     const PrefillWork work = PrefillWorkOf(call, turn);
     if (work.item < 0) return;
     const QueryTile tile = PrefillTileOf(call, work);
-    const int num_pages = NumPages(tile);
-    const int32_t* pages = call.batch.pages + tile.sequence.first_page;
-    int32_t page_of_lane = 0;
-    for (int page = 0; page < num_pages; ++page) {
-      if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
-      const int32_t id = __shfl_sync(kAllLanes, page_of_lane, page % 32);
-      BarrierWait(ring.Empty(at.stage), at.parity ^ 1);
-      FetchPage<Shape>(ring, at.stage, ImagePage<typename Shape::Codec>(call.kv, id, tile.group),
-                       min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);
-      at.Advance(ring.num_stages);
+    if constexpr (kQuantised) {
+      if (call.logits.needs_row()) FetchTile<Shape, true>(call, ring, tile, at, lane);
     }
+    FetchTile<Shape, false>(call, ring, tile, at, lane);
   }
 }
 

@@ -51,9 +51,12 @@ constexpr KvFormat ImageOf(int page_size) {
   return {page_size, 1, kKMaps, kHeadDim, kVDim, Codec::Description(), KvArrangement::kImage};
 }
 
-template <typename Codec, int kHeadDim, int kVDim, int kKMaps, int kPageSize>
+// kVDim 0: K alone of the strip.
+template <typename Codec_, int kHeadDim, int kVDim, int kKMaps, int kPageSize>
 struct KvStrip {
+  using Codec = Codec_;
   using Element = typename Codec::Element;
+  static constexpr bool kHasV = kVDim > 0;
   static_assert(sizeof(Element) == 2, "the swizzles below are those of 16 bits");
   static constexpr int kColumns = kKMaps * kHeadDim + kVDim;
   static constexpr uint32_t kBytes = static_cast<uint32_t>(

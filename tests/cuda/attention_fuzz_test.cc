@@ -21,6 +21,7 @@ struct FuzzCase {
   std::vector<SequenceShape> shapes;
   float lambda = 0;
   float out_scale = 0;
+  LogitQuant logits;
 };
 
 class CaseMaker {
@@ -31,7 +32,8 @@ class CaseMaker {
     FuzzCase made = {Spec(),
                      {},
                      static_cast<float>(Below(200)) / 100 - 0.5f,
-                     0.5f + static_cast<float>(Below(3)) / 4};
+                     0.5f + static_cast<float>(Below(3)) / 4,
+                     Logits()};
     // The reference's work, which all shapes share: query heads x slots x width.
     int64_t budget = kHasGpu ? 40'000'000 : 1'000'000;
     const int64_t per_pair = int64_t{made.spec.num_q1_heads + made.spec.num_q2_heads} *
@@ -58,6 +60,11 @@ class CaseMaker {
     return *(values.begin() + Below(static_cast<int>(values.size())));
   }
 
+  LogitQuant Logits() {
+    const LogitQuant quant = {2 + Below(7),
+                              OneOf({LogitScale::kRow, LogitScale::kTile, LogitScale::kAnchored})};
+    return Below(3) == 0 ? LogitQuant{} : quant;
+  }
   DiffSpec Spec() {
     for (;;) {
       DiffSpec spec;
@@ -101,6 +108,8 @@ TEST_F(AttentionFuzzTest, RandomShapesMatchTheReference) {
     ImageBatch batch(made.spec, made.shapes, seed, seed);
     batch.lambda = made.lambda;
     batch.out_scale = made.out_scale;
+    batch.logit_quant = made.logits;
+    if (made.logits.is_on()) batch.MakeLogitsExact();
     // Of thousands of shapes some have few outputs, of which the rounded reference's largest error
     // is small by luck.
     for (bool bulk_copies : {true, false}) {

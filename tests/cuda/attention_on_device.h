@@ -72,7 +72,8 @@ class AttentionRun {
              .lambda = batch.lambda,
              .lambda_rows = lambda_rows_.data(),
              .sub_norm_weight = weight_.data(),
-             .out_scale = batch.out_scale};
+             .out_scale = batch.out_scale,
+             .logit_quant = batch.logit_quant};
     schedule_.tiling = tiling;
     schedule_.plan = {num_items_.data(), items_.data(), first_item_.data(),
                       static_cast<int>(items_.size())};
@@ -83,6 +84,13 @@ class AttentionRun {
                            std::numeric_limits<float>::quiet_NaN()),
         stream);
     schedule_.partials = partials_->data();
+    extents_.emplace(
+        std::vector<float>(batch.logit_quant.is_on()
+                               ? cuda::DiffDecodeExtentFloats(batch.spec, tiling, num_items)
+                               : 0,
+                           std::numeric_limits<float>::quiet_NaN()),
+        stream);
+    schedule_.extents = extents_->data();
   }
 
   void QueuePlan() {
@@ -114,7 +122,7 @@ class AttentionRun {
   DeviceArray<cuda::AttentionItem> items_;
   DeviceArray<int32_t> first_item_;
   DeviceArray<int32_t> num_items_;
-  std::optional<DeviceArray<float>> partials_;
+  std::optional<DeviceArray<float>> partials_, extents_;
   DiffAttentionArgs<BFloat16> args_;
   cuda::AttentionSchedule schedule_;
 };

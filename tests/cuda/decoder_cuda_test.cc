@@ -28,8 +28,12 @@ class CudaDecoderTest : public ::testing::Test {
     options.batch_invariant = true;
     return options;
   }
-  std::unique_ptr<Model> Load(const GoldenCase& golden) {
-    Result<std::unique_ptr<Model>> model = Model::Load(OptionsOf(golden), pool_);
+  std::unique_ptr<Model> Load(const GoldenCase& golden, LogitQuant logits = {},
+                              Device device = Device::kCuda) {
+    ModelOptions options = OptionsOf(golden);
+    options.logit_quant = logits;
+    options.device = device;
+    Result<std::unique_ptr<Model>> model = Model::Load(options, pool_);
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.ok() ? std::move(*model) : nullptr;
   }
@@ -104,6 +108,31 @@ TEST_F(CudaDecoderTest, WideHeadsAgreeWithTheCpu) {
   }
 }
 
+// Activations are bfloat16 here and float32 there, so some codes differ by one.
+TEST_F(CudaDecoderTest, QuantisedLogitsAreNearerToTheCpusQuantisedThanToTheUnquantised) {
+  const auto distance = [](const GoldenRun& a, const GoldenRun& b) {
+    double squares = 0;
+    for (size_t i = 0; i < a.logits.size(); ++i)
+      squares += std::pow(double{a.logits[i]} - double{b.logits[i]}, 2);
+    return squares;
+  };
+  for (const char* name : {"llama_mha_tied_bf16", "motif_gda_ratio4_bf16", "diff_mha_tied"}) {
+    const GoldenCase golden = ReadGoldenCase(name).value();
+    const auto run = [&](LogitQuant logits, Device device) {
+      const std::unique_ptr<Model> model = Load(golden, logits, device);
+      const int page_size = device == Device::kCpu ? kGoldenPageSize : cuda::kPageSize;
+      return GoldenRunner(*model, golden.prompt.size(), page_size)
+          .Chunks(golden.prompt, golden.prompt.size());
+    };
+    const GoldenRun unquantised = run({}, Device::kCpu);
+    for (LogitScale scale : kLogitScales) {
+      const GoldenRun mine = run({4, scale}, Device::kCuda);
+      EXPECT_LT(distance(mine, run({4, scale}, Device::kCpu)), distance(mine, unquantised))
+          << name << " " << NameOf(scale);
+    }
+  }
+}
+
 TEST_F(CudaDecoderTest, AModelForOneSequenceLoads) {
   ModelOptions options = OptionsOf(ReadGoldenCase("llama_mha_tied_bf16").value());
   options.limits.num_sequences = 1;
@@ -118,18 +147,20 @@ TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
   GTEST_SKIP() << "takes minutes with AddressSanitizer; the engine's tests watch the same code";
 #endif
   const GoldenCase golden = ReadGoldenCase("motif_gda_ratio4_bf16").value();
-  const std::unique_ptr<Model> model = Load(golden);
-  ASSERT_NE(model, nullptr);
-  std::vector<int32_t> tokens = golden.AllTokens();
-  tokens.resize(102);
-  GoldenRunner runner(*model, tokens.size(), 64);
-  runner.GenerateFrom(90);
-  const GoldenRun whole = runner.Run(GoldenSchedule::kOneChunk, tokens);
-  for (GoldenSchedule schedule : kGoldenSchedules) {
-    const GoldenRun run = runner.Run(schedule, tokens);
-    const auto same_rows = whole.logits.begin() +
-                           static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
-    EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows)) << NameOf(schedule);
+  for (const LogitQuant& logits : {LogitQuant{}, LogitQuant{4, LogitScale::kRow}}) {
+    const std::unique_ptr<Model> model = Load(golden, logits);
+    ASSERT_NE(model, nullptr);
+    std::vector<int32_t> tokens = golden.AllTokens();
+    tokens.resize(102);
+    GoldenRunner runner(*model, tokens.size(), 64);
+    runner.GenerateFrom(90);
+    const GoldenRun whole = runner.Run(GoldenSchedule::kOneChunk, tokens);
+    for (GoldenSchedule schedule : kGoldenSchedules) {
+      const GoldenRun run = runner.Run(schedule, tokens);
+      const auto same_rows = whole.logits.begin() +
+                             static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
+      EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows)) << NameOf(schedule);
+    }
   }
 }
 

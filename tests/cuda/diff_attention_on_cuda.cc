@@ -16,7 +16,6 @@ std::vector<AttentionBackend> DiffAttentionBackends() {
                         .page_sizes = {cuda::kImagePageSize},
                         .head_dims = std::move(head_dims),
                         .takes_every_v_dim = false,
-                        .quantises_logits = false,
                         .run = run});
   };
   const std::vector<int> all = {48, 64, 96, 128};

@@ -85,6 +85,38 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
   }
 }
 
+// A row's extent spans its splits, whose kernels run apart.
+TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutQuantisedLogitsAreTheSame) {
+  for (const LogitQuant& quant : testing::LogitQuants()) {
+    ImageBatch whole(DiffLlamaSpec(3, 1, 48), {{508, 9}});
+    whole.logit_quant = quant;
+    const std::vector<float> expected = testing::Decode(whole);
+    std::vector<float> out;
+    int position = 508;
+    for (int rows : {1, 2, 1, 5}) {
+      ImageBatch chunk(whole.spec, {{position, rows}});
+      chunk.logit_quant = quant;
+      const std::vector<float> part = testing::Decode(chunk);
+      out.insert(out.end(), part.begin(), part.end());
+      position += rows;
+    }
+    EXPECT_TRUE(SameBits(out, expected)) << quant.bits << " " << NameOf(quant.scale);
+  }
+}
+
+TEST_F(DiffDecodeTest, QuantisedLogitsHaveTheSameBitsOnEveryScheduleAndNumberOfStages) {
+  ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{100, 1}, {530, 1}});
+  for (LogitScale scale : kLogitScales) {
+    batch.logit_quant = {4, scale};
+    const std::vector<float> expected = testing::Decode(batch);
+    OnEverySchedule([&] { EXPECT_TRUE(SameBits(testing::Decode(batch), expected)); });
+    for (int shared_kib : {40, 100, 140}) {
+      SimulateSharedBytes(shared_kib << 10);
+      EXPECT_TRUE(SameBits(testing::Decode(batch), expected)) << shared_kib;
+    }
+  }
+}
+
 TEST_F(DiffDecodeTest, AShapeOrAFormatWithoutAKernelIsRefusedByName) {
   const auto refusal = [](const DiffSpec& spec, int page_size, DType dtype) {
     const char* reason = cuda::DiffAttentionUnsupported(

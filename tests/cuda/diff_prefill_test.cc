@@ -78,6 +78,19 @@ TEST_P(DiffPrefillTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
   }
 }
 
+TEST_P(DiffPrefillTest, QuantisedLogitsHaveTheSameBitsOnEveryScheduleAndNumberOfMultiprocessors) {
+  for (const DiffSpec& spec : EveryForm()) {
+    ImageBatch batch(spec, {{130, 7}, {60, 70}, {0, 0}});
+    for (LogitScale scale : kLogitScales) {
+      batch.logit_quant = {4, scale};
+      SimulateMultiprocessors(4);
+      const std::vector<float> expected = Prefill(batch);
+      SimulateMultiprocessors(1);  // more pages a thread block than its ring has places
+      OnEverySchedule([&] { EXPECT_TRUE(SameBits(Prefill(batch), expected)); });
+    }
+  }
+}
+
 TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
   ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
   DiffAttentionArgs<BFloat16> args;

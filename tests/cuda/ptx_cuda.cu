@@ -93,9 +93,10 @@ __global__ void __launch_bounds__(96) NamedBarrierKernel(const uint32_t* from, u
 }
 
 __global__ void __launch_bounds__(64)
-    ScalarsKernel(const float* x, float* exponentials, uint32_t* pairs) {
+    ScalarsKernel(const float* x, float* exponentials, float* reciprocals, uint32_t* pairs) {
   const unsigned i = blockIdx.x * 64 + threadIdx.x;
   exponentials[i] = Exp2(x[i]);
+  reciprocals[i] = Reciprocal(x[i]);
   pairs[i] = PackBFloat16(x[i], x[i ^ 1]);
 }
 
@@ -135,9 +136,9 @@ int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
 int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(NamedBarrierKernel, 1, 96, stream, from, to);
 }
-int RunScalars(const float* x, float* exponentials, uint32_t* pairs, int count,
+int RunScalars(const float* x, float* exponentials, float* reciprocals, uint32_t* pairs, int count,
                CUstream_st* stream) {
-  return RunOnce(ScalarsKernel, count / 64, 64, stream, x, exponentials, pairs);
+  return RunOnce(ScalarsKernel, count / 64, 64, stream, x, exponentials, reciprocals, pairs);
 }
 int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count,
                   CUstream_st* stream) {

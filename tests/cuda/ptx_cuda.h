@@ -25,9 +25,9 @@ int RunBulkCopy(const uint32_t* from, uint32_t* to, CUstream_st* stream);
 // to[l] = from[l] handed from the first warp to the third through barrier 5, while the second warp
 // does not take part; l < 32.
 int RunNamedBarrier(const uint32_t* from, uint32_t* to, CUstream_st* stream);
-// exponentials[i] = 2^x[i]; pairs[i] = x[i] and x[i ^ 1] as two bf16, the first in the low half.
-// count: a multiple of 64.
-int RunScalars(const float* x, float* exponentials, uint32_t* pairs, int count,
+// exponentials[i] = 2^x[i]; reciprocals[i] = 1 / x[i]; pairs[i] = x[i] and x[i ^ 1] as two bf16,
+// the first in the low half. count: a multiple of 64.
+int RunScalars(const float* x, float* exponentials, float* reciprocals, uint32_t* pairs, int count,
                CUstream_st* stream);
 // sums[i] = x[i] y[i] + z[i], the product rounded by itself. count: a multiple of 64.
 int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count,

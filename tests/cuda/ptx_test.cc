@@ -114,18 +114,21 @@ TEST_F(PtxTest, ANamedBarrierIsMetByTheWarpsThatNameIt) {
   EXPECT_EQ(Run<uint32_t>(from, 32, testing::RunNamedBarrier), from);
 }
 
-TEST_F(PtxTest, Exp2AndPackBFloat16AreAsTheManualSays) {
+TEST_F(PtxTest, Exp2ReciprocalAndPackBFloat16AreAsTheManualSays) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x = {0,   -0.0f, 1,    -1,     infinity, -infinity, nan,         -126,
                           127, 128,   -150, -1e30f, 1e30f,    1e-30f,    1.00390625f, 1.01171875f};
   const std::vector<float> random = testing::RandomFloats(1024 - x.size(), 1, -100, 100);
   x.insert(x.end(), random.begin(), random.end());
-  const DeviceArray<float> from(x, *stream_), exponentials(std::vector<float>(x.size()), *stream_);
+  const DeviceArray<float> from(x, *stream_), exponentials(std::vector<float>(x.size()), *stream_),
+      reciprocals(std::vector<float>(x.size()), *stream_);
   const DeviceArray<uint32_t> pairs(std::vector<uint32_t>(x.size()), *stream_);
-  ASSERT_TRUE(IsOk(testing::RunScalars(from.data(), exponentials.data(), pairs.data(),
-                                       static_cast<int>(x.size()), stream_->handle())));
+  ASSERT_TRUE(
+      IsOk(testing::RunScalars(from.data(), exponentials.data(), reciprocals.data(), pairs.data(),
+                               static_cast<int>(x.size()), stream_->handle())));
   const std::vector<float> values = exponentials.Read(*stream_);
+  const std::vector<float> inverses = reciprocals.Read(*stream_);
   const std::vector<uint32_t> packed = pairs.Read(*stream_);
   for (size_t i = 0; i < x.size(); ++i) {
     const double expected = std::exp2(double{x[i]});
@@ -138,6 +141,9 @@ TEST_F(PtxTest, Exp2AndPackBFloat16AreAsTheManualSays) {
       EXPECT_EQ(values[i], infinity) << x[i];
     } else {
       EXPECT_LE(std::abs(double{values[i]} - expected), std::ldexp(expected, -22)) << x[i];
+    }
+    if (std::isfinite(x[i]) && x[i] != 0) {
+      EXPECT_LE(std::abs(double{inverses[i]} * double{x[i]} - 1), std::ldexp(1, -22)) << x[i];
     }
     for (int half = 0; half < 2; ++half) {
       const float source = x[i ^ static_cast<size_t>(half)];

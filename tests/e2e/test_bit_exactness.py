@@ -143,18 +143,15 @@ class FourBitPagesExactnessTest(Exactness, unittest.TestCase):
                "--kv-cache-dtype-skip-layers", "0")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitRowExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--attention-logit-bits", "4")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitTileExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "6", "--attention-logit-scale",
                "tile")
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class LogitAnchoredExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--attention-logit-bits", "8", "--attention-logit-scale",
                "anchored")

@@ -78,8 +78,6 @@ class CudaOnCpuTest(unittest.TestCase):
             (("--page-size", "32"), 2, "--page-size is 32, allowed on a GPU: 64 (or --device cpu)"),
             (("--speculative", "prompt-lookup"), 2,
              "--speculative is prompt-lookup, allowed on a GPU: off (or --device cpu)"),
-            (("--attention-logit-bits", "4"), 2,
-             "--attention-logit-bits is 4, allowed with --device cuda: none"),
             (("--dtype", "float32"), 2,
              "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
             (("--kv-cache-dtype", "float32"), 2,

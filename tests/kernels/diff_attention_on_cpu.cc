@@ -18,7 +18,6 @@ std::vector<AttentionBackend> DiffAttentionBackends() {
                           .page_sizes = {16, 32, 48, 64, 128},
                           .head_dims = head_dims,
                           .takes_every_v_dim = true,
-                          .quantises_logits = true,
                           .run = [isa](AttentionBatch& batch) {
                             ThreadPool pool({.num_threads = 2, .pin = false});
                             std::vector<float> out;

@@ -112,12 +112,11 @@ TEST_P(DiffAttentionTest, AnyLambdaAndScaleMatchTheReference) {
 }
 
 TEST_P(DiffAttentionTest, QuantisedLogitsMatchTheReference) {
-  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
   // Beyond a tile, within it, at its end; over several ranges; a chunk across both.
   const std::vector<SequenceShape> shapes = {{0, 1},   {63, 1}, {64, 2},  {255, 2},
                                              {300, 1}, {0, 70}, {590, 3}, {900, 1}};
-  for (const DiffSpec& spec :
-       {DiffLlamaSpec(1, 1, 16), GroupedSpec(1, 16), V2Spec(4, 2, 16), PlainSpec(2, 1, 64)}) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(1, 1, 16), GroupedSpec(1, 16), DiffLlamaSpec(1, 1, 64),
+                               V2Spec(4, 2, 64), PlainSpec(2, 1, 64), DiffLlamaSpec(1, 1, 128)}) {
     AttentionBatch batch = MakeBatch(spec, shapes);
     batch.MakeLogitsExact();
     for (const LogitQuant& quant : testing::LogitQuants()) {
@@ -128,7 +127,6 @@ TEST_P(DiffAttentionTest, QuantisedLogitsMatchTheReference) {
 }
 
 TEST_P(DiffAttentionTest, QuantisedLogitsOfAZeroQueryAverageTheValues) {
-  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
   for (const LogitQuant& quant : testing::LogitQuants()) {
     DiffSpec spec = DiffLlamaSpec(2, 1, 64);
     spec.sub_norm = SubNorm::kNone;
@@ -291,7 +289,6 @@ TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
 }
 
 TEST_P(DiffAttentionTest, ANonFiniteQueryYieldsNanInItsHeadAloneIfLogitsAreQuantised) {
-  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
   for (const LogitQuant& quant : testing::LogitQuants()) {
     for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
       const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
@@ -345,7 +342,6 @@ TEST_P(DiffAttentionTest, WhoeverSharesTheBatchARowsBitsAreTheSame) {
 }
 
 TEST_P(DiffAttentionTest, HoweverAPromptIsCutQuantisedLogitsAreTheSame) {
-  if (!GetParam().quantises_logits) GTEST_SKIP() << "its logits stay as they are";
   for (const LogitQuant& quant : testing::LogitQuants()) {
     AttentionBatch whole = MakeBatch(DiffLlamaSpec(3, 1, 64), {{250, 70}});
     whole.logit_quant = quant;

@@ -20,7 +20,6 @@ struct AttentionBackend {
   std::vector<int> page_sizes;
   std::vector<int> head_dims;  // that it has kernels for
   bool takes_every_v_dim;      // else as many as head_dim, or twice
-  bool quantises_logits;
   std::function<std::vector<float>(AttentionBatch&)> run;
 };
 std::vector<AttentionBackend> DiffAttentionBackends();

@@ -35,7 +35,10 @@ class AttentionBatch {
   // where activations are.
   AttentionBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes,
                  const AttentionBatchOptions& options)
-      : spec(spec), memory(options.format, shapes, options.page_seed), options_(options) {
+      : spec(spec),
+        memory(options.format, shapes, options.page_seed),
+        options_(options),
+        scale_(1.0f / std::sqrt(static_cast<float>(spec.head_dim))) {
     if (options_.names.empty()) {
       options_.names.resize(shapes.size());
       std::iota(options_.names.begin(), options_.names.end(), 0u);
@@ -75,10 +78,10 @@ class AttentionBatch {
     SetVRow(sequence, group, slot, row);
   }
 
-  // q and K become small whole numbers, whose products and sums are exact in every format: a logit
-  // is then the same number everywhere, and quantised the same. REQUIRES: a head_dim that is a
-  // power of 4.
+  // q and K become small whole numbers, whose products and sums are exact in every format, and the
+  // scale a power of 2: a logit is then the same number everywhere, and quantised the same.
   void MakeLogitsExact() {
+    scale_ = 0.125f;
     for (float& value : q) value = std::nearbyint(1.5f * value);
     for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
       const SequenceTokens& rows = memory.sequences()[sequence];
@@ -96,7 +99,7 @@ class AttentionBatch {
   }
 
   int num_tokens() const { return memory.num_tokens(); }
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(spec.head_dim)); }
+  float scale() const { return scale_; }
   DType activations() const { return options_.activations; }
 
   DiffAttentionArgs<float> Args(std::vector<float>& out) {
@@ -183,6 +186,7 @@ class AttentionBatch {
   }
 
   AttentionBatchOptions options_;
+  float scale_;
 };
 
 }  // namespace diffserve::testing

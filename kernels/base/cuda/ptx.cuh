@@ -121,6 +121,12 @@ __device__ __forceinline__ float Exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// Of numbers in [2^-126, 2^126]; 1 ulp off at most.
+__device__ __forceinline__ float Reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 // A product that no addition is fused with.
 __device__ __forceinline__ float MulRounded(float x, float y) {
   float product;

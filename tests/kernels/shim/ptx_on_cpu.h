@@ -123,6 +123,7 @@ inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
+inline float Reciprocal(float x) { return 1.0f / x; }
 inline float MulRounded(float x, float y) { return x * y; }
 inline uint32_t PackBFloat16(float low, float high) {
   return static_cast<uint32_t>(FloatToBFloat16(low)) | static_cast<uint32_t>(FloatToBFloat16(high))

@@ -1,0 +1,98 @@
+// What decode with quantised logits needs before its own kernel (diff_decode.cuh): the extent of
+// each row's scores in each page. K alone is read. An extent is a maximum, which has no order, so a
+// row's is the same however its slots are cut into splits.
+#pragma once
+
+#include "kernels/attention/diff_decode.cuh"
+
+namespace diffserve::cuda {
+
+// The warp's part of a split: pages warp and warp + kDecodeWarps, strip by strip.
+struct ExtentStrips {
+  int warp;
+  int count;
+
+  __device__ __forceinline__ static ExtentStrips Of(const QueryTile& tile, int warp) {
+    const int strips = (tile.end_slot - tile.first_slot + kStripSlots - 1) / kStripSlots;
+    int count = 0;
+    for (int page = warp; page < kSplitPages; page += kDecodeWarps)
+      count += min(max(strips - page * kStripsPerPage, 0), kStripsPerPage);
+    return {warp, count};
+  }
+  __device__ __forceinline__ int Page(int strip) const {
+    return warp + strip / kStripsPerPage * kDecodeWarps;
+  }
+  __device__ __forceinline__ bool EndsPage(int strip) const {
+    return strip + 1 == count || strip % kStripsPerPage == kStripsPerPage - 1;
+  }
+};
+
+// Of one page, by the four lanes that hold parts of each row.
+__device__ __forceinline__ void WriteExtents(const AttentionLaunch& call, const QueryTile& tile,
+                                             int64_t item, int page, const float (&extents)[2],
+                                             int lane) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float extent = extents[half];
+    extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, 1));
+    extent = fmaxf(extent, __shfl_xor_sync(kAllLanes, extent, 2));
+    const int map = call.finish.has_second_map ? half : 0;
+    const int query = lane / 4 + 8 * (half - map);
+    if (lane % 4 == 0 && query < tile.num_queries)
+      call.Extents(item, tile.group, query, map)[page] = extent;
+  }
+}
+
+template <typename Codec, int kHeadDim, int kKMaps>
+__device__ __forceinline__ void StreamExtents(const AttentionLaunch& call, const QueryTile& tile,
+                                              int64_t item,
+                                              const QueryWarp<Codec, kHeadDim, kKMaps>& queries,
+                                              int warp) {
+  using Strip = typename QueryWarp<Codec, kHeadDim, kKMaps>::KStrip;
+  const int lane = queries.lane;
+  const uint32_t shared = SharedAddress(DynamicShared());
+  StripRing<Strip, false> ring = {
+      shared + static_cast<uint32_t>(warp * call.num_stages) * Strip::kBytes, 0, call.num_stages,
+      lane};
+  const ExtentStrips strips = ExtentStrips::Of(tile, warp);
+  const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
+  const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
+  const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
+  float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
+  const int ahead = ring.num_stages - 1;
+  for (int j = -ahead; j < strips.count; ++j) {
+    const int next = j + ahead;
+    const int page = __shfl_sync(kAllLanes, page_of_lane, strips.Page(next) & 31);
+    if (next < strips.count)
+      ring.Issue(next, ImagePage<Codec>(call.kv, page, tile.group), next % kStripsPerPage);
+    ring.Commit();
+    if (j < 0) continue;
+    ring.Wait(j);
+    const int slot = tile.first_slot + strips.Page(j) * kImagePageSize +
+                     j % kStripsPerPage * kStripSlots;
+    queries.Widen(extents, ring.Stage(j), slot, call.logits);
+    __syncwarp();
+    if (!strips.EndsPage(j)) continue;
+    WriteExtents(call, tile, item, strips.Page(j), extents, lane);
+    extents[0] = extents[1] = call.logits.NoExtent();
+  }
+}
+
+template <typename Codec, int kHeadDim, int kKMaps>
+__global__ void __launch_bounds__(kDecodeThreads, 2)
+    DiffDecodeExtentsKernel(const __grid_constant__ AttentionLaunch call) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t num_work = int64_t{min(*call.plan.num_items, call.plan.capacity)} * call.num_groups;
+  for (int64_t work = blockIdx.x; work < num_work; work += gridDim.x) {
+    const int64_t item = work / call.num_groups;
+    const QueryTile tile = QueryTileOf(call, call.plan.items[item],
+                                       static_cast<int>(work % call.num_groups));
+    if (tile.first_slot >= tile.num_slots) continue;
+    QueryWarp<Codec, kHeadDim, kKMaps> queries;
+    queries.lane = static_cast<int>(threadIdx.x) % 32;
+    queries.BeginQueries(call, tile);
+    StreamExtents<Codec, kHeadDim, kKMaps>(call, tile, item, queries, warp);
+  }
+}
+
+}  // namespace diffserve::cuda

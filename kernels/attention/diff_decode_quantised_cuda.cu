@@ -1,0 +1,33 @@
+#include "kernels/attention/attention_launch.cuh"
+#include "kernels/attention/diff_decode_extents.cuh"
+
+namespace diffserve::cuda {
+namespace {
+
+struct QuantisedInstance {
+  int head_dim;
+  int v_dim;
+  int k_maps;
+  QuantisedDecode kernels;  // cp.async
+
+  template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+  static constexpr QuantisedInstance Of() {
+    return {kHeadDim,
+            kVDim,
+            kKMaps,
+            {DiffDecodeExtentsKernel<Codec, kHeadDim, kKMaps>,
+             DiffDecodeQuantisedKernel<Codec, kHeadDim, kVDim, kKMaps>}};
+  }
+};
+
+const CodecInstances<QuantisedInstance> kTable[] = {
+    {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedInstance>},
+};
+
+}  // namespace
+
+QuantisedDecode FindQuantisedDecode(const DiffSpec& spec, DType dtype) {
+  return FindInstance(kTable, spec, dtype)->kernels;
+}
+
+}  // namespace diffserve::cuda

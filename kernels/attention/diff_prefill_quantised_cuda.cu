@@ -1,0 +1,29 @@
+#include "kernels/attention/attention_launch.cuh"
+#include "kernels/attention/diff_prefill.cuh"
+
+namespace diffserve::cuda {
+namespace {
+
+struct QuantisedInstance {
+  int head_dim;
+  int v_dim;
+  int k_maps;
+  void (*kernel)(AttentionLaunch);
+
+  template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+  static constexpr QuantisedInstance Of() {
+    return {kHeadDim, kVDim, kKMaps, DiffPrefillQuantisedKernel<Codec, kHeadDim, kVDim, kKMaps>};
+  }
+};
+
+const CodecInstances<QuantisedInstance> kTable[] = {
+    {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedInstance>},
+};
+
+}  // namespace
+
+void (*FindQuantisedPrefill(const DiffSpec& spec, DType dtype))(AttentionLaunch) {
+  return FindInstance(kTable, spec, dtype)->kernel;
+}
+
+}  // namespace diffserve::cuda
