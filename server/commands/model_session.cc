@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/model_executor.h"
+#include "kernels/attention/diff_attention.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"

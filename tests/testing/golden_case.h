@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/diff_attention.h"
 #include "kernels/base/check.h"
 #include "models/model.h"
 #include "models/safetensors.h"
