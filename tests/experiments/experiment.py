@@ -8,12 +8,14 @@ of them, a section of README.md between markers of the script's name and a plot 
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of numpy: processes share the cores
 sys.path[:0] = [str(ROOT / folder) for folder in ("tests/bench", "tests/e2e", "models/demo")]
 
 import line_charts  # noqa: E402
