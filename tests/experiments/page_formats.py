@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What each format of KV pages costs in accuracy and brings in memory and speed: writes a table
-into README.md and the figures to page_formats.json beside this file.
+and a plot into README.md and the figures to page_formats.json beside this file.
 
     page_formats.py [--samples 200] [--rounds 5]  measures; needs a built server, run it with
                                                   .venv/bin/python
-    page_formats.py --check                       exits 1 if README.md says something else than the
-                                                  figures; runs nothing. Ends with `N passed, N
+    page_formats.py --check                       exits 1 if README.md or the plot says something
+                                                  else than the figures; runs nothing. Ends with `N passed, N
                                                   failed`.
 
 Accuracy of the bundled pair with bfloat16 weights: perplexity of held-out replies, how often the
@@ -18,6 +18,7 @@ import statistics
 import sys
 
 import experiment  # first: from here on the other folders' modules are found
+import bar_charts
 import quality
 from experiment import ROOT, run
 from logit_bits import figures_of
@@ -72,9 +73,23 @@ def section(result):
                      "memory probe)" for name, speed in result["speed"].items())
     lines += ["", f"Decode of the paper's 830M with int4 weights after {DEPTH} tokens, tokens/s, "
               f"medians of {result['rounds']} on the machine of the table below: {told}. Made by "
-              f"`tests/experiments/page_formats.py` at commit {result['commit']}."]
+              f"`tests/experiments/page_formats.py` at commit {result['commit']}.", "",
+              experiment.image(__file__, "Agreement and speed of each format as bars")]
     return "\n".join(lines)
 
 
+def plot(result):
+    agreements = [bar_charts.Bar(f"{model}, {name}", 100 * figures["agreement"], colour)
+                  for colour, model in enumerate(quality.MODELS)
+                  for name, figures in result["models"][model].items()]
+    rates = [bar_charts.Bar(name, speed["tokens_per_s"], 0)
+             for name, speed in result["speed"].items()]
+    return bar_charts.svg(
+        [bar_charts.Chart("Same most likely token as with bfloat16 pages, %", agreements),
+         bar_charts.Chart(f"Decode of the 830M after {DEPTH} tokens, tokens/s", rates)],
+        "Formats of KV pages")
+
+
 if __name__ == "__main__":
-    sys.exit(experiment.main(__file__, __doc__, {"samples": 200, "rounds": 5}, measure, section))
+    sys.exit(experiment.main(__file__, __doc__, {"samples": 200, "rounds": 5}, measure, section,
+                             plot))
