@@ -5,8 +5,8 @@ and a plot into README.md and the figures to page_formats.json beside this file.
     page_formats.py [--samples 200] [--rounds 5]  measures; needs a built server, run it with
                                                   .venv/bin/python
     page_formats.py --check                       exits 1 if README.md or the plot says something
-                                                  else than the figures; runs nothing. Ends with `N passed, N
-                                                  failed`.
+                                                  else than the figures; runs nothing. Ends with
+                                                  `N passed, N failed`.
 
 Accuracy of the bundled pair with bfloat16 weights: perplexity of held-out replies, how often the
 most likely next token is that of bfloat16 pages, one needle among four. Decode of the paper's 830M
