@@ -55,9 +55,10 @@ class StepRunner : public Model {
 };
 
 Result<KvCache> StepRunner::MakeKvCache(const KvFormat& format, int num_pages) const {
-  const KvFormat image = ImageFormat(config().attention);
-  DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype,
-           "CUDA pages are 64 slots of bfloat16");
+  const KvFormat image = ImageFormat(config().attention, format.codec.dtype);
+  DS_CHECK(format.page_size == image.page_size &&
+               DiffAttentionUnsupported(config().attention, image) == nullptr,
+           "CUDA pages are 64 slots of a format that attention has kernels for");
   const int num_layers = config().num_layers;
   Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(image, num_layers) *
                                                        static_cast<size_t>(num_pages));

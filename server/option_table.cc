@@ -87,8 +87,8 @@ std::vector<FlagSpec> ModelFlags() {
           .Default("none"),
       FlagSpec(
           "--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-          "KV pages; auto: as --dtype; float16, and int8 with a scale for each slot and head: on "
-          "the CPU alone")
+          "KV pages; auto: as --dtype; float16: on the CPU alone; int8: with a scale for each slot "
+          "and head")
           .OneOf({"auto", "float32", "bfloat16", "float16", "int8"})
           .Refusing({"int8k_int4v", "int4"}, "this build has no KV cache of 4 bits")
           .Default("auto"),
