@@ -15,7 +15,7 @@ namespace diffserve::cuda {
 Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
   const Workspace& work = parts_.work;
   const int tokens = step.all.num_tokens;
-  DS_RETURN_IF_ERROR(PlanAttention(step));
+  DS_RETURN_IF_ERROR(PlanAttention(step, kv.layers().front().codec.dtype));
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
   DS_RETURN_IF_ERROR(EmbeddingLookup(parts_.weights.embedding,
@@ -92,7 +92,7 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   schedule.extents = work.extents.as<float>();
   DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
   attention.batch = step.prompts;
-  schedule.tiling = DiffPrefillTiling(spec);
+  schedule.tiling = DiffPrefillTiling(spec, kv.format.codec.dtype);
   schedule.plan = work.prompt_plan.Plan();
   DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
 
@@ -181,14 +181,14 @@ Status Decoder::LogitsOf(int first, int count) {
 }
 
 // Which blocks of the device compute what, once a step for all layers.
-Status Decoder::PlanAttention(const DeviceStep& step) {
+Status Decoder::PlanAttention(const DeviceStep& step, DType pages) {
   const Workspace& work = parts_.work;
   if (step.generated.num_tokens > 0) {
     DS_RETURN_IF_ERROR(PlanDiffAttention(step.generated_tiling, step.generated,
                                          work.generated_plan.Plan(), stream_));
   }
   if (step.prompts.num_tokens == 0) return Status();
-  return PlanDiffAttention(DiffPrefillTiling(parts_.config.attention), step.prompts,
+  return PlanDiffAttention(DiffPrefillTiling(parts_.config.attention, pages), step.prompts,
                            work.prompt_plan.Plan(), stream_);
 }
 

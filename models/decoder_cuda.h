@@ -1,8 +1,8 @@
 // The forward pass of models/decoder.h on a CUDA device, function by function the same. It queues
 // its work and waits for none of it.
 //
-// Matrices, activations and KV pages are bfloat16; the residual stream, lambda, norms' sums and
-// logits are float32.
+// Matrices, activations and, unless they are int8, KV pages are bfloat16; the residual stream,
+// lambda, norms' sums and logits are float32.
 #pragma once
 
 #include <memory>
@@ -48,7 +48,7 @@ class Decoder {
   Status Mlp(const Weights::Layer& layer, int tokens);
   Status Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
               const int32_t* indices = nullptr);
-  Status PlanAttention(const DeviceStep& step);
+  Status PlanAttention(const DeviceStep& step, DType pages);
 
   const Parts parts_;
   const Stream& stream_;

@@ -62,8 +62,12 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
                               DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
 }
 
+// Of pages of either format.
 int64_t PromptItems(const DiffSpec& spec, const StepLimits& limits) {
-  return int64_t{DiffPrefillTiling(spec).NumTiles(limits.num_tokens)} + limits.num_sequences;
+  int tiles = 0;
+  for (DType pages : {DType::kBFloat16, DType::kInt8})
+    tiles = std::max(tiles, DiffPrefillTiling(spec, pages).NumTiles(limits.num_tokens));
+  return int64_t{tiles} + limits.num_sequences;
 }
 
 int LogitsRows(const ModelConfig& config, const StepLimits& limits) {

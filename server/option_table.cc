@@ -85,10 +85,10 @@ std::vector<FlagSpec> ModelFlags() {
                "on the CPU alone")
           .OneOf({"none", "int8", "int4"})
           .Default("none"),
-      FlagSpec(
-          "--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-          "KV pages; auto: as --dtype; float16, and codes of 8 or 4 bits with a scale for each "
-          "slot and head: on the CPU alone")
+      FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
+               "KV pages; auto: as --dtype; int8 and int4 are codes with a scale for each slot and "
+               "head; "
+               "float16 and those with 4 bits: on the CPU alone")
           .OneOf({"auto", "float32", "bfloat16", "float16", "int8", "int8k_int4v", "int4"})
           .Refusing({"fp8", "fp8_e4m3", "fp8_e5m2"},
                     "this build has no KV cache of fp8; int8 takes "

@@ -5,8 +5,8 @@
 // V once for up to 8 query rows of a group (16 without a second map), by splits of 512 slots.
 // Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without splits.
 // Their chains of operations differ, so a row's bits are the same again only if the same one
-// computes it. Hopper has prefill kernels of its own for head widths of 64 and 128, whose bits
-// differ from the portable ones'.
+// computes it. Hopper has prefill kernels of its own for head widths of 64 and 128 over pages of
+// bfloat16, whose bits differ from the portable ones'.
 //
 // The query rows of one sequence and group are its tokens times the group's signal heads, token by
 // token. They are cut into tiles of rows, and for decodes the sequence's slots into splits. A work
@@ -120,8 +120,8 @@ struct AttentionSchedule {
 };
 
 // The pages that the kernels take.
-inline KvFormat ImageFormat(const DiffSpec& spec) {
-  return KvFormat::Of(spec, kImagePageSize, DType::kBFloat16, KvArrangement::kImage);
+inline KvFormat ImageFormat(const DiffSpec& spec, DType dtype = DType::kBFloat16) {
+  return KvFormat::Of(spec, kImagePageSize, dtype, KvArrangement::kImage);
 }
 // nullptr, or why there is no kernel for this spec and these pages.
 const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format);
@@ -133,9 +133,9 @@ size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tili
                                int64_t num_items);
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items);
-// For the device that is current now, as DiffAttention must find it. `allow_bulk_copies` as in
-// AttentionSchedule.
-AttentionTiling DiffPrefillTiling(const DiffSpec& spec, bool allow_bulk_copies = true);
+// For pages of `dtype` on the device that is current now, as DiffAttention must find it.
+// `allow_bulk_copies` as in AttentionSchedule.
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies = true);
 
 // Items of any batch of at most `num_sequences` sequences, of at most `rows_per_sequence_max` rows
 // each, whose lengths sum to at most `num_slots`.

@@ -113,9 +113,10 @@ __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, co
 
 // The queries in a warp's 16 mma rows, and their scores. Lane l holds those of rows l / 4 and
 // l / 4 + 8.
-template <typename Codec, int kHeadDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 struct QueryWarp {
-  using KStrip = KvStrip<Codec, kHeadDim, 0, kKMaps, kImagePageSize>;
+  using KStrip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize, true>;
+  using Fragments = typename KStrip::Fragments;
   static constexpr int kKSteps = kHeadDim / 16;
 
   uint32_t q[kKSteps][4];
@@ -131,10 +132,9 @@ struct QueryWarp {
       for (int step = 0; step < kKSteps; ++step) {
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          const int dim = 16 * step + 8 * part + lane % 4 * 2;
           q[step][2 * part + half] = query.q == nullptr
                                          ? 0
-                                         : *reinterpret_cast<const uint32_t*>(query.q + dim);
+                                         : Fragments::Q(query.q + 16 * step, part, lane);
         }
       }
     }
@@ -146,13 +146,26 @@ struct QueryWarp {
   __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
     float products[kKMaps][2][4] = {};
 #pragma unroll
-    for (int step = 0; step < kKSteps; ++step) {
+    for (int step = 0; step < kKSteps; step += Fragments::kUnits) {
 #pragma unroll
       for (int map = 0; map < kKMaps; ++map) {
-        uint32_t k[4];
+        uint32_t k[Fragments::kUnits][4];
         KStrip::LoadK(k, strip, map, 16 * step, lane);
-        MmaBFloat16(products[map][0], q[step], k[0], k[1]);
-        MmaBFloat16(products[map][1], q[step], k[2], k[3]);
+#pragma unroll
+        for (int unit = 0; unit < Fragments::kUnits; ++unit) {
+          if (step + unit >= kKSteps) break;
+          MmaBFloat16(products[map][0], q[step + unit], k[unit][0], k[unit][1]);
+          MmaBFloat16(products[map][1], q[step + unit], k[unit][2], k[unit][3]);
+        }
+      }
+    }
+    if constexpr (KStrip::kHasScales) {
+#pragma unroll
+      for (int map = 0; map < kKMaps; ++map) {
+        float scales[4];
+        KStrip::LoadScales(scales, strip, map, lane);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) products[map][i / 4][i % 4] *= scales[i / 4 * 2 + i % 2];
       }
     }
 #pragma unroll
@@ -193,11 +206,14 @@ struct RowExtents {
 
 // One warp's share of a tile: the softmaxes of 16 rows over its strips.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
-struct AttentionWarp : QueryWarp<Codec, kHeadDim, kKMaps> {
+struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
-  using Queries = QueryWarp<Codec, kHeadDim, kKMaps>;
+  using Queries = QueryWarp<Codec, kHeadDim, kVDim, kKMaps>;
   using Queries::lane;
+  using Fragments = typename Queries::Fragments;
   static constexpr int kVSteps = kVDim / 16;
+  // Neighbouring columns are of the two products of a unit, not of one.
+  static constexpr bool kSplitsPairs = Fragments::OutColumn(0, 0, 1) == 1;
 
   float o[2 * kVSteps][4];
   float max[2];  // of raw scores
@@ -257,15 +273,46 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kKMaps> {
 
   // Stage 3: output += p V. The scores' fragments are, rounded to bf16, those of the left operand.
   __device__ __forceinline__ void Accumulate(uint32_t strip, const float (&p)[2][4]) {
-    const uint32_t a[4] = {PackBFloat16(p[0][0], p[0][1]), PackBFloat16(p[0][2], p[0][3]),
-                           PackBFloat16(p[1][0], p[1][1]), PackBFloat16(p[1][2], p[1][3])};
+    constexpr int kSteps = kVSteps / Strip::kVParts;  // of a part
 #pragma unroll
-    for (int step = 0; step < kVSteps; ++step) {
-      uint32_t v[4];
-      Strip::LoadV(v, strip, 16 * step, lane);
-      MmaBFloat16(o[2 * step], a, v[0], v[1]);
-      MmaBFloat16(o[2 * step + 1], a, v[2], v[3]);
+    for (int part = 0; part < Strip::kVParts; ++part) {
+      uint32_t a[4];
+      Weighted(a, strip, part, p);
+#pragma unroll
+      for (int step = part * kSteps; step < (part + 1) * kSteps; step += Fragments::kUnits) {
+        uint32_t v[Fragments::kUnits][4];
+        Strip::LoadV(v, strip, 16 * step, 16 * (part + 1) * kSteps, lane);
+#pragma unroll
+        for (int unit = 0; unit < Fragments::kUnits; ++unit) {
+          if (step + unit >= (part + 1) * kSteps) break;
+          MmaBFloat16(o[2 * (step + unit)], a, v[unit][0], v[unit][1]);
+          MmaBFloat16(o[2 * (step + unit) + 1], a, v[unit][2], v[unit][3]);
+        }
+      }
     }
+  }
+  // p, times the scale of each slot's part of V.
+  __device__ __forceinline__ void Weighted(uint32_t (&a)[4], uint32_t strip, int part,
+                                           const float (&p)[2][4]) const {
+    float scales[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if constexpr (Strip::kHasScales) Strip::LoadScales(scales, strip, kKMaps + part, lane);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int first = i % 2 * 2;
+      a[i] = PackBFloat16(p[i / 2][first] * scales[i / 2 * 2],
+                          p[i / 2][first + 1] * scales[i / 2 * 2 + 1]);
+    }
+  }
+
+  // Two neighbouring columns of a row, the i'th of the lane's pairs; the first is OutColumn(i).
+  __device__ __forceinline__ int OutColumn(int i) const {
+    return i / 2 * 16 +
+           Fragments::OutColumn(lane % 4, kSplitsPairs ? i % 2 : 0, kSplitsPairs ? 0 : i % 2);
+  }
+  __device__ __forceinline__ float2 Out(int i, int half) const {
+    if constexpr (kSplitsPairs)
+      return make_float2(o[i / 2 * 2][2 * half + i % 2], o[i / 2 * 2 + 1][2 * half + i % 2]);
+    return make_float2(o[i][2 * half], o[i][2 * half + 1]);
   }
 
   __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,

@@ -24,8 +24,8 @@
 // avx512_bf16, q and the weights of bfloat16 pages, p1 / sum1 - lambda p2 / sum2, are rounded to
 // bfloat16. Over pages of codes, at every level, q is rounded to int8 by head (after the transform,
 // where K is stored after one), and the same weights, times the scale of each slot's V, to 16 bits
-// of the largest of a range of slots; all sums over them are exact. On a GPU q, p and out are
-// bfloat16 and all between is float32.
+// of the largest of a range of slots; all sums over them are exact. On a GPU q, p (over int8 pages
+// times the scale of V) and out are bfloat16 and all between is float32.
 #pragma once
 
 #include "kernels/attention/diff_spec.h"

@@ -110,8 +110,8 @@ __device__ __forceinline__ void PublishWarp(
     }
 #pragma unroll
     for (int i = 0; i < kVDim / 8; ++i) {
-      *reinterpret_cast<float2*>(o + MergeOffset<kVDim>(row, 8 * i + lane % 4 * 2)) = make_float2(
-          warp_state.o[i][2 * half], warp_state.o[i][2 * half + 1]);
+      *reinterpret_cast<float2*>(
+          o + MergeOffset<kVDim>(row, warp_state.OutColumn(i))) = warp_state.Out(i, half);
     }
   }
 }

@@ -32,6 +32,7 @@ struct DecodeInstance {
 
 const CodecInstances<DecodeInstance> kTable[] = {
     {DType::kBFloat16, kHeadShapes<BFloat16Codec, DecodeInstance>},
+    {DType::kInt8, kHeadShapes<Int8Codec, DecodeInstance>},
 };
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block

@@ -43,12 +43,11 @@ __device__ __forceinline__ void WriteExtents(const AttentionLaunch& call, const 
   }
 }
 
-template <typename Codec, int kHeadDim, int kKMaps>
-__device__ __forceinline__ void StreamExtents(const AttentionLaunch& call, const QueryTile& tile,
-                                              int64_t item,
-                                              const QueryWarp<Codec, kHeadDim, kKMaps>& queries,
-                                              int warp) {
-  using Strip = typename QueryWarp<Codec, kHeadDim, kKMaps>::KStrip;
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
+__device__ __forceinline__ void StreamExtents(
+    const AttentionLaunch& call, const QueryTile& tile, int64_t item,
+    const QueryWarp<Codec, kHeadDim, kVDim, kKMaps>& queries, int warp) {
+  using Strip = typename QueryWarp<Codec, kHeadDim, kVDim, kKMaps>::KStrip;
   const int lane = queries.lane;
   const uint32_t shared = SharedAddress(DynamicShared());
   StripRing<Strip, false> ring = {
@@ -78,7 +77,7 @@ __device__ __forceinline__ void StreamExtents(const AttentionLaunch& call, const
   }
 }
 
-template <typename Codec, int kHeadDim, int kKMaps>
+template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     DiffDecodeExtentsKernel(const __grid_constant__ AttentionLaunch call) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -88,10 +87,10 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     const QueryTile tile = QueryTileOf(call, call.plan.items[item],
                                        static_cast<int>(work % call.num_groups));
     if (tile.first_slot >= tile.num_slots) continue;
-    QueryWarp<Codec, kHeadDim, kKMaps> queries;
+    QueryWarp<Codec, kHeadDim, kVDim, kKMaps> queries;
     queries.lane = static_cast<int>(threadIdx.x) % 32;
     queries.BeginQueries(call, tile);
-    StreamExtents<Codec, kHeadDim, kKMaps>(call, tile, item, queries, warp);
+    StreamExtents<Codec, kHeadDim, kVDim, kKMaps>(call, tile, item, queries, warp);
   }
 }
 

@@ -15,13 +15,14 @@ struct QuantisedInstance {
     return {kHeadDim,
             kVDim,
             kKMaps,
-            {DiffDecodeExtentsKernel<Codec, kHeadDim, kKMaps>,
+            {DiffDecodeExtentsKernel<Codec, kHeadDim, kVDim, kKMaps>,
              DiffDecodeQuantisedKernel<Codec, kHeadDim, kVDim, kKMaps>}};
   }
 };
 
 const CodecInstances<QuantisedInstance> kTable[] = {
     {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedInstance>},
+    {DType::kInt8, kHeadShapes<Int8Codec, QuantisedInstance>},
 };
 
 }  // namespace

@@ -72,14 +72,15 @@ __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const Qu
     if (!exists) continue;
 #pragma unroll
     for (int i = 0; i < kVDim / 8; ++i) {
-      const int column = 8 * i + state.lane % 4 * 2;
+      const int column = state.OutColumn(i);
       float2 weight = make_float2(factor, factor);
       if (finish.sub_norm_weight != nullptr) {
         weight.x *= finish.sub_norm_weight[column];
         weight.y *= finish.sub_norm_weight[column + 1];
       }
+      const float2 out = state.Out(i, half);
       *reinterpret_cast<uint32_t*>(finish.out + row_head * kVDim + column) = PackBFloat16(
-          state.o[i][2 * half] * weight.x, state.o[i][2 * half + 1] * weight.y);
+          out.x * weight.x, out.y * weight.y);
     }
   }
 }

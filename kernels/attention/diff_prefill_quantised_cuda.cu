@@ -18,6 +18,7 @@ struct QuantisedInstance {
 
 const CodecInstances<QuantisedInstance> kTable[] = {
     {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedInstance>},
+    {DType::kInt8, kHeadShapes<Int8Codec, QuantisedInstance>},
 };
 
 }  // namespace

@@ -36,8 +36,8 @@ struct KvFormat {
   int page_size = 16;  // slots; a multiple of 16
   int num_groups = 0;
   int k_maps = 1;
-  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image of 2 chunks
-  int v_dim = 0;     // a multiple of scale_group; in an image of 2 chunks
+  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image of a chunk
+  int v_dim = 0;     // a multiple of scale_group; in an image of a chunk
   KvCodec codec;
   KvArrangement arrangement = KvArrangement::kSlotLanes;
 

@@ -2,9 +2,10 @@
 // and then read by ldmatrix, mma.sync or wgmma without a bank conflict.
 //
 // A matrix [slots][columns] is cut by columns into tiles of 128 bytes, and what is left over into
-// one of 64 and one of 32 (so no width wastes memory). A tile is [slots][its columns], row by row;
-// of each 16-byte chunk's index in it, the low bits are XORed with the next three: NVIDIA's 128-,
-// 64- and 32-byte swizzles. A chunk is `chunk` numbers: 8 of 16 bits.
+// one of 64, one of 32 and one of 16 (so no width wastes memory). A tile is [slots][its columns],
+// row by row; of each 16-byte chunk's index in it, the low bits are XORed with the next three:
+// NVIDIA's 128-, 64- and 32-byte swizzles, and none of 16. A chunk is `chunk` numbers: 8 of 16
+// bits, 16 of 8.
 //
 // A strip is 16 consecutive slots of a page. It has the layout of a page of 16 slots, since each
 // tile's 16 rows are contiguous and the swizzle repeats every 8 rows.
@@ -22,17 +23,20 @@ inline constexpr int kImageTileColumns = 64;   // of 16 bits in the widest tile
 
 struct KvImageTile {
   int first_column;
-  int columns;  // 8, 4 or 2 chunks
+  int columns;  // 8, 4, 2 chunks or 1
 };
 
-// The tile that holds `column` of a matrix `columns` wide (a multiple of two chunks).
+// The tile that holds `column` of a matrix `columns` wide (a multiple of a chunk).
 DIFFSERVE_HOST_DEVICE constexpr KvImageTile KvImageTileOf(int columns, int column,
                                                           int chunk = kImageChunkElements) {
   const int rest = columns / (8 * chunk) * (8 * chunk);
   if (column < rest) return {column / (8 * chunk) * (8 * chunk), 8 * chunk};
-  const bool has_half = columns - rest >= 4 * chunk;
-  if (has_half && column < rest + 4 * chunk) return {rest, 4 * chunk};
-  return {rest + (has_half ? 4 * chunk : 0), 2 * chunk};
+  KvImageTile tile = {rest, 4 * chunk};
+  while (columns - tile.first_column < tile.columns || column >= tile.first_column + tile.columns) {
+    if (columns - tile.first_column >= tile.columns) tile.first_column += tile.columns;
+    tile.columns /= 2;
+  }
+  return tile;
 }
 
 // Index of [row][column] of a matrix [rows][columns] in image form; rows is a multiple of 16.

@@ -144,9 +144,10 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
                                " (or --device cpu)",
                            "--page-size");
   }
-  if (plan->on_gpu() && options.kv_cache_dtype.value_or(DType::kBFloat16) != DType::kBFloat16) {
-    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(*options.kv_cache_dtype)) +
-                               ", allowed on a GPU: auto, bfloat16 (or --device cpu)",
+  const DType pages = options.kv_cache_dtype.value_or(DType::kBFloat16);
+  if (plan->on_gpu() && pages != DType::kBFloat16 && pages != DType::kInt8) {
+    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(pages)) +
+                               ", allowed on a GPU: auto, bfloat16, int8 (or --device cpu)",
                            "--kv-cache-dtype");
   }
   if (plan->on_gpu() && !options.kv_cache_skip_layers.empty()) {

@@ -63,8 +63,9 @@ Problem::Problem(const DiffSpec& spec, const ProblemShape& shape, const cuda::St
                    stream.handle()));
   }
 
-  const cuda::AttentionTiling tiling = shape.is_decode ? cuda::DiffDecodeTiling(spec, shape.rows)
-                                                       : cuda::DiffPrefillTiling(spec);
+  const cuda::AttentionTiling tiling = shape.is_decode
+                                           ? cuda::DiffDecodeTiling(spec, shape.rows)
+                                           : cuda::DiffPrefillTiling(spec, DType::kBFloat16);
   const int64_t items_max = cuda::AttentionItemsMax(tiling, shape.rows, shape.batch,
                                                     int64_t{shape.batch} * length());
   items_ = Must(

@@ -24,13 +24,14 @@ inline std::vector<float> ToFloats(const std::vector<BFloat16>& bits) {
   return values;
 }
 
-// In image pages of bfloat16.
+// In image pages, of bfloat16 unless another dtype is asked for.
 class ImageBatch : public AttentionBatch {
  public:
   ImageBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes, uint32_t seed = 1,
-             uint32_t page_seed = 1, std::vector<uint32_t> names = {})
+             uint32_t page_seed = 1, std::vector<uint32_t> names = {},
+             DType dtype = DType::kBFloat16)
       : AttentionBatch(spec, shapes,
-                       {.format = cuda::ImageFormat(spec),
+                       {.format = cuda::ImageFormat(spec, dtype),
                         .activations = DType::kBFloat16,
                         .seed = seed,
                         .page_seed = page_seed,
@@ -140,7 +141,9 @@ inline std::vector<float> Decode(const AttentionBatch& batch, bool bulk_copies =
                       bulk_copies);
 }
 inline std::vector<float> Prefill(const AttentionBatch& batch, bool bulk_copies = true) {
-  return RunAttention(batch, cuda::DiffPrefillTiling(batch.spec, bulk_copies), bulk_copies);
+  return RunAttention(
+      batch, cuda::DiffPrefillTiling(batch.spec, batch.memory.format().codec.dtype, bulk_copies),
+      bulk_copies);
 }
 
 }  // namespace diffserve::testing

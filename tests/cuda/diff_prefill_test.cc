@@ -99,7 +99,7 @@ TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
   args.kv.format = cuda::ImageFormat(batch.spec);
   cuda::AttentionSchedule schedule;
   schedule.allow_bulk_copies = IsHopper();
-  schedule.tiling = cuda::DiffPrefillTiling(batch.spec, IsHopper());
+  schedule.tiling = cuda::DiffPrefillTiling(batch.spec, DType::kBFloat16, IsHopper());
   schedule.tiling.rows_per_tile *= 2;
   EXPECT_FALSE(cuda::DiffAttention(args, schedule, *stream_).ok());
 }

@@ -115,12 +115,24 @@ TEST_P(DiffAttentionTest, QuantisedLogitsMatchTheReference) {
   // Beyond a tile, within it, at its end; over several ranges; a chunk across both.
   const std::vector<SequenceShape> shapes = {{0, 1},   {63, 1}, {64, 2},  {255, 2},
                                              {300, 1}, {0, 70}, {590, 3}, {900, 1}};
-  for (const DiffSpec& spec : {DiffLlamaSpec(1, 1, 16), GroupedSpec(1, 16), DiffLlamaSpec(1, 1, 64),
-                               V2Spec(4, 2, 64), PlainSpec(2, 1, 64), DiffLlamaSpec(1, 1, 128)}) {
+  for (const DiffSpec& spec :
+       {DiffLlamaSpec(1, 1, 16), GroupedSpec(1, 16), V2Spec(4, 2, 16), PlainSpec(2, 1, 64)}) {
     AttentionBatch batch = MakeBatch(spec, shapes);
     batch.MakeLogitsExact();
     for (const LogitQuant& quant : testing::LogitQuants()) {
       batch.logit_quant = quant;
+      testing::ExpectLikeReference(batch, Attend(batch));
+    }
+  }
+}
+
+TEST_P(DiffAttentionTest, QuantisedLogitsOfWideHeadsMatchTheReference) {
+  for (const DiffSpec& spec :
+       {DiffLlamaSpec(1, 1, 64), V2Spec(2, 1, 64), DiffLlamaSpec(1, 1, 128)}) {
+    AttentionBatch batch = MakeBatch(spec, {{63, 2}, {0, 37}, {300, 1}});
+    batch.MakeLogitsExact();
+    for (LogitScale scale : kLogitScales) {
+      batch.logit_quant = {4, scale};
       testing::ExpectLikeReference(batch, Attend(batch));
     }
   }

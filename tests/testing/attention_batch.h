@@ -82,7 +82,10 @@ class AttentionBatch {
   // scale a power of 2: a logit is then the same number everywhere, and quantised the same.
   void MakeLogitsExact() {
     scale_ = 0.125f;
+    const bool has_scales = memory.format().codec.scale_bits > 0;
     for (float& value : q) value = std::nearbyint(1.5f * value);
+    for (size_t i = 0; i < q.size() && has_scales; i += static_cast<size_t>(spec.head_dim))
+      q[i] = 0;
     for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
       const SequenceTokens& rows = memory.sequences()[sequence];
       for (int slot = 0; slot < rows.position + rows.num_tokens; ++slot) {
@@ -92,6 +95,7 @@ class AttentionBatch {
             const int i = row * spec.head_dim + d;
             k.push_back(static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
           }
+          if (has_scales) k.front() = Int8Codec::kMost;  // a scale of 1, by what meets a q of 0
           SetKRow(sequence, row / spec.k_maps, slot, row % spec.k_maps, k);
         }
       }

@@ -95,9 +95,10 @@ inline Errors ErrorsOf(const std::vector<float>& values, const std::vector<float
   return errors;
 }
 
-// `times`: of the rounded reference's own largest error, with bfloat16 activations.
+// `times` and `rms_times`: of the rounded reference's own largest error and of its root of the mean
+// square, with bfloat16 activations.
 inline void ExpectLikeReference(AttentionBatch& batch, const std::vector<float>& out,
-                                double times = kAttentionRoundingTimes) {
+                                double times = kAttentionRoundingTimes, double rms_times = 1.5) {
   const std::vector<float> expected = batch.Reference();
   ASSERT_TRUE(
       std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
@@ -111,7 +112,7 @@ inline void ExpectLikeReference(AttentionBatch& batch, const std::vector<float>&
   const Errors allowed = ErrorsOf(RoundedReference(batch), expected);
   const Errors errors = ErrorsOf(out, expected);
   EXPECT_LE(errors.max, times * allowed.max + 1e-6) << Describe(batch.spec);
-  EXPECT_LE(errors.rms, 1.5 * allowed.rms + 1e-7) << Describe(batch.spec);
+  EXPECT_LE(errors.rms, rms_times * allowed.rms + 1e-7) << Describe(batch.spec);
 }
 
 }  // namespace diffserve::testing

@@ -115,6 +115,13 @@ __device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Two numbers each, their sums rounded to bf16.
+__device__ __forceinline__ uint32_t AddBFloat16(uint32_t x, uint32_t y) {
+  uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(x), "r"(0x3f803f80u), "r"(y));
+  return sums;
+}
+
 // ---- Scalars.
 __device__ __forceinline__ float Exp2(float x) {
   float y;

@@ -122,6 +122,14 @@ inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint
   shim::MeetWarp(0xffffffffu, "mma", &argument, on_cpu::MmaApply);
 }
 
+inline uint32_t AddBFloat16(uint32_t x, uint32_t y) {
+  uint32_t sums = 0;
+  for (int i = 0; i < 2; ++i) {
+    const float sum = on_cpu::Half(x, i) + on_cpu::Half(y, i);
+    sums |= static_cast<uint32_t>(FloatToBFloat16(sum)) << (16 * i);
+  }
+  return sums;
+}
 inline float Exp2(float x) { return std::exp2(x); }
 inline float Reciprocal(float x) { return 1.0f / x; }
 inline float MulRounded(float x, float y) { return x * y; }

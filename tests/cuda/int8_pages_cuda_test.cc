@@ -1,0 +1,247 @@
+// Pages of int8 codes on the device: what is written against the definition, and attention over
+// them against the double-precision reference, which reads the same codes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/cuda/attention_on_device.h"
+#include "tests/testing/attention_rounding.h"
+#include "tests/testing/attention_specs.h"
+#include "tests/testing/rope_append_backends.h"
+
+namespace diffserve {
+namespace {
+
+using testing::DiffLlamaSpec;
+using testing::ImageBatch;
+using testing::SameBits;
+using testing::SequenceShape;
+using testing::V2Spec;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+ImageBatch MakeBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes,
+                     std::vector<uint32_t> names = {}) {
+  return {spec, shapes, 1, 1, std::move(names), DType::kInt8};
+}
+
+struct Kernel {
+  const char* name;
+  std::vector<float> (*run)(const testing::AttentionBatch& batch, bool bulk_copies);
+  bool bulk_copies;
+};
+
+class Int8PagesOnDeviceTest : public testing::OnDeviceTest,
+                              public ::testing::WithParamInterface<Kernel> {
+ protected:
+  static std::vector<float> Attend(const ImageBatch& batch) {
+    return GetParam().run(batch, GetParam().bulk_copies);
+  }
+  // p is rounded times the scale of V here, also where p alone is exact.
+  static void ExpectLikeReference(ImageBatch& batch) {
+    testing::ExpectLikeReference(batch, Attend(batch), 3, 2.5);
+  }
+  static std::vector<DiffSpec> EveryForm() {
+    return {DiffLlamaSpec(3, 1, 16), DiffLlamaSpec(2, 1, 48), V2Spec(2, 1, 64),
+            testing::PlainSpec(2, 1, 128), testing::GroupedSpec(1, 64)};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kernels, Int8PagesOnDeviceTest,
+                         ::testing::Values(Kernel{"Decode", testing::Decode, false},
+                                           Kernel{"DecodeInBulk", testing::Decode, true},
+                                           Kernel{"Prefill", testing::Prefill, true}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Int8PagesOnDeviceTest, EveryHeadShapeMatchesTheReference) {
+  for (int head_dim : {16, 48, 64, 96, 128}) {
+    for (DiffSpec spec : {DiffLlamaSpec(2, 1, head_dim), V2Spec(2, 1, head_dim)}) {
+      ImageBatch batch = MakeBatch(spec, {{40, 1}, {0, 21}, {530, 2}});
+      ExpectLikeReference(batch);
+      if (head_dim % 64 != 0) continue;
+      std::swap(spec.k_maps, spec.v_dim);  // the other two pairs of K maps and width of V
+      spec.k_maps = spec.v_dim == 2 ? 1 : 2;
+      spec.v_dim = spec.k_maps == 1 ? 2 * head_dim : head_dim;
+      ImageBatch other = MakeBatch(spec, {{90, 3}});
+      ExpectLikeReference(other);
+    }
+  }
+}
+
+TEST_P(Int8PagesOnDeviceTest, EveryFamilyAndLengthMatchesTheReference) {
+  for (const DiffSpec& spec : EveryForm()) {
+    ImageBatch batch = MakeBatch(spec, {{0, 1}, {15, 1}, {16, 1}, {63, 2}, {61, 9}, {600, 1}});
+    ExpectLikeReference(batch);
+  }
+}
+
+TEST_P(Int8PagesOnDeviceTest, QuantisedLogitsMatchTheReference) {
+  for (const DiffSpec& spec : {DiffLlamaSpec(1, 1, 16), V2Spec(2, 1, 64)}) {
+    ImageBatch batch = MakeBatch(spec, {{63, 2}, {0, 37}, {600, 1}});
+    batch.MakeLogitsExact();
+    for (const LogitQuant& quant : testing::LogitQuants()) {
+      batch.logit_quant = quant;
+      ExpectLikeReference(batch);
+    }
+  }
+}
+
+TEST_P(Int8PagesOnDeviceTest, NeitherCompanyNorChunksChangeABit) {
+  for (const DiffSpec& spec : EveryForm()) {
+    for (const LogitQuant& quant : {LogitQuant{}, LogitQuant{4, LogitScale::kRow}}) {
+      ImageBatch together = MakeBatch(spec, {{30, 1}, {500, 20}});
+      together.logit_quant = quant;
+      const std::vector<float> all = Attend(together);
+      const size_t width = static_cast<size_t>(spec.out_width());
+      for (int row : {0, 5, 11, 12, 19}) {
+        ImageBatch alone = MakeBatch(spec, {{500 + row, 1}}, {1});
+        alone.logit_quant = quant;
+        EXPECT_TRUE(SameBits(Attend(alone),
+                             std::span(all).subspan(static_cast<size_t>(1 + row) * width, width)))
+            << testing::Describe(spec) << " " << row;
+      }
+    }
+  }
+}
+
+TEST_P(Int8PagesOnDeviceTest, EveryScheduleAndEveryTimingOfCopiesGivesTheSameBits) {
+  ImageBatch batch = MakeBatch(DiffLlamaSpec(2, 1, 64), {{100, 3}, {530, 1}});
+  const std::vector<float> expected = Attend(batch);
+  OnEverySchedule([&] { EXPECT_TRUE(SameBits(Attend(batch), expected)); });
+}
+
+TEST_P(Int8PagesOnDeviceTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) {
+  for (const DiffSpec& spec : EveryForm()) {
+    ImageBatch batch = MakeBatch(spec, {{70, 10}, {5, 12}, {100, 4}});
+    const std::vector<float> clean = Attend(batch);
+    for (int d = 0; d < spec.v_dim; ++d) batch.SetV(0, 0, 3, d, kNan);
+    batch.SetK(0, 0, 7, spec.k_maps - 1, 5, kNan);
+    const std::vector<float> out = Attend(batch);
+    const size_t hit = 10 * static_cast<size_t>(spec.out_width());
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_TRUE(i < hit ? std::isnan(out[i]) : out[i] == clean[i]) << i;
+  }
+}
+
+class Int8AppendOnDeviceTest : public testing::OnDeviceTest {
+ protected:
+  // `frequency` 0: nothing is rotated.
+  static testing::RopeCase Case(const DiffSpec& spec, RopeStyle style, double frequency,
+                                DType pages = DType::kInt8) {
+    const std::vector<double> frequencies(static_cast<size_t>(spec.head_dim / 2), frequency);
+    const std::vector<SequenceShape> shapes = {{0, 3}, {62, 5}, {200, 1}};
+    const size_t width = static_cast<size_t>(spec.q_width() + spec.k_width() + spec.v_width());
+    std::vector<float> qkv = testing::RandomFloats(9 * width, 3, -4, 4);
+    for (float& value : qkv) value = BFloat16ToFloat(FloatToBFloat16(value));
+    return {.spec = spec,
+            .style = style,
+            .rope = RopeTable(frequencies, 512, 1.0),
+            .memory = {cuda::ImageFormat(spec, pages), shapes},
+            .qkv = qkv};
+  }
+  static void Append(testing::RopeCase& rope) { testing::RopeAppendBackends().front().run(rope); }
+
+  // Every row of the batch by the definition.
+  static void AppendByDefinition(testing::RopeCase& rope) {
+    const DiffSpec& spec = rope.spec;
+    const float* x = rope.qkv.data();
+    const auto take = [&](int count) {
+      const std::span<const float> numbers(x, static_cast<size_t>(count));
+      x += count;
+      return numbers;
+    };
+    ForEachRow(rope, [&](const auto& page, int slot) {
+      take(spec.q_width());
+      for (int map = 0; map < spec.k_maps; ++map) {
+        for (int group = 0; group < spec.num_kv_groups; ++group)
+          SetK(rope.memory.format(), page(group), map, slot, take(spec.head_dim));
+      }
+      for (int group = 0; group < spec.num_kv_groups; ++group)
+        SetV(rope.memory.format(), page(group), slot, take(spec.v_dim));
+    });
+  }
+
+  template <typename Visit>  // (page of a group, slot in it)
+  static void ForEachRow(testing::RopeCase& rope, const Visit& visit) {
+    const int page_size = rope.memory.format().page_size;
+    for (const SequenceTokens& rows : rope.memory.sequences()) {
+      for (int at = rows.position; at < rows.position + rows.num_tokens; ++at) {
+        visit([&](int group) { return rope.memory.kv().Page(rows.pages[at / page_size], group); },
+              at % page_size);
+      }
+    }
+  }
+  // K and V of every row, row by row.
+  static std::vector<float> Numbers(testing::RopeCase& rope) {
+    const KvFormat& format = rope.memory.format();
+    std::vector<float> numbers;
+    ForEachRow(rope, [&](const auto& page, int slot) {
+      for (int group = 0; group < format.num_groups; ++group) {
+        for (int i = 0; i < format.k_maps * format.head_dim; ++i)
+          numbers.push_back(
+              KValue(format, page(group), i / format.head_dim, i % format.head_dim, slot));
+        for (int d = 0; d < format.v_dim; ++d)
+          numbers.push_back(VValue(format, page(group), d, slot));
+      }
+    });
+    return numbers;
+  }
+};
+
+TEST_F(Int8AppendOnDeviceTest, CodesAndScalesAreThoseOfTheDefinition) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+    for (int head_dim : {16, 48, 64, 96, 128}) {
+      for (const DiffSpec& spec : {DiffLlamaSpec(4, 2, head_dim), V2Spec(2, 2, head_dim)}) {
+        testing::RopeCase rope = Case(spec, style, 0.0), defined = Case(spec, style, 0.0);
+        std::fill_n(rope.qkv.end() - spec.v_width(), spec.v_width(), 0.0f);
+        defined.qkv = rope.qkv;
+        Append(rope);
+        AppendByDefinition(defined);
+        EXPECT_TRUE(SameBits(Numbers(rope), Numbers(defined))) << testing::Describe(spec);
+      }
+    }
+  }
+}
+
+TEST_F(Int8AppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfWhatOtherPagesHold) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+    const DiffSpec spec = DiffLlamaSpec(4, 2, 48);
+    testing::RopeCase codes = Case(spec, style, 0.3),
+                      exact = Case(spec, style, 0.3, DType::kBFloat16);
+    Append(codes);
+    Append(exact);
+    EXPECT_TRUE(SameBits(codes.q, exact.q));
+    const std::vector<float> found = Numbers(codes), expected = Numbers(exact);
+    for (size_t i = 0; i < found.size(); ++i)
+      ASSERT_NEAR(found[i], expected[i], 5.7f / 127 / 2 + 0.02f) << i;  // 5.7: 4 sqrt(2)
+  }
+}
+
+TEST_F(Int8AppendOnDeviceTest, WhatIsNotFiniteMakesTheScaleANan) {
+  for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
+    const DiffSpec spec = DiffLlamaSpec(1, 1, 64);
+    testing::RopeCase rope = Case(spec, RopeStyle::kHalfSplit, 0.0);
+    rope.qkv[static_cast<size_t>(spec.q_width()) + 64 + 3] = poison;  // K2 of the first row
+    Append(rope);
+    const std::vector<float> numbers = Numbers(rope);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      ASSERT_EQ(std::isnan(numbers[i]), i >= 64 && i < 128) << i;
+  }
+}
+
+TEST_F(Int8AppendOnDeviceTest, SlotsBehindTheLastRowOfAFreshPageAreZeros) {
+  testing::RopeCase rope = Case(DiffLlamaSpec(2, 2, 48), RopeStyle::kHalfSplit, 0.1);
+  Append(rope);
+  const KvFormat& format = rope.memory.format();
+  const SequenceTokens& first = rope.memory.sequences().front();
+  for (int slot = first.num_tokens; slot < format.page_size; ++slot) {
+    for (int group = 0; group < format.num_groups; ++group) {
+      const std::byte* page = rope.memory.kv().Page(first.pages[0], group);
+      for (int d = 0; d < format.v_dim; ++d) ASSERT_EQ(VValue(format, page, d, slot), 0.0f);
+      for (int d = 0; d < format.head_dim; ++d) ASSERT_EQ(KValue(format, page, 1, d, slot), 0.0f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace diffserve
