@@ -66,6 +66,10 @@ struct RopeAppendArgs {
 void RopeAppendRef(const RopeAppendArgs<float>& args);
 
 namespace cpu {
+// Of a sequence whose rows `row` would be cut at: the next row that no byte of V is shared across,
+// as slots of one pack share bytes where a number has less than 8 bits.
+int CutRow(const SequenceTokens& sequence, int row, const KvCodec& codec);
+
 void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool);
 }  // namespace cpu
 

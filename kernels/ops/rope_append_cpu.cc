@@ -34,6 +34,14 @@ void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
 
 }  // namespace
 
+int CutRow(const SequenceTokens& sequence, int row, const KvCodec& codec) {
+  if (row <= 0) return 0;
+  if (row >= sequence.num_tokens) return sequence.num_tokens;
+  const int pack = codec.v_bits < 8 ? codec.v_pack : 1;
+  const int position = (sequence.position + row + pack - 1) / pack * pack;
+  return std::min(position - sequence.position, sequence.num_tokens);
+}
+
 void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
   const DiffSpec& spec = args.spec;
   DS_CHECK(2 * args.rope.half_dim == spec.head_dim, "the rope table's width is not the head's");
@@ -49,10 +57,9 @@ void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool)
     const Share mine = ShareOf(static_cast<int>(num_tokens), worker, num_workers);
     int begin = 0;  // of the sequence, among all rows
     for (const SequenceTokens& sequence : args.batch) {
-      for (int row = std::max(0, mine.begin - begin);
-           row < std::min(sequence.num_tokens, mine.end - begin); ++row) {
+      const int end = CutRow(sequence, mine.end - begin, args.kv.format.codec);
+      for (int row = CutRow(sequence, mine.begin - begin, args.kv.format.codec); row < end; ++row)
         AppendRow(args, kernels, sequence, row);
-      }
       begin += sequence.num_tokens;
     }
   };

@@ -2,6 +2,7 @@
 // double-precision reference, which reads the same codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention/hadamard.h"
@@ -226,6 +227,24 @@ TEST_P(CodePagesTest, RowsAreWrittenWithinHalfAStepOfWhatFloat32PagesHold) {
           ExpectWithinHalfAStep(stored, VRow(floats.format(), exact, slot),
                                 codes.format().codec.v_bits, spec.head_dim);
         }
+      }
+    }
+  }
+}
+
+// Two workers never write to one byte.
+TEST(CutRowTest, SlotsThatShareBytesOfVAreOneWorkers) {
+  const KvCodec four = Int4Codec::Description();
+  for (int position : {0, 3, 8, 21}) {
+    for (int num_tokens : {1, 7, 8, 30}) {
+      const SequenceTokens sequence = {0, num_tokens, position, nullptr};
+      for (int row = -3; row <= num_tokens + 3; ++row) {
+        const int cut = cpu::CutRow(sequence, row, four);
+        ASSERT_TRUE(cut == 0 || cut == num_tokens || (position + cut) % four.v_pack == 0) << row;
+        ASSERT_EQ(cut == 0, row <= 0) << row;
+        ASSERT_LE(cut - std::clamp(row, 0, num_tokens), four.v_pack - 1);
+        ASSERT_EQ(cpu::CutRow(sequence, row, Int8Codec::Description()),
+                  std::clamp(row, 0, num_tokens));
       }
     }
   }
