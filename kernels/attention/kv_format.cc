@@ -109,7 +109,7 @@ float SetFourBits(std::byte* page, std::span<const double> values, OffsetOf offs
 template <typename OffsetOf>
 float SetInt8(std::byte* page, std::span<const double> values, int zero, OffsetOf offset_of) {
   const RowExtent extent = ExtentOf(values);
-  const double largest = std::max(-extent.least, extent.most);
+  const double largest = std::max(extent.most, -extent.least);  // not -0
   const bool is_zero = !extent.is_finite || largest == 0;
   for (int i = 0; i < static_cast<int>(values.size()); ++i) {
     const double value = values[static_cast<size_t>(i)];
