@@ -1,4 +1,7 @@
-// Left to the compiler to vectorise: no fused multiply-add, no reassociation of floats.
+// All but Keep is left to the compiler to vectorise: no fused multiply-add, no reassociation of
+// floats.
+#include <immintrin.h>
+
 #include "kernels/ops/sample_arithmetic.h"
 #include "kernels/ops/sample_kernel.h"
 
@@ -69,6 +72,94 @@ void Buckets(const float* z, int64_t count, int32_t* buckets) {
   for (int64_t i = 0; i < count; ++i) buckets[i] = SampleBucketOf(z[i]);
 }
 
+// Keep over whole vectors. What is stored behind the kept tokens was read already, or is no token.
+struct KeptSoFar {
+  int64_t next;  // the first that was not looked at
+  int64_t kept;
+};
+
+#if defined(__AVX512F__)
+KeptSoFar KeepByVectors(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff,
+                        int32_t* kept_ids) {
+  const __m512 cutoff_z = _mm512_set1_ps(cutoff.z);
+  const __m512i cutoff_id = _mm512_set1_epi32(cutoff.id);
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  int64_t kept = 0, i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512 next_z = _mm512_loadu_ps(z + i);
+    const __m512i next_ids = ids != nullptr
+                                 ? _mm512_loadu_si512(ids + i)
+                                 : _mm512_add_epi32(lanes,
+                                                    _mm512_set1_epi32(static_cast<int32_t>(i)));
+    const __mmask16 ties = _mm512_mask_cmple_epi32_mask(
+        _mm512_cmp_ps_mask(next_z, cutoff_z, _CMP_EQ_OQ), next_ids, cutoff_id);
+    const __mmask16 keep = _mm512_cmp_ps_mask(next_z, cutoff_z, _CMP_GT_OQ) | ties;
+    _mm512_storeu_ps(z + kept, _mm512_maskz_compress_ps(keep, next_z));
+    _mm512_storeu_si512(kept_ids + kept, _mm512_maskz_compress_epi32(keep, next_ids));
+    kept += __builtin_popcount(keep);
+  }
+  return {i, kept};
+}
+#else
+// Of each set of lanes, which lane goes to each place at the front, four bits each.
+struct LaneOrders {
+  uint32_t of[256];
+};
+constexpr LaneOrders MakeLaneOrders() {
+  LaneOrders orders = {};
+  for (uint32_t set = 0; set < 256; ++set) {
+    uint32_t place = 0;
+    for (uint32_t lane = 0; lane < 8; ++lane) {
+      if ((set >> lane & 1) != 0) orders.of[set] |= lane << (4 * place++);
+    }
+  }
+  return orders;
+}
+constexpr LaneOrders kLaneOrders = MakeLaneOrders();
+
+KeptSoFar KeepByVectors(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff,
+                        int32_t* kept_ids) {
+  const __m256 cutoff_z = _mm256_set1_ps(cutoff.z);
+  const __m256i cutoff_id = _mm256_set1_epi32(cutoff.id);
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i shifts = _mm256_slli_epi32(lanes, 2);
+  int64_t kept = 0, i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256 next_z = _mm256_loadu_ps(z + i);
+    const __m256i next_ids = ids != nullptr
+                                 ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ids + i))
+                                 : _mm256_add_epi32(lanes,
+                                                    _mm256_set1_epi32(static_cast<int32_t>(i)));
+    const __m256 ties = _mm256_andnot_ps(
+        _mm256_castsi256_ps(_mm256_cmpgt_epi32(next_ids, cutoff_id)),
+        _mm256_cmp_ps(next_z, cutoff_z, _CMP_EQ_OQ));
+    const int keep = _mm256_movemask_ps(
+        _mm256_or_ps(_mm256_cmp_ps(next_z, cutoff_z, _CMP_GT_OQ), ties));
+    // The permutations look at the low three bits of each lane.
+    const __m256i order = _mm256_srlv_epi32(
+        _mm256_set1_epi32(static_cast<int32_t>(kLaneOrders.of[keep])), shifts);
+    _mm256_storeu_ps(z + kept, _mm256_permutevar8x32_ps(next_z, order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept_ids + kept),
+                        _mm256_permutevar8x32_epi32(next_ids, order));
+    kept += __builtin_popcount(static_cast<uint32_t>(keep));
+  }
+  return {i, kept};
+}
+#endif
+
+int64_t Keep(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff, int32_t* kept_ids) {
+  auto [i, kept] = KeepByVectors(z, ids, count, cutoff, kept_ids);
+  for (; i < count; ++i) {
+    const float next_z = z[i];
+    const int32_t next_id = ids != nullptr ? ids[i] : static_cast<int32_t>(i);
+    z[kept] = next_z;
+    kept_ids[kept] = next_id;
+    kept += static_cast<int64_t>((next_z > cutoff.z) |
+                                 ((next_z == cutoff.z) & (next_id <= cutoff.id)));
+  }
+  return kept;
+}
+
 }  // namespace
 
 extern const SampleLoops kSampleLoops;
@@ -77,6 +168,7 @@ constinit const SampleLoops kSampleLoops = {.extent = Extent,
                                             .scale = Scale,
                                             .masses = Masses,
                                             .sum_of_masses = SumOfMasses,
-                                            .buckets = Buckets};
+                                            .buckets = Buckets,
+                                            .keep = Keep};
 
 }  // namespace diffserve::DS_ISA

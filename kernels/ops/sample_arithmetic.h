@@ -55,14 +55,10 @@ constexpr float Div(float a, float b) {
 inline constexpr int kMassBits = 41;  // the mass of weight 1 is 2^kMassBits
 
 // The weight exp(z) of z <= 0 in units of 2^-kMassBits, before it is rounded to an integer:
-// relative error below 2e-7; 0 from -30 down, where it would be rounded to 0. The range is applied
-// by arithmetic on the bits: a comparison would become a branch and keep a loop over it from being
-// vectorized.
+// relative error below 2e-7 down to kLeastZ, and what rounds to 0 from there down.
+inline constexpr float kLeastZ = -30;
 DIFFSERVE_HOST_DEVICE constexpr float UnroundedMass(float z) {
-  constexpr int32_t kLimit = __builtin_bit_cast(int32_t, 30.0f);
-  const int32_t below = (__builtin_bit_cast(int32_t, z) & 0x7fffffff) - kLimit;
-  const int32_t in_range = below >> 31;  // all ones or 0
-  const float clamped = -__builtin_bit_cast(float, kLimit + (below & in_range));
+  const float clamped = z > kLeastZ ? z : kLeastZ;
   // 1.5 * 2^23: the low bits are the integer
   const float shifted = rounded::Add(rounded::Mul(clamped, 1.44269504f), 12582912.0f);
   const float n = rounded::Sub(shifted, 12582912.0f);
@@ -77,9 +73,7 @@ DIFFSERVE_HOST_DEVICE constexpr float UnroundedMass(float z) {
   p = rounded::Add(rounded::Mul(p, r), 1.0f);
   const int32_t exponent = (__builtin_bit_cast(int32_t, shifted) - 0x4b400000 + 127 + kMassBits)
                            << 23;
-  return __builtin_bit_cast(
-      float,
-      __builtin_bit_cast(int32_t, rounded::Mul(p, __builtin_bit_cast(float, exponent))) & in_range);
+  return rounded::Mul(p, __builtin_bit_cast(float, exponent));
 }
 
 // Adding kRoundMass leaves an integer, rounded to nearest even, in the low bits of the double.

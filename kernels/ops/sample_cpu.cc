@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_isa.h"
@@ -95,36 +96,33 @@ void FindTop(const SampleLoops& loops, std::span<const float> row, int count, Sa
 
 // ---- Filters.
 
-// A position in the order of tokens. Every filter keeps all tokens up to one such position.
-struct Cutoff {
-  float z = kMinusInfinity;
-  int32_t token = std::numeric_limits<int32_t>::max();
-  bool operator<(const Cutoff& other) const {
-    return z > other.z || (z == other.z && token < other.token);
-  }
-};
+constexpr SampleCutoff kKeepsAll = {kMinusInfinity, std::numeric_limits<int32_t>::max()};
+
+bool Precedes(const SampleCutoff& a, const SampleCutoff& b) {
+  return a.z > b.z || (a.z == b.z && a.id < b.id);
+}
 
 // The cutoff at which the amounts, added up in order, reach `left`. REQUIRES: all of them together
 // do.
 template <typename AmountOf>
-Cutoff CutoffAmong(std::span<Cutoff> members, uint64_t left, AmountOf amount_of) {
+SampleCutoff CutoffAmong(std::span<SampleCutoff> members, uint64_t left, AmountOf amount_of) {
   while (members.size() > 32) {
     const size_t half = members.size() / 2;
-    std::nth_element(members.begin(), members.begin() + static_cast<ptrdiff_t>(half),
-                     members.end());
+    std::nth_element(members.begin(), members.begin() + static_cast<ptrdiff_t>(half), members.end(),
+                     Precedes);
     uint64_t sum = 0;
-    for (const Cutoff& member : members.first(half)) sum += amount_of(member.z);
+    for (const SampleCutoff& member : members.first(half)) sum += amount_of(member.z);
     const bool in_second_half = sum < left;
     if (in_second_half) left -= sum;
     members = in_second_half ? members.subspan(half) : members.first(half);
   }
-  std::sort(members.begin(), members.end());
-  for (const Cutoff& member : members) {
+  std::sort(members.begin(), members.end(), Precedes);
+  for (const SampleCutoff& member : members) {
     const uint64_t amount = amount_of(member.z);
     if (amount >= left) return member;
     left -= amount;
   }
-  return members.empty() ? Cutoff{} : members.back();
+  return members.empty() ? kKeepsAll : members.back();
 }
 
 // The tokens of a row that filters have kept so far, by ascending id.
@@ -151,45 +149,35 @@ class Candidates {
     Keep(CutoffOf(counts, static_cast<uint64_t>(top_k), [](float) { return uint64_t{1}; }));
   }
 
+  // The tokens below `least` weigh less together than what top_p leaves out, so the cutoff is among
+  // the others, and only these are sorted into buckets. As masses are rounded, this holds where
+  // that of one token at `least` is 1 or more.
   void KeepTopP(uint64_t share) {
+    const uint64_t total = AddUp(SumsOfStretches());
+    const double left_out = (1.0 - std::ldexp(static_cast<double>(share), -64)) *
+                            std::ldexp(static_cast<double>(total), -kMassBits);
+    const double least = std::log(left_out / (2.0 * static_cast<double>(count_)));
+    if (least > -28.0) Keep({.z = static_cast<float>(least), .id = kKeepsAll.id});
     Sums sums = {};
     ForEachStretch([&](const float* z, const int32_t* buckets, size_t count) {
       uint64_t masses[kStretch];
       loops_.masses(z, static_cast<int64_t>(count), masses);
       for (size_t i = 0; i < count; ++i) sums[static_cast<size_t>(buckets[i])] += masses[i];
     });
-    uint64_t total = 0;
-    for (uint64_t sum : sums) total += sum;
     Keep(CutoffOf(sums, LeastMass(share, total), MassOf));
   }
 
-  void Keep(const Cutoff& cutoff) {
-    size_t kept = 0;
-    ForEachGroupWithin(cutoff.z, 0.0f, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) {
-        const float z = z_[i];
-        const int32_t id = IdOf(i);
-        z_[kept] = z;
-        ids_[kept] = id;
-        kept += static_cast<size_t>((z > cutoff.z) | ((z == cutoff.z) & (id <= cutoff.token)));
-      }
-    });
-    count_ = kept;
+  void Keep(const SampleCutoff& cutoff) {
+    const int32_t* ids = is_whole_row_ ? nullptr : ids_;
+    count_ = static_cast<size_t>(loops_.keep(z_, ids, static_cast<int64_t>(count_), cutoff, ids_));
     is_whole_row_ = false;
   }
 
   // Inverse of the cumulative distribution in order of ids: the first token whose cumulative mass
   // exceeds uniform * total.
   int32_t Draw(uint64_t uniform) const {
-    thread_local std::vector<uint64_t> sums;
-    sums.clear();
-    uint64_t total = 0;
-    for (size_t begin = 0; begin < count_; begin += kStretch) {
-      const size_t count = std::min(kStretch, count_ - begin);
-      sums.push_back(loops_.sum_of_masses(z_ + begin, static_cast<int64_t>(count)));
-      total += sums.back();
-    }
-    uint64_t target = MulHigh(uniform, total);
+    std::vector<uint64_t>& sums = SumsOfStretches();
+    uint64_t target = MulHigh(uniform, AddUp(sums));
     size_t stretch = 0;
     while (target >= sums[stretch]) target -= sums[stretch++];
     for (size_t i = stretch * kStretch;; ++i) {
@@ -204,6 +192,22 @@ class Candidates {
 
   int32_t IdOf(size_t i) const { return is_whole_row_ ? static_cast<int32_t>(i) : ids_[i]; }
 
+  // The thread's own, to be reused.
+  static std::vector<uint64_t>& SumsOfStretches() {
+    thread_local std::vector<uint64_t> sums;
+    return sums;
+  }
+
+  // The mass of all, and of each stretch.
+  uint64_t AddUp(std::vector<uint64_t>& sums) const {
+    sums.clear();
+    for (size_t begin = 0; begin < count_; begin += kStretch) {
+      const size_t count = std::min(kStretch, count_ - begin);
+      sums.push_back(loops_.sum_of_masses(z_ + begin, static_cast<int64_t>(count)));
+    }
+    return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
+  }
+
   // use(z, buckets, count) for each stretch.
   template <typename Use>
   void ForEachStretch(Use use) const {
@@ -216,33 +220,26 @@ class Candidates {
     }
   }
 
-  // use(begin, end) for each group with a z from `least` to `most`.
-  template <typename Use>
-  void ForEachGroupWithin(float least, float most, Use use) const {
-    for (size_t begin = 0; begin < count_; begin += kGroup) {
-      const size_t end = std::min(count_, begin + kGroup);
-      if (AnyWithin(loops_, z_ + begin, end - begin, least, most)) use(begin, end);
-    }
-  }
-
   // Where the amounts reach `limit`; only the bucket in which they do is put in order.
   template <typename AmountOf>
-  Cutoff CutoffOf(const Sums& sums, uint64_t limit, AmountOf amount_of) const {
+  SampleCutoff CutoffOf(const Sums& sums, uint64_t limit, AmountOf amount_of) const {
     int32_t bucket = 0;
     while (bucket < kLastBucket && sums[static_cast<size_t>(bucket)] < limit)
       limit -= sums[static_cast<size_t>(bucket++)];
-    if (bucket == kLastBucket) return Cutoff{};
-    thread_local std::vector<Cutoff> members;
+    if (bucket == kLastBucket) return kKeepsAll;
+    thread_local std::vector<SampleCutoff> members;
     members.clear();
     // A little wider than the bucket: BucketOf decides.
     const float least = -static_cast<float>(bucket + 1) / kBucketsPerUnit,
                 most = -static_cast<float>(bucket) / kBucketsPerUnit;
-    ForEachGroupWithin(least, most, [&](size_t begin, size_t end) {
+    for (size_t begin = 0; begin < count_; begin += kGroup) {
+      const size_t end = std::min(count_, begin + kGroup);
+      if (!AnyWithin(loops_, z_ + begin, end - begin, least, most)) continue;
       for (size_t i = begin; i < end; ++i) {
         if (SampleBucketOf(z_[i]) == bucket) members.push_back({z_[i], IdOf(i)});
       }
-    });
-    return CutoffAmong(std::span<Cutoff>(members), limit, amount_of);
+    }
+    return CutoffAmong(std::span<SampleCutoff>(members), limit, amount_of);
   }
 
   const SampleLoops& loops_;
@@ -257,7 +254,7 @@ int32_t DrawToken(const SampleLoops& loops, const SampleTask& task, std::span<co
   Candidates candidates(loops, logits, max, task.inverse_temperature);
   if (task.top_k > 0) candidates.KeepTopK(task.top_k);
   if (task.mass_share > 0) candidates.KeepTopP(task.mass_share);
-  if (task.least_z > kMinusInfinity) candidates.Keep({.z = task.least_z});
+  if (task.least_z > kMinusInfinity) candidates.Keep({.z = task.least_z, .id = kKeepsAll.id});
   return candidates.Draw(task.uniform);
 }
 

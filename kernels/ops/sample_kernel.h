@@ -14,6 +14,13 @@ struct RowExtent {
   bool has_nan;
 };
 
+// A position in the order of tokens, z descending, then id ascending. Every filter keeps all tokens
+// up to one such position.
+struct SampleCutoff {
+  float z;
+  int32_t id;
+};
+
 struct SampleLoops {
   RowExtent (*extent)(const float* row, int64_t count);
   // Whether any of kSampleGroup values is within [least, most].
@@ -24,6 +31,10 @@ struct SampleLoops {
   void (*masses)(const float* z, int64_t count, uint64_t* masses);
   uint64_t (*sum_of_masses)(const float* z, int64_t count);
   void (*buckets)(const float* z, int64_t count, int32_t* buckets);  // SampleBucketOf
+  // Moves the tokens up to `cutoff` to the front, in their order; returns how many. `ids`: nullptr
+  // stands for 0, 1, ...; or kept_ids.
+  int64_t (*keep)(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff,
+                  int32_t* kept_ids);
 };
 
 // Values that are looked at together, to pass over them where there is nothing to do.

@@ -5,6 +5,8 @@ tests/bench/results/cpu_*.json, for each kind of machine.
     report_cpu.py measure KIND [--rounds 5]  runs `diffserve bench` of every model and format in
                                              turns, on a machine without other work; makes
                                              tests/bench/results/cpu_KIND.json, tables and plot
+    report_cpu.py measure KIND --models A,B  measures these and leaves the others' figures
+    report_cpu.py twins KIND [--rounds 5]    adds what the Diff model costs over its twin, in pairs
     report_cpu.py peers KIND FILE            adds other servers' tokens/s of Llama 778M, measured in
                                              turns with ours: {peer: {type of weights: {figure: [a
                                              sample, ...]}}}, and "about": what the peers are
@@ -14,7 +16,7 @@ tests/bench/results/cpu_*.json, for each kind of machine.
                                              failed`.
 
 Only the standard library is needed. The section stands in README.md between <!-- cpu --> and
-<!-- /cpu -->. A figure is the median over the rounds; where one is missing the table says so.
+<!-- /cpu -->. A figure is the median over the rounds; "-" stands for one that was not measured.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import bar_charts
@@ -32,11 +35,20 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "tests/bench/results"
 BEGIN, END = "<!-- cpu -->", "<!-- /cpu -->"
 PROGRAM = ROOT / "build/diffserve"
+MODEL_CONFIGS = ROOT / "tests/bench/models"
 # Model, its title, and the formats of its linear layers.
 MODELS = (("diff_830m", "DiffLlama, the paper's 830M", ("bfloat16", "int8", "int4")),
           ("transformer_830m", "its Transformer twin", ("bfloat16", )),
-          ("llama_778m", "Llama 778M", ("bfloat16", "int8", "int4")))
+          ("llama_778m", "Llama 778M", ("bfloat16", "int8", "int4")),
+          ("diff_3b", "DiffLlama 3B", ("int8", "int4")))
+LARGE_MODELS = ("diff_3b", )  # a prompt of 512 and one stream only
 PROMPTS, DEPTHS, BATCHES, GENERATE = (512, 2048), (0, 4096), (1, 4, 16), 24
+TWINS = ("diff_830m", "transformer_830m")
+# What twins are compared by: layers (None: all), the flags of `diffserve bench`, its figures.
+TWIN_RUNS = ((None, ("--prompt", "2048", "--depth", "0", "--batch", "1"),
+              ("prefill 2048", "decode depth 0 batch 1")),
+             (6, ("--prompt", "4096,16384", "--depth", "0", "--batch", "1"),
+              ("prefill 4096", "prefill 16384")))
 # The model and the figures that peers are measured by.
 PEER_MODEL, PEER_DEPTH = "llama_778m", 128
 PEER_FIGURES = (("prefill 512", "prefill of 512"), ("prefill 2048", "prefill of 2048"),
@@ -46,11 +58,11 @@ PEER_FIGURES = (("prefill 512", "prefill of 512"), ("prefill 2048", "prefill of 
                 (f"decode depth {DEPTHS[1]} batch 1", f"decode after {DEPTHS[1]}"))
 
 
-def bench(model, name, *flags):
+def bench(directory, name, *flags):
     quantization = name if name.startswith("int") else "none"
-    command = [PROGRAM, "bench", ROOT / "tests/bench/models" / model, "--load-format", "dummy",
-               "--dtype", "bfloat16", "--quantization", quantization, "--repeat", "1", "--json",
-               "--generate", str(GENERATE), *flags]
+    command = [PROGRAM, "bench", directory, "--load-format", "dummy", "--dtype", "bfloat16",
+               "--quantization", quantization, "--repeat", "1", "--json", "--generate",
+               str(GENERATE), *flags]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
@@ -59,26 +71,75 @@ def joined(numbers):
     return ",".join(map(str, numbers))
 
 
-def measure(kind, rounds):
+def runs_of(model):
+    """The flags of each run of `diffserve bench`."""
+    if model in LARGE_MODELS:
+        return [("--prompt", "512", "--depth", "0", "--batch", "1")]
+    runs = [("--prompt", joined(PROMPTS), "--depth", "0", "--batch", joined(BATCHES)),
+            ("--prompt", "16", "--depth", str(DEPTHS[1]), "--batch", "1")]
+    if model == PEER_MODEL:
+        runs.append(("--prompt", "16", "--depth", str(PEER_DEPTH), "--batch", "4,16"))
+    return runs
+
+
+def figures_of(run):
+    """{figure: (tokens/s, share of the limit)}"""
+    return {figure["name"]: (figure["tokens_per_s"]["median"], figure["ratio_to_probe"]["median"])
+            for figure in run["prefill"] + run["decode"]}
+
+
+def measure(kind, rounds, models):
     samples = {}
     about = {}
     for turn in range(rounds):
         for model, _, formats in MODELS:
+            if model not in models:
+                continue
             for name in formats:
                 print(f"round {turn + 1} of {rounds}: {model} {name}", file=sys.stderr, flush=True)
-                runs = [bench(model, name, "--prompt", joined(PROMPTS), "--depth", "0", "--batch",
-                              joined(BATCHES)),
-                        bench(model, name, "--prompt", "16", "--depth", str(DEPTHS[1]), "--batch",
-                              "1")]
-                if model == PEER_MODEL:
-                    runs.append(bench(model, name, "--prompt", "16", "--depth", str(PEER_DEPTH),
-                                      "--batch", "4,16"))
-                about = {key: runs[0][key] for key in ("cpu_isa", "threads")}
-                for run in runs:
-                    for figure in run["prefill"] + run["decode"]:
-                        samples.setdefault((model, name, figure["name"]), []).append(
-                            (figure["tokens_per_s"]["median"], figure["ratio_to_probe"]["median"]))
+                for flags in runs_of(model):
+                    run = bench(MODEL_CONFIGS / model, name, *flags)
+                    about = {key: run[key] for key in ("cpu_isa", "threads")}
+                    for what, values in figures_of(run).items():
+                        samples.setdefault((model, name, what), []).append(values)
     write(kind, {**about, "rounds": rounds}, samples)
+
+
+def with_layers(model, layers, folder):
+    """The directory of the model's config, with so many layers; None: as it is."""
+    if layers is None:
+        return MODEL_CONFIGS / model
+    config = json.loads((MODEL_CONFIGS / model / "config.json").read_text())
+    directory = Path(folder) / f"{model}_{layers}"
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+    return directory
+
+
+def measure_twins(kind, rounds):
+    ratios = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(rounds):
+            print(f"round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+            for layers, flags, names in TWIN_RUNS:
+                order = TWINS if turn % 2 == 0 else TWINS[::-1]
+                got = {model: figures_of(bench(with_layers(model, layers, folder), "bfloat16",
+                                               *flags)) for model in order}
+                for name in names:
+                    (ours, share), (twins, twins_share) = (got[model][name] for model in TWINS)
+                    ratios.setdefault((name, layers), []).append((ours / twins,
+                                                                  share / twins_share))
+    result = json.loads(path_of(kind).read_text())
+    result["twins"] = [{"figure": name, "layers": layers, "pairs": len(values),
+                        "speeds": spread(rate for rate, _ in values),
+                        "shares": spread(share for _, share in values)}
+                       for (name, layers), values in ratios.items()]
+    path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def spread(values):
+    values = sorted(values)
+    return {"median": statistics.median(values), "least": values[0], "most": values[-1]}
 
 
 def path_of(kind):
@@ -94,26 +155,30 @@ def write(kind, about, samples):
             "tokens_per_s": statistics.median(rates), "least": min(rates), "most": max(rates),
             "of_the_limit": statistics.median(ratios)}
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1)
+    before = json.loads(path_of(kind).read_text()) if path_of(kind).exists() else {"models": {}}
     result = {"machine": f"{kind.replace('_', ' ')} ({cpu})", **about, "generate": GENERATE,
-              "models": figures}
+              "models": {**before["models"], **figures},
+              **{key: before[key] for key in ("about_peers", "peers", "twins") if key in before}}
     path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def add_peers(kind, samples):
+    """Figures that `samples` does not name stay."""
     result = json.loads(path_of(kind).read_text())
     result["about_peers"] = samples.pop("about")
-    result["peers"] = {
-        peer: {name: {what: {"tokens_per_s": statistics.median(values), "least": min(values),
-                             "most": max(values)} for what, values in figures.items()}
-               for name, figures in types.items()}
-        for peer, types in samples.items()}
+    for peer, types in samples.items():
+        for name, figures in types.items():
+            known = result.setdefault("peers", {}).setdefault(peer, {}).setdefault(name, {})
+            for what, values in figures.items():
+                known[what] = {"tokens_per_s": statistics.median(values), "least": min(values),
+                               "most": max(values)}
     path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def cell(figures, what):
     figure = figures.get(what)
     if figure is None:
-        return "not measured"
+        return "-"
     return f"{figure['tokens_per_s']:.0f} ({figure['of_the_limit']:.2f})"
 
 
@@ -131,6 +196,23 @@ def table(result):
             cells = [cell(figures, what) for what, _ in columns]
             lines.append(f"| {title} | {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def twins_table(result):
+    twins = result["twins"]
+    heads = [f"{row['figure']}{', ' + str(row['layers']) + ' layers' if row['layers'] else ''}"
+             for row in twins]
+
+    def cells(kind):
+        return [f"{row[kind]['median']:.3f} ({row[kind]['least']:.3f} to {row[kind]['most']:.3f})"
+                for row in twins]
+
+    return "\n".join([
+        f"DiffLlama over its Transformer twin, bfloat16, medians of {twins[0]['pairs']} "
+        "pairs, in brackets the least and the most:", "",
+        "| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|",
+        "| tokens/s | " + " | ".join(cells("speeds")) + " |",
+        "| share of the limit | " + " | ".join(cells("shares")) + " |"])
 
 
 def servers(result):
@@ -182,6 +264,8 @@ def outputs():
         if "models" not in result:
             continue
         sections.append(table(result))
+        if "twins" in result:
+            sections.append(twins_table(result))
         if "peers" in result:
             picture = path.with_suffix(".svg")
             sections.append(peer_table(result))
@@ -197,19 +281,22 @@ def outputs():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="*", help="measure KIND, or peers KIND FILE")
+    parser.add_argument("command", nargs="*", help="measure KIND, twins KIND, or peers KIND FILE")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", default=joined(model for model, _, _ in MODELS))
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     match arguments.command:
         case []:
             pass
         case ["measure", kind]:
-            measure(kind, arguments.rounds)
+            measure(kind, arguments.rounds, arguments.models.split(","))
+        case ["twins", kind]:
+            measure_twins(kind, arguments.rounds)
         case ["peers", kind, file]:
             add_peers(kind, json.loads(Path(file).read_text()))
         case _:
-            parser.error("usage: report_cpu.py [measure KIND | peers KIND FILE]")
+            parser.error("usage: report_cpu.py [measure KIND | twins KIND | peers KIND FILE]")
     texts = outputs()
     if arguments.check:
         failed = [path for path, text in texts.items()
