@@ -126,20 +126,13 @@ def measure_twins(kind, rounds):
                 got = {model: figures_of(bench(with_layers(model, layers, folder), "bfloat16",
                                                *flags)) for model in order}
                 for name in names:
-                    (ours, share), (twins, twins_share) = (got[model][name] for model in TWINS)
-                    ratios.setdefault((name, layers), []).append((ours / twins,
-                                                                  share / twins_share))
+                    ours, twins = (got[model][name][0] for model in TWINS)
+                    ratios.setdefault((name, layers), []).append(ours / twins)
     result = json.loads(path_of(kind).read_text())
     result["twins"] = [{"figure": name, "layers": layers, "pairs": len(values),
-                        "speeds": spread(rate for rate, _ in values),
-                        "shares": spread(share for _, share in values)}
-                       for (name, layers), values in ratios.items()]
+                        "median": statistics.median(values), "least": min(values),
+                        "most": max(values)} for (name, layers), values in ratios.items()]
     path_of(kind).write_text(json.dumps(result, indent=1) + "\n")
-
-
-def spread(values):
-    values = sorted(values)
-    return {"median": statistics.median(values), "least": values[0], "most": values[-1]}
 
 
 def path_of(kind):
@@ -200,19 +193,14 @@ def table(result):
 
 def twins_table(result):
     twins = result["twins"]
-    heads = [f"{row['figure']}{', ' + str(row['layers']) + ' layers' if row['layers'] else ''}"
-             for row in twins]
-
-    def cells(kind):
-        return [f"{row[kind]['median']:.3f} ({row[kind]['least']:.3f} to {row[kind]['most']:.3f})"
-                for row in twins]
-
+    heads = [row["figure"].removesuffix(" depth 0 batch 1") +
+             (f", {row['layers']} layers" if row["layers"] else "") for row in twins]
+    cells = [f"{row['median']:.3f} ({row['least']:.3f} to {row['most']:.3f})" for row in twins]
     return "\n".join([
-        f"DiffLlama over its Transformer twin, bfloat16, medians of {twins[0]['pairs']} "
-        "pairs, in brackets the least and the most:", "",
-        "| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|",
-        "| tokens/s | " + " | ".join(cells("speeds")) + " |",
-        "| share of the limit | " + " | ".join(cells("shares")) + " |"])
+        f"Tokens/s of DiffLlama over its Transformer twin, bfloat16, medians of "
+        f"{twins[0]['pairs']} pairs, in brackets the least and the most:", "",
+        "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|",
+        "| " + " | ".join(cells) + " |"])
 
 
 def servers(result):
