@@ -94,7 +94,7 @@ struct CodeSums {
   [[gnu::always_inline]] CodeSums(const float* sums, int64_t stride, bool is_first) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c)
         acc[r][c] = is_first ? Set1Int(0) : LoadInts(sums + r * stride + c * kLanes);
     }
@@ -104,21 +104,21 @@ struct CodeSums {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const I16Pairs weight = Set1Pair16(weights[r * kRangeOperands<Codec>]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) acc[r][c] = DotPairs(acc[r][c], weight, row[c]);
     }
   }
   template <int kShift>
   [[gnu::always_inline]] void AddFourBits(const Quads (&codes)[C], const int32_t* weights) {
     I16Pairs row[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) row[c] = FourBitPairs<kShift>(codes[c]);
     Add(row, weights);
   }
   [[gnu::always_inline]] void AddPack(const std::byte* from, const int32_t* weights) {
     if constexpr (kVIs4Bits<Codec>) {
       Quads codes[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) codes[c] = LoadQuads(from + c * kVectorBytes);
       AddFourBits<0>(codes, weights);
       AddFourBits<4>(codes, weights + 1);
@@ -126,7 +126,7 @@ struct CodeSums {
       AddFourBits<12>(codes, weights + 3);
     } else {
       I16Pairs row[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) row[c] = WidenPairs(from + c * kVectorBytes);
       Add(row, weights);
     }
@@ -135,7 +135,7 @@ struct CodeSums {
   [[gnu::always_inline]] void Store(float* sums, int64_t stride, int n) const {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < C; ++c) {
         float* to = sums + r * stride + c * kLanes;
         if (C == 1 && n < kLanes) {
@@ -164,7 +164,7 @@ void AddCodeColumns(const ValueTile<Codec>& tile, int column, int n) {
     int64_t offset = int64_t{Sums::kPackBytes} * column + slot % kRun / kPack * pack_bytes;
     for (; slot < end; slot += kPack, offset += pack_bytes, weights += kPack / 2) {
       if (tile.next != nullptr) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int byte = 0; byte < C * Sums::kVectorBytes; byte += 64)
           __builtin_prefetch(tile.next[run] + offset + byte, 0, kIntoL2);
       }
@@ -185,8 +185,18 @@ template <typename Codec, int R>
 void AddCodeValues(const ValueTile<Codec>& tile) {
   constexpr int kVectors = ColumnVectorsAtOnce(R);
   int column = tile.first_column;
+  if constexpr (R == 1 && kLanes == 16) {  // six chains hide the latency that two do not
+    if ((tile.end_column - column) % (6 * kLanes) == 0) {
+      for (; column < tile.end_column; column += 6 * kLanes)
+        AddCodeColumns<Codec, R, 6>(tile, column, kLanes);
+    }
+  }
   for (; column + kVectors * kLanes <= tile.end_column; column += kVectors * kLanes)
     AddCodeColumns<Codec, R, kVectors>(tile, column, kLanes);
+  if constexpr (kVectors == 4) {
+    for (; column + 2 * kLanes <= tile.end_column; column += 2 * kLanes)
+      AddCodeColumns<Codec, R, 2>(tile, column, kLanes);
+  }
   for (; column < tile.end_column; column += kLanes)
     AddCodeColumns<Codec, R, 1>(tile, column, Least(kLanes, tile.end_column - column));
 }

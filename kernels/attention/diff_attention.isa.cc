@@ -15,6 +15,7 @@
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/kv_loads.h"
 #include "kernels/attention/quantise_lanes.h"
+#include "kernels/attention/range_runs.h"
 #include "kernels/attention/softmax_lanes.h"
 #include "kernels/attention/tile_functions.h"
 #include "kernels/base/simd.h"
@@ -23,8 +24,6 @@ namespace diffserve::DS_ISA {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr int kStepRuns = kStep / kRun;
-constexpr int kRangeRuns = kRange / kRun;
 
 // Queries are numbered map 1 first, within a map by token and then head; outputs as the queries of
 // map 1.
@@ -73,7 +72,7 @@ class Worker {
     }
     if (all || task_.pass == AttentionTask::Pass::kValues) {
       for (int query = 0; query < queries_; ++query) JoinRanges(query);
-      for (int range = task_.first_range; range < task_.end_range; ++range) AddRange(range, !all);
+      AddRanges(!all);
     }
     if (all || task_.pass == AttentionTask::Pass::kFinish) {
       for (int output = 0; output < outputs_; ++output) {
@@ -144,32 +143,12 @@ class Worker {
     q_sums_[query] = sum;
   }
 
-  // Where the page of each of `count` runs from `first_slot` on has its first slot's numbers.
-  template <typename OffsetOf>
-  void Locate(int first_slot, int count, const std::byte** runs, OffsetOf offset_of) const {
-    const int num_slots = task_.num_slots();
-    for (int run = 0; run < count && first_slot + run * kRun < num_slots; ++run) {
-      const int slot = first_slot + run * kRun;
-      const std::byte* page = kv_.Page(task_.pages[slot / format_.page_size], task_.group);
-      runs[run] = page + offset_of(slot % format_.page_size);
-    }
-  }
-  void LocateK(int first_slot, const std::byte** runs) const {
-    Locate(first_slot, kStepRuns, runs,
-           [this](int slot) { return KBytes<Codec>(format_.KOffset(0, 0, slot)); });
-  }
-
   // ---- Stages 1 and 2: the slots of the task's ranges become p.
   void ScoreRanges() {
-    const int end = Least(task_.end_range * kRange, task_.num_slots());
-    const std::byte* runs[2][kStepRuns];
-    LocateK(task_.first_range * kRange, runs[0]);
-    for (int slot = task_.first_range * kRange, now = 0; slot < end; slot += kStep, now ^= 1) {
-      if (slot + kStep < end) LocateK(slot + kStep, runs[now ^ 1]);
-      const bool fetch = slot + 2 * kStep <= end;  // only a full step has all its runs
-      ScoreStep(slot, runs[now], fetch ? runs[now ^ 1] : nullptr);
-      const int range = slot / kRange;
-      if ((slot + kStep) % kRange != 0 && slot + kStep < end) continue;
+    RangeRuns<Codec> runs(kv_, task_);
+    for (int range = task_.first_range; range < task_.end_range; ++range) {
+      runs.LocateK(range);
+      for (int first = 0; first < SlotsOf(range); first += kStep) ScoreStep(range, first, runs);
       for (int query = 0; query < queries_; ++query) {
         if (call_.logit_quant.needs_row()) {
           KeepExtent(range, query);
@@ -181,27 +160,26 @@ class Worker {
     }
   }
 
-  // `next`: the runs to fetch meanwhile, or nullptr.
-  void ScoreStep(int first_slot, const std::byte* const* runs, const std::byte* const* next) {
-    // The first tile of each map fetches ahead for all.
+  // Slots from `first` on of the range.
+  void ScoreStep(int range, int first, const RangeRuns<Codec>& runs) {
+    const int run = first / kRun;
     ForEachTile([&](int begin, int end, int k_map) {
-      const bool ahead = begin == 0 || (k_map == 1 && begin == outputs_);
-      ScoreTile(begin, end, k_map, first_slot, runs, ahead ? next : nullptr);
+      // The first tile of each map fetches ahead for all.
+      const bool fetches = begin == 0 || (k_map == 1 && begin == outputs_);
+      ScoreTile(begin, end, k_map, range * kRange + first, runs.numbers() + run,
+                runs.scales() + run, fetches);
     });
   }
 
   void ScoreTile(int begin, int end, int k_map, int first_slot, const std::byte* const* runs,
-                 const std::byte* const* next) {
+                 const float* const* scales, bool fetches) {
     // A tile may have queries of both maps; the last of either has seen the most.
     const int seen = Most(seen_[end - 1], begin < outputs_ ? seen_[Least(end, outputs_) - 1] : 0);
     const int num_runs = (Least(kStep, seen - first_slot) + kRun - 1) / kRun;
     const int64_t map_bytes = KBytes<Codec>(format_.KMapBegin(k_map));
-    const std::byte* k[kStepRuns];
-    const std::byte* k_next[kStepRuns];
-    for (int run = 0; run < num_runs; ++run) {
-      k[run] = runs[run] + map_bytes;
-      if (next != nullptr) k_next[run] = next[run] + map_bytes;
-    }
+    const std::byte* k[2 * kStepRuns];
+    const float* k_scales[kStepRuns];
+    for (int run = 0; run < 2 * kStepRuns; ++run) k[run] = runs[run] + map_bytes;
     const TileFunctions<Codec>& functions = kTileFunctions<Codec>[end - begin];
     float* scores = ScoresOf(first_slot / kRange, begin) + first_slot % kRange;
     QueryTile<Codec> tile = {
@@ -209,28 +187,21 @@ class Worker {
         .head_dim = format_.head_dim,
         .page_size = format_.page_size,
         .scale = call_.logit_quant.is_on() ? call_.scale : call_.scale * kLog2E};
-    const float* k_scales[kStepRuns];
     if constexpr (kHasScales<Codec>) {
       tile.q_scales = q_scales_ + begin;
       tile.q_sums = q_sums_ + begin;
-      for (int run = 0; run < num_runs; ++run) {
-        const int slot = first_slot + run * kRun;
-        k_scales[run] = ScalesOf(slot) + format_.KScale(k_map, 0, slot % format_.page_size);
-      }
+      for (int run = 0; run < num_runs; ++run)
+        k_scales[run] = scales[run] + format_.KScale(k_map, 0, 0);
     }
     for (int run = 0; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       tile.k = k + run;
-      tile.next = next != nullptr ? k_next + run : nullptr;
+      tile.next = fetches ? k + kStepRuns + run : nullptr;
       tile.scores = scores + run * kRun;
       tile.k_scales = k_scales + run;
       (several ? functions.several_runs : functions.one_run)(tile);
       run += several ? RunsAtOnce(end - begin) : 1;
     }
-  }
-  const float* ScalesOf(int slot) const {
-    const std::byte* page = kv_.Page(task_.pages[slot / format_.page_size], task_.group);
-    return reinterpret_cast<const float*>(page + format_.ScaleBegin());
   }
 
   // ---- Quantised logits, which become exponents of 2.
@@ -283,26 +254,32 @@ class Worker {
     FactorsOfRanges(max_ + at, sum_ + at, (seen_[query] + kRange - 1) / kRange, factor_ + at);
   }
 
-  // ---- Stage 3. `is_kept`: the range's sums stay in memory of their own.
-  void AddRange(int range, bool is_kept) {
-    for (int output = 0; output < outputs_; ++output) WeighRange(range, output);
-    const std::byte* runs[kRangeRuns + kStepRuns];  // and some of the next range, to fetch ahead
-    Locate(range * kRange, kRangeRuns + kStepRuns, runs,
-           [this](int slot) { return VBytes<Codec>(format_.VOffset(0, slot)); });
+  // ---- Stage 3. `is_kept`: each range's sums stay in memory of their own.
+  void AddRanges(bool is_kept) {
+    RangeRuns<Codec> runs(kv_, task_);
+    for (int range = task_.first_range; range < task_.end_range; ++range) {
+      runs.LocateV(range);
+      for (int output = 0; output < outputs_; ++output) WeighRange(range, output, runs);
+      AddRange(range, is_kept, runs);
+    }
+  }
+
+  void AddRange(int range, bool is_kept, const RangeRuns<Codec>& runs) {
     float* sums = is_kept ? range_sums_ + range * sizes_.SumFloats() : sums_;
-    // Few outputs read V as it lies in memory. Many read a part of it that stays in the L1 cache.
+    // Few outputs read V as it lies in memory, or of codes a part at a time, whose sums then stay
+    // in registers. Many read a part of it that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
-    const int block = many ? kStep : kRun;
+    const int block = many ? kStep : kHasScales<Codec> ? kRange : kRun;
+    const int next = block == kRange ? kRangeRuns : kStepRuns;
     const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // of a scale
     const int columns = many ? 64 : part;
     const int num_slots = SlotsOf(range);
     for (int first = 0; first < num_slots; first += block) {
       const int end = Least(first + block, num_slots);
-      const bool fetch = range * kRange + end + kStep <= task_.num_slots();
       for (int column = 0, end_column = 0; column < format_.v_dim; column = end_column) {
         end_column = Least(column + columns, (column / part + 1) * part);
-        ValueTile<Codec> tile = {.v = runs,
-                                 .next = fetch ? runs + kStepRuns : nullptr,
+        ValueTile<Codec> tile = {.v = runs.numbers(),
+                                 .next = runs.numbers() + next,
                                  .first_column = column,
                                  .end_column = end_column,
                                  .v_dim = format_.v_dim,
@@ -326,7 +303,7 @@ class Worker {
 
   // The weights of one output: p1 / sum1 - lambda p2 / sum2. Behind the last slot that it sees are
   // zeros up to a vector's end.
-  void WeighRange(int range, int output) {
+  void WeighRange(int range, int output, const RangeRuns<Codec>& runs) {
     const int seen = SeenOf(range, output);
     const float* p1 = ScoresOf(range, output);
     const F32 factor1 = Set1(factor_[output * sizes_.range_stride + range]);
@@ -341,7 +318,7 @@ class Worker {
     };
     if (heads2_ == 0) {
       for (int i = 0; i < seen; i += kLanes) store(i, Mul(Load(p1 + i), factor1));
-      if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, weights);
+      if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, runs, weights);
       return;
     }
     const int token = output / heads1_;
@@ -359,15 +336,14 @@ class Worker {
       const F32 map2 = Mul(Load(p2 + i), factor2);
       store(i, Fma(minus_lambda, map2, Mul(Load(p1 + i), factor1)));
     }
-    if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, weights);
+    if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, runs, weights);
   }
   // A weight times the scale of its slot, for each part of V that has one.
-  void ScaleWeights(int range, int output, const float* unscaled, Operand* weights) {
+  void ScaleWeights(int range, int output, const float* unscaled, const RangeRuns<Codec>& runs,
+                    Operand* weights) {
     for (int part = 0; part * format_.head_dim < format_.v_dim; ++part) {
-      const auto scales_of = [&](int i) {
-        const int slot = range * kRange + i;
-        return ScalesOf(slot) + format_.VScale(part * format_.head_dim, slot % format_.page_size);
-      };
+      const int of_part = format_.VScale(part * format_.head_dim, 0);
+      const auto scales_of = [&](int i) { return runs.scales()[i / kRun] + of_part + i % kRun; };
       int16_t* codes = reinterpret_cast<int16_t*>(weights) + part * kRange;
       code_weights_[2 * output + part] = QuantiseScaled<kVIs4Bits<Codec>>(
           unscaled, SeenOf(range, output), scales_of, codes);

@@ -78,49 +78,39 @@ inline void TransformParts(float* row, int count, int part) {
   for (int begin = 0; begin < count; begin += part) Hadamard(row + begin, part, scratch);
 }
 
-// `weights` of some slots as 16 bits of the largest, and their scale; a NaN if one is not finite.
-// Both end at a vector's end, where weights are 0.
-inline float QuantiseWeights(const float* weights, int count, int16_t* codes) {
-  constexpr float kMost = 32767;
-  F32 largest = Zero();
-  F32 poison = Zero();
-  for (int i = 0; i < count; i += kLanes) {
-    const F32 weight = Load(weights + i);
-    largest = Max(largest, Max(weight, Sub(Zero(), weight)));
-    poison = Fma(weight, Zero(), poison);
-  }
-  const float not_finite = ReduceAdd(poison);
-  const float most = ReduceMax(largest);
-  const bool is_zero = !(most > kLeastScaled);
-  const F32 inverse = Set1(is_zero ? 0.0f : kMost / most);
-  for (int i = 0; i < count; i += kLanes)
-    StoreInt16(codes + i, ToInt(Mul(Load(weights + i), inverse)));
-  return (is_zero ? 0.0f : most / kMost) + not_finite;
-}
-
 // What integer sums over the weights of a range become floats by.
 struct CodeWeights {
-  float scale;
+  float scale;    // a NaN if a weight or a scale of V is not finite
   int32_t zeros;  // of V in four bits: the sum of the weights' codes times the zeros of their slots
 };
 
-// Weights of `count` slots, times the scales of V's codes there: scales_of(i) points to those of
-// slots from i on.
+// Weights of `count` slots, times the scales of V's codes there, as 16 bits of the largest:
+// scales_of(i) points to the scales of slots from i on. Codes behind the last slot, up to a
+// vector's end, are 0.
 template <bool kIs4Bits, typename ScalesOf>
 CodeWeights QuantiseScaled(const float* weights, int count, ScalesOf scales_of, int16_t* codes) {
+  constexpr float kMost = 32767;
   alignas(64) float scaled[kAttentionRangeSlots];
+  F32 largest = Zero();
+  F32 poison = Zero();
   for (int i = 0; i < count; i += kLanes) {
     const F32 scale = kIs4Bits ? FourBitScales(scales_of(i)).steps : Load(scales_of(i));
-    Store(scaled + i, SelectFirst(count - i, Mul(Load(weights + i), scale), Zero()));
+    F32 weight = Mul(Load(weights + i), scale);
+    if (count - i < kLanes) weight = SelectFirst(count - i, weight, Zero());
+    largest = Max(largest, Max(weight, Sub(Zero(), weight)));
+    poison = Fma(weight, Zero(), poison);
+    Store(scaled + i, weight);
   }
-  CodeWeights result = {QuantiseWeights(scaled, count, codes), 0};
-  if constexpr (kIs4Bits) {
-    I32 zeros = Set1Int(0);
-    for (int i = 0; i < count; i += kLanes)
-      zeros = Add(zeros, Multiply(LoadInt16(codes + i), FourBitScales(scales_of(i)).zeros));
-    result.zeros = ReduceAdd(zeros);
+  const float most = ReduceMax(largest);
+  const bool is_zero = !(most > kLeastScaled);
+  const F32 inverse = Set1(is_zero ? 0.0f : kMost / most);
+  I32 zeros = Set1Int(0);
+  for (int i = 0; i < count; i += kLanes) {
+    const I32 code = ToInt(Mul(Load(scaled + i), inverse));
+    StoreInt16(codes + i, code);
+    if constexpr (kIs4Bits) zeros = Add(zeros, Multiply(code, FourBitScales(scales_of(i)).zeros));
   }
-  return result;
+  return {(is_zero ? 0.0f : most / kMost) + ReduceAdd(poison), ReduceAdd(zeros)};
 }
 
 // Integers, in the place of floats, become those.
