@@ -1,7 +1,7 @@
 // The forward pass of models/decoder.h on a CUDA device, function by function the same. It queues
 // its work and waits for none of it.
 //
-// Matrices, activations and, unless they are int8, KV pages are bfloat16; the residual stream,
+// Matrices, activations and, unless they are codes, KV pages are bfloat16; the residual stream,
 // lambda, norms' sums and logits are float32.
 #pragma once
 

@@ -62,10 +62,10 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
                               DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
 }
 
-// Of pages of either format.
+// Of pages of any format.
 int64_t PromptItems(const DiffSpec& spec, const StepLimits& limits) {
   int tiles = 0;
-  for (DType pages : {DType::kBFloat16, DType::kInt8})
+  for (DType pages : kPageTypes)
     tiles = std::max(tiles, DiffPrefillTiling(spec, pages).NumTiles(limits.num_tokens));
   return int64_t{tiles} + limits.num_sequences;
 }

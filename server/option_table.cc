@@ -87,8 +87,7 @@ std::vector<FlagSpec> ModelFlags() {
           .Default("none"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
                "KV pages; auto: as --dtype; int8 and int4 are codes with a scale for each slot and "
-               "head; "
-               "float16 and those with 4 bits: on the CPU alone")
+               "head; float32 and float16: on the CPU alone")
           .OneOf({"auto", "float32", "bfloat16", "float16", "int8", "int8k_int4v", "int4"})
           .Refusing({"fp8", "fp8_e4m3", "fp8_e5m2"},
                     "this build has no KV cache of fp8; int8 takes "

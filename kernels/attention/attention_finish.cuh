@@ -1,12 +1,13 @@
 // What attention kernels do with finished softmaxes: merge those of one row over disjoint slots in
-// a fixed order, normalise both maps, subtract, sub-norm, scale, round to bf16. One warp a row;
-// lane l holds columns 2 l and 2 l + 1 of every 64.
+// a fixed order, normalise both maps, subtract, undo the transform that V is stored after,
+// sub-norm, scale, round to bf16. One warp a row; lane l holds columns 2 l and 2 l + 1 of every 64.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "kernels/attention/hadamard.cuh"
 #include "kernels/base/cuda/ptx.cuh"
 
 namespace diffserve::cuda {
@@ -64,8 +65,33 @@ struct AttentionFinish {
 // Nothing attended to gives 0; a NaN in the sum stays.
 __device__ __forceinline__ float InverseSum(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
-// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted. One warp.
-template <int kVDim>
+// Each kBlock columns of a row.
+template <int kBlock, int kPairs>
+__device__ __forceinline__ void TransformRow(float2 (&o)[kPairs], int lane) {
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    HadamardPair(o[pair].x, o[pair].y);
+#pragma unroll
+    for (int bit = 1; bit < kBlock / 2 && bit < 32; bit *= 2) {
+      HadamardLanes(o[pair].x, lane, bit);
+      HadamardLanes(o[pair].y, lane, bit);
+    }
+  }
+  static_assert(kBlock <= 128);
+#pragma unroll
+  for (int pair = 0; pair + 1 < kPairs && kBlock == 128; pair += 2) {
+    HadamardPair(o[pair].x, o[pair + 1].x);
+    HadamardPair(o[pair].y, o[pair + 1].y);
+  }
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    o[pair].x *= HadamardFactor(kBlock);
+    o[pair].y *= HadamardFactor(kBlock);
+  }
+}
+
+// Stage 4: sub-norm, scale. Of both maps, normalised and subtracted. One warp. kBlock: kOutBlock.
+template <int kVDim, int kBlock>
 __device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
                                           const RowState<kVDim>& map1, const RowState<kVDim>& map2,
                                           int64_t row, int head, int lane) {
@@ -88,6 +114,7 @@ __device__ __forceinline__ void FinishRow(const AttentionFinish& finish,
     }
     squares += o[pair].x * o[pair].x + o[pair].y * o[pair].y;  // columns beyond v_dim are 0
   }
+  if constexpr (kBlock > 1) TransformRow<kBlock>(o, lane);  // keeps the sum of squares
   float factor = finish.out_scale;
   if (finish.has_sub_norm) {
 #pragma unroll

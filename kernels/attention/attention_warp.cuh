@@ -116,7 +116,7 @@ __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, co
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 struct QueryWarp {
   using KStrip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize, true>;
-  using Fragments = typename KStrip::Fragments;
+  using K = typename KStrip::K;
   static constexpr int kKSteps = kHeadDim / 16;
 
   uint32_t q[kKSteps][4];
@@ -132,9 +132,7 @@ struct QueryWarp {
       for (int step = 0; step < kKSteps; ++step) {
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
-          q[step][2 * part + half] = query.q == nullptr
-                                         ? 0
-                                         : Fragments::Q(query.q + 16 * step, part, lane);
+          q[step][2 * part + half] = query.q == nullptr ? 0 : K::Q(query.q + 16 * step, part, lane);
         }
       }
     }
@@ -145,14 +143,17 @@ struct QueryWarp {
   // registers for q.
   __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
     float products[kKMaps][2][4] = {};
+    uint32_t zeros[kKMaps][2] = {};
 #pragma unroll
-    for (int step = 0; step < kKSteps; step += Fragments::kUnits) {
+    for (int map = 0; map < kKMaps; ++map) KStrip::LoadKZeros(zeros[map], strip, map, lane);
+#pragma unroll
+    for (int step = 0; step < kKSteps; step += K::kUnits) {
 #pragma unroll
       for (int map = 0; map < kKMaps; ++map) {
-        uint32_t k[Fragments::kUnits][4];
-        KStrip::LoadK(k, strip, map, 16 * step, lane);
+        uint32_t k[K::kUnits][4];
+        KStrip::LoadK(k, strip, map, 16 * step, zeros[map], lane);
 #pragma unroll
-        for (int unit = 0; unit < Fragments::kUnits; ++unit) {
+        for (int unit = 0; unit < K::kUnits; ++unit) {
           if (step + unit >= kKSteps) break;
           MmaBFloat16(products[map][0], q[step + unit], k[unit][0], k[unit][1]);
           MmaBFloat16(products[map][1], q[step + unit], k[unit][2], k[unit][3]);
@@ -165,7 +166,8 @@ struct QueryWarp {
         float scales[4];
         KStrip::LoadScales(scales, strip, map, lane);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) products[map][i / 4][i % 4] *= scales[i / 4 * 2 + i % 2];
+        for (int i = 0; i < 8; ++i)
+          products[map][i / 4][i % 4] *= K::Scale(scales[i / 4 * 2 + i % 2]);
       }
     }
 #pragma unroll
@@ -210,10 +212,10 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
   using Strip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>;
   using Queries = QueryWarp<Codec, kHeadDim, kVDim, kKMaps>;
   using Queries::lane;
-  using Fragments = typename Queries::Fragments;
+  using V = typename Strip::V;
   static constexpr int kVSteps = kVDim / 16;
   // Neighbouring columns are of the two products of a unit, not of one.
-  static constexpr bool kSplitsPairs = Fragments::OutColumn(0, 0, 1) == 1;
+  static constexpr bool kSplitsPairs = V::OutColumn(0, 0, 1) == 1;
 
   float o[2 * kVSteps][4];
   float max[2];  // of raw scores
@@ -277,42 +279,81 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
 #pragma unroll
     for (int part = 0; part < Strip::kVParts; ++part) {
       uint32_t a[4];
-      Weighted(a, strip, part, p);
+      uint32_t zeros[2];
+      Weighted(a, zeros, strip, part, p);
 #pragma unroll
-      for (int step = part * kSteps; step < (part + 1) * kSteps; step += Fragments::kUnits) {
-        uint32_t v[Fragments::kUnits][4];
-        Strip::LoadV(v, strip, 16 * step, 16 * (part + 1) * kSteps, lane);
+      for (int step = 0; step < kSteps; step += V::kUnits) {
+        uint32_t v[V::kUnits][4];
+        Strip::LoadV(v, strip, part, 16 * step, zeros, lane);
 #pragma unroll
-        for (int unit = 0; unit < Fragments::kUnits; ++unit) {
-          if (step + unit >= (part + 1) * kSteps) break;
-          MmaBFloat16(o[2 * (step + unit)], a, v[unit][0], v[unit][1]);
-          MmaBFloat16(o[2 * (step + unit) + 1], a, v[unit][2], v[unit][3]);
+        for (int unit = 0; unit < V::kUnits; ++unit) {
+          if (step + unit >= kSteps) break;
+          const int column = part * kSteps + step + unit;  // 16 of them
+          MmaBFloat16(o[2 * column], a, v[unit][0], v[unit][1]);
+          MmaBFloat16(o[2 * column + 1], a, v[unit][2], v[unit][3]);
         }
       }
     }
   }
-  // p, times the scale of each slot's part of V.
-  __device__ __forceinline__ void Weighted(uint32_t (&a)[4], uint32_t strip, int part,
-                                           const float (&p)[2][4]) const {
+  // p, times the scale of each slot's part of V, and that part's zeros.
+  __device__ __forceinline__ void Weighted(uint32_t (&a)[4], uint32_t (&zeros)[2], uint32_t strip,
+                                           int part, const float (&p)[2][4]) const {
     float scales[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     if constexpr (Strip::kHasScales) Strip::LoadScales(scales, strip, kKMaps + part, lane);
+    zeros[0] = V::Zeros(scales[0], scales[1]);
+    zeros[1] = V::Zeros(scales[2], scales[3]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int first = i % 2 * 2;
-      a[i] = PackBFloat16(p[i / 2][first] * scales[i / 2 * 2],
-                          p[i / 2][first + 1] * scales[i / 2 * 2 + 1]);
+      a[i] = PackBFloat16(p[i / 2][first] * V::Scale(scales[i / 2 * 2]),
+                          p[i / 2][first + 1] * V::Scale(scales[i / 2 * 2 + 1]));
     }
   }
 
   // Two neighbouring columns of a row, the i'th of the lane's pairs; the first is OutColumn(i).
   __device__ __forceinline__ int OutColumn(int i) const {
-    return i / 2 * 16 +
-           Fragments::OutColumn(lane % 4, kSplitsPairs ? i % 2 : 0, kSplitsPairs ? 0 : i % 2);
+    return i / 2 * 16 + V::OutColumn(lane % 4, kSplitsPairs ? i % 2 : 0, kSplitsPairs ? 0 : i % 2);
   }
   __device__ __forceinline__ float2 Out(int i, int half) const {
     if constexpr (kSplitsPairs)
       return make_float2(o[i / 2 * 2][2 * half + i % 2], o[i / 2 * 2 + 1][2 * half + i % 2]);
     return make_float2(o[i][2 * half], o[i][2 * half + 1]);
+  }
+
+  // Of the transform that V is stored after: in the lane's row of a half.
+  __device__ __forceinline__ void UndoTransform(int half) {
+    constexpr int kBlock = kOutBlock<Codec, kHeadDim>;
+    if constexpr (kBlock > 1) {
+      static_assert(kSplitsPairs, "columns 4 t to 4 t + 3 of a unit are a lane's");
+#pragma unroll
+      for (int i = 0; i < 2 * kVSteps; i += 2) {
+        HadamardPair(o[i][2 * half], o[i + 1][2 * half]);
+        HadamardPair(o[i][2 * half + 1], o[i + 1][2 * half + 1]);
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * kVSteps; ++i) {
+        HadamardPair(o[i][2 * half], o[i][2 * half + 1]);
+#pragma unroll
+        for (int j = 2 * half; j < 2 * half + 2; ++j) {
+          HadamardLanes(o[i][j], lane, 1);
+          HadamardLanes(o[i][j], lane, 2);
+        }
+      }
+#pragma unroll
+      for (int bit = 2; bit < kBlock / 8; bit *= 2) {
+#pragma unroll
+        for (int i = 0; i < 2 * kVSteps; ++i) {
+          if ((i & bit) != 0) continue;
+          HadamardPair(o[i][2 * half], o[i + bit][2 * half]);
+          HadamardPair(o[i][2 * half + 1], o[i + bit][2 * half + 1]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * kVSteps; ++i) {
+        o[i][2 * half] *= HadamardFactor(kBlock);
+        o[i][2 * half + 1] *= HadamardFactor(kBlock);
+      }
+    }
   }
 
   __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,

@@ -24,8 +24,9 @@
 // avx512_bf16, q and the weights of bfloat16 pages, p1 / sum1 - lambda p2 / sum2, are rounded to
 // bfloat16. Over pages of codes, at every level, q is rounded to int8 by head (after the transform,
 // where K is stored after one), and the same weights, times the scale of each slot's V, to 16 bits
-// of the largest of a range of slots; all sums over them are exact. On a GPU q, p (over int8 pages
-// times the scale of V) and out are bfloat16 and all between is float32.
+// of the largest of a range of slots; all sums over them are exact. On a GPU q, p (over pages of
+// codes times the scale of V) and out are bfloat16 and all between is float32; where K is stored
+// after a transform, q comes after the same, as RopeAppend writes it.
 #pragma once
 
 #include "kernels/attention/diff_spec.h"
@@ -46,7 +47,7 @@ struct DiffAttentionArgs {
   DiffSpec spec;
   BatchOf<T> batch;
   PagedKv kv;                              // already holds K and V of the batch's own rows
-  const T* q = nullptr;                    // [rows, spec.q_width()], rotated; 16-byte aligned
+  const T* q = nullptr;                    // [rows, spec.q_width()], of RopeAppend; 16-byte aligned
   T* out = nullptr;                        // [rows, spec.out_width()]
   float scale = 0;                         // 1 / sqrt(head_dim)
   float lambda = 0;                        // kPerLayer

@@ -118,7 +118,7 @@ __device__ __forceinline__ void PublishWarp(
 
 // After the last strip: the warps' states of each row are merged; a row with one split is finished,
 // others leave a partial.
-template <int kVDim>
+template <int kVDim, int kBlock>
 __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const QueryTile& tile,
                                            const DecodeShared& layout, int64_t item, int warp,
                                            int lane) {
@@ -133,7 +133,7 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
     }
     if (tile.num_slots <= kSplitSlots) {
       const int index = tile.first_query + query;
-      FinishRow<kVDim>(
+      FinishRow<kVDim, kBlock>(
           call.finish, maps[0], maps[1],
           int64_t{tile.sequence.first_row} + index / call.tiling.heads_per_group,
           tile.group * call.tiling.heads_per_group + index % call.tiling.heads_per_group, lane);
@@ -296,8 +296,8 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
     }
     __syncthreads();
     // Read again, which costs less than registers that hold it while the strips stream by.
-    MergeWarps<kVDim>(call, QueryTileOf(call, call.plan.items[index], group), layout, index, warp,
-                      lane);
+    MergeWarps<kVDim, kOutBlock<Codec, kHeadDim>>(
+        call, QueryTileOf(call, call.plan.items[index], group), layout, index, warp, lane);
     if constexpr (kBulk)
       ProxyFence();  // the next item's copies overwrite what was just read and written
     __syncthreads();
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
 }
 
 // Rows with several splits: one warp a row and signal head.
-template <int kVDim>
+template <int kVDim, int kBlock>
 __global__ void __launch_bounds__(kDecodeThreads)
     DiffDecodeCombineKernel(const __grid_constant__ AttentionLaunch call) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     const SplitStates states = {call.Partial(item, head / heads, query, map, kVDim), stride, kVDim};
     maps[map] = MergeStates<kVDim>(num_splits, states, lane);
   }
-  FinishRow<kVDim>(call.finish, maps[0], maps[1], row, head, lane);
+  FinishRow<kVDim, kBlock>(call.finish, maps[0], maps[1], row, head, lane);
 }
 
 }  // namespace diffserve::cuda

@@ -26,13 +26,15 @@ struct DecodeInstance {
             KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::kBytes,
             DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, false>,
             DiffDecodeKernel<Codec, kHeadDim, kVDim, kKMaps, true>,
-            DiffDecodeCombineKernel<kVDim>};
+            DiffDecodeCombineKernel<kVDim, kOutBlock<Codec, kHeadDim>>};
   }
 };
 
 const CodecInstances<DecodeInstance> kTable[] = {
     {DType::kBFloat16, kHeadShapes<BFloat16Codec, DecodeInstance>},
     {DType::kInt8, kHeadShapes<Int8Codec, DecodeInstance>},
+    {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, DecodeInstance>},
+    {DType::kInt4, kHeadShapes<Int4Codec, DecodeInstance>},
 };
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block

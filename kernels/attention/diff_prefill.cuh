@@ -24,8 +24,8 @@ __device__ __forceinline__ int QueriesPerWarp(const AttentionLaunch& call) {
   return call.finish.has_second_map ? 8 : kMmaRows;
 }
 
-// Normalise, subtract lambda times map 2, sub-norm, scale, round. Four neighbouring lanes hold a
-// query's columns.
+// Normalise, subtract lambda times map 2, undo V's transform, sub-norm, scale, round. Four
+// neighbouring lanes hold a query's columns.
 template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const QueryTile& tile,
                                            AttentionWarp<Codec, kHeadDim, kVDim, kKMaps>& state) {
@@ -63,6 +63,7 @@ __device__ __forceinline__ void FinishWarp(const AttentionLaunch& call, const Qu
         squares += state.o[i][j] * state.o[i][j];
       }
     }
+    state.UndoTransform(half);  // keeps the sum of squares
     float factor = finish.out_scale;
     if (finish.has_sub_norm) {
       squares += __shfl_xor_sync(kAllLanes, squares, 1);

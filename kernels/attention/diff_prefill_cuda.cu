@@ -25,6 +25,8 @@ struct PrefillInstance {
 const CodecInstances<PrefillInstance> kTable[] = {
     {DType::kBFloat16, kHeadShapes<BFloat16Codec, PrefillInstance>},
     {DType::kInt8, kHeadShapes<Int8Codec, PrefillInstance>},
+    {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, PrefillInstance>},
+    {DType::kInt4, kHeadShapes<Int4Codec, PrefillInstance>},
 };
 
 AttentionTiling TilingOf(const DiffSpec& spec, DType dtype, const DeviceLimits& limits,

@@ -19,6 +19,8 @@ struct QuantisedInstance {
 const CodecInstances<QuantisedInstance> kTable[] = {
     {DType::kBFloat16, kHeadShapes<BFloat16Codec, QuantisedInstance>},
     {DType::kInt8, kHeadShapes<Int8Codec, QuantisedInstance>},
+    {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, QuantisedInstance>},
+    {DType::kInt4, kHeadShapes<Int4Codec, QuantisedInstance>},
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // The number formats of K and V. A codec is a type that says how numbers are stored; the host's
 // compilers, each level (*.isa.cc) and nvcc compile the same text. What a level or a device adds,
-// how it loads a vector, is in kv_loads.h and kv_strip.cuh. Kernels are templates over the codec; a
-// new one is its struct here, its loads there, and a row in the table of each kernel that takes it.
+// how it loads a vector, is in kv_loads.h and kv_fragments.cuh. Kernels are templates over the
+// codec; a new one is its struct here, its loads there, and a row in the table of each kernel that
+// takes it.
 #pragma once
 
 #include <cstdint>

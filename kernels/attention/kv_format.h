@@ -10,7 +10,9 @@
 //   kSlotLanes, on the CPU: K is [head_dim / k_pack][page_size][k_pack], so that neighbouring slots
 //     lie in neighbouring SIMD lanes; V is [page_size / v_pack][v_dim][v_pack].
 //   kImage, on a GPU: K and V are matrices [page_size][head_dim] and [page_size][v_dim] in swizzled
-//     tiles, the image of their place in shared memory (kv_image.h).
+//     tiles, the image of their place in shared memory (kv_image.h). Numbers of 4 bits lie in runs
+//     of 32 of those that share a scale, the last of which may be a half; dims i and i + 16 of a
+//     run share a byte.
 //
 // Scales lie in slot lanes in both: of K [head_dim / scale_group][page_size], of V
 // [v_dim / scale_group][page_size]. K is rotated before it is stored, and numbers of 4 bits are
@@ -36,8 +38,8 @@ struct KvFormat {
   int page_size = 16;  // slots; a multiple of 16
   int num_groups = 0;
   int k_maps = 1;
-  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image of a chunk
-  int v_dim = 0;     // a multiple of scale_group; in an image of a chunk
+  int head_dim = 0;  // a multiple of 2, k_pack and scale_group; in an image of a chunk, or of 16
+  int v_dim = 0;     // a multiple of scale_group; in an image of a chunk, or of 16
   KvCodec codec;
   KvArrangement arrangement = KvArrangement::kSlotLanes;
 
@@ -54,23 +56,32 @@ struct KvFormat {
 
   // ---- Numbers of a page, counted from its begin as if all were of K's width, or of V's.
   DIFFSERVE_HOST_DEVICE constexpr int KMapBegin(int map) const {
-    return map * page_size * head_dim;
+    return map * page_size * KColumns();
   }
   DIFFSERVE_HOST_DEVICE constexpr int VBegin() const {
     return KMapBegin(k_maps) * codec.k_bits / codec.v_bits;
   }
   DIFFSERVE_HOST_DEVICE constexpr int PageElements() const { return page_size * columns(); }
+  // What the places of a row of one map's K, or of V, are counted up to.
+  DIFFSERVE_HOST_DEVICE constexpr int KColumns() const {
+    return ImageColumn(head_dim, codec.k_bits);
+  }
+  DIFFSERVE_HOST_DEVICE constexpr int VColumns() const { return ImageColumn(v_dim, codec.v_bits); }
   DIFFSERVE_HOST_DEVICE constexpr int KOffset(int map, int dim, int slot) const {
-    if (arrangement == KvArrangement::kImage)
-      return KMapBegin(map) + KvImageOffset(page_size, head_dim, slot, dim, chunk());
+    if (arrangement == KvArrangement::kImage) {
+      return KMapBegin(map) + KvImageOffset(page_size, KColumns(), slot,
+                                            ImageColumn(dim, codec.k_bits), 128 / codec.k_bits);
+    }
     const int pack = codec.k_pack;
     // Of eight numbers of 4 bits, the first four are the lower halves of bytes.
     const int in_pack = codec.k_bits == 4 ? dim % 4 * 2 + dim % 8 / 4 : dim % pack;
     return KMapBegin(map) + (dim / pack * page_size + slot) * pack + in_pack;
   }
   DIFFSERVE_HOST_DEVICE constexpr int VOffset(int dim, int slot) const {
-    if (arrangement == KvArrangement::kImage)
-      return VBegin() + KvImageOffset(page_size, v_dim, slot, dim, chunk());
+    if (arrangement == KvArrangement::kImage) {
+      return VBegin() + KvImageOffset(page_size, VColumns(), slot, ImageColumn(dim, codec.v_bits),
+                                      128 / codec.v_bits);
+    }
     const int pack = codec.v_pack;
     // Of eight slots of 4 bits, the even ones are the lower half of 32 bits.
     const int in_pack = codec.v_bits == 4 ? slot % 2 * 4 + slot % 8 / 2 : slot % pack;
@@ -89,7 +100,7 @@ struct KvFormat {
 
   // ---- Bytes.
   DIFFSERVE_HOST_DEVICE constexpr int64_t ScaleBegin() const {
-    return int64_t{VBegin() + page_size * v_dim} * codec.v_bits / 8;
+    return int64_t{VBegin() + page_size * VColumns()} * codec.v_bits / 8;
   }
   // Of one layer and group: the one answer to how large a page is.
   DIFFSERVE_HOST_DEVICE constexpr int64_t PageBytes() const {
@@ -99,7 +110,14 @@ struct KvFormat {
 
  private:
   DIFFSERVE_HOST_DEVICE constexpr int columns() const { return k_maps * head_dim + v_dim; }
-  DIFFSERVE_HOST_DEVICE constexpr int chunk() const { return 128 / codec.k_bits; }
+  // Where a dim lies in a row; of v_dim or head_dim, where the row ends.
+  DIFFSERVE_HOST_DEVICE constexpr int ImageColumn(int dim, int bits) const {
+    if (arrangement != KvArrangement::kImage || bits != 4) return dim;
+    const int group = codec.scale_group;
+    const int in_group = dim % group;
+    return dim / group * ((group + 31) / 32 * 32) + in_group / 32 * 32 + in_group % 16 * 2 +
+           in_group % 32 / 16;
+  }
 };
 
 // The pages of one layer: page `id` of group g is number id * num_groups + g from `base` on.

@@ -1,5 +1,6 @@
 // A strip (16 slots of one page: K1 | K2 | V) on its way from an image page into shared memory, and
-// where ldmatrix finds its rows there. All by one warp.
+// where ldmatrix finds its rows there. All by one warp. Matrices are counted in columns of 16
+// bytes, "chunks".
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,109 +8,27 @@
 #include <cstdint>
 
 #include "kernels/attention/kv_format.h"
+#include "kernels/attention/kv_fragments.cuh"
 #include "kernels/base/cuda/ptx.cuh"
 
 namespace diffserve::cuda {
 
-// Numbers in 16 bytes.
-template <typename Codec>
-inline constexpr int kChunkOf = 128 / Codec::Description().k_bits;
+inline constexpr int kChunkBytes = 16;
+inline constexpr int kChunkColumnBytes = kStripSlots * kChunkBytes;  // of a strip
 
-// Byte offset, in a matrix [16][columns] in image form, of the chunk that begins at column `unit`
-// of `row`, or of the one behind it. `unit` is a multiple of 2 chunks and known when compiled; what
-// depends on the lane is then one XOR.
-template <typename Codec>
-__device__ __forceinline__ uint32_t StripOffset(int columns, int unit, int row, int half) {
-  constexpr int kChunk = kChunkOf<Codec>;
-  constexpr int kBytes = sizeof(typename Codec::Element);
-  const KvImageTile tile = KvImageTileOf(columns, unit, kChunk);
-  if (tile.columns == 8 * kChunk) {
-    const int in_lane = row * 128 + ((half ^ (row & 7)) << 4);
-    return static_cast<uint32_t>(tile.first_column * kStripSlots * kBytes +
-                                 (in_lane ^ ((unit - tile.first_column) * kBytes)));
+// Byte offset, in a matrix of 16 slots in image form, of chunk `unit` of `row`, or of the one
+// behind it. `unit` is a multiple of 2 and known when compiled; what depends on the lane is then
+// one XOR.
+__device__ __forceinline__ uint32_t StripOffset(int chunks, int unit, int row, int half) {
+  const KvImageTile tile = KvImageTileOf(chunks, unit, 1);
+  if (tile.columns == 8) {
+    const int in_lane = row * 8 * kChunkBytes + ((half ^ (row & 7)) * kChunkBytes);
+    return static_cast<uint32_t>(tile.first_column * kChunkColumnBytes +
+                                 (in_lane ^ ((unit - tile.first_column) * kChunkBytes)));
   }
-  return static_cast<uint32_t>(
-      kBytes * KvImageOffset(kStripSlots, columns, row, unit + half * kChunk, kChunk));
+  return static_cast<uint32_t>(kChunkBytes *
+                               KvImageOffset(kStripSlots, chunks, row, unit + half, 1));
 }
-
-// A device's loads of each codec (kv_codec.h): fragments of 16 by 16 numbers, as mma wants them of
-// K and of V, kUnits side by side at a time. They may take dims of K and columns of V in an order
-// of their own: Q gives the operand that fits K, and column 2 t + e of the i'th product of a unit
-// is column OutColumn(t, e, i) of V.
-template <typename Codec>
-struct KvFragments;
-
-template <>
-struct KvFragments<BFloat16Codec> {
-  static constexpr int kUnits = 1;
-
-  // Of dims 0-15: those that meet the lower (part 0) or the upper fragment.
-  __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
-    return *reinterpret_cast<const uint32_t*>(q + 8 * part + lane % 4 * 2);
-  }
-  // `offset`: of the lane's row, by (row, half).
-  template <typename Offset>
-  __device__ __forceinline__ static void LoadK(uint32_t (&k)[kUnits][4], int lane,
-                                               const Offset& offset) {
-    LdMatrix4(k[0], offset(lane / 16 * 8 + lane % 8, lane / 8 % 2));
-  }
-  template <typename Offset>
-  __device__ __forceinline__ static void LoadV(uint32_t (&v)[kUnits][4], int lane,
-                                               const Offset& offset) {
-    LdMatrix4Transposed(v[0], offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
-  }
-  __device__ __forceinline__ static constexpr int OutColumn(int t, int e, int product) {
-    return 8 * product + 2 * t + e;
-  }
-};
-
-// Codes become bfloat16, which holds them exactly, in registers. A lane's four neighbouring bytes
-// are the dims of its two fragments of K, even ones and odd ones; of V, whose pairs of columns
-// ldmatrix turns together, the columns of two products.
-template <>
-struct KvFragments<Int8Codec> {
-  static constexpr int kUnits = 2;
-
-  __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
-    const uint2 dims = *reinterpret_cast<const uint2*>(q + lane % 4 * 4);
-    return part == 0 ? (dims.x & 0xffff) | dims.y << 16 : dims.x >> 16 | (dims.y & 0xffff0000u);
-  }
-  template <typename Offset>
-  __device__ __forceinline__ static void LoadK(uint32_t (&k)[kUnits][4], int lane,
-                                               const Offset& offset) {
-    uint32_t codes[4];
-    LdMatrix4(codes, offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      k[i / 2][i % 2 * 2] = Widen<kUnsigned>(codes[i]);
-      k[i / 2][i % 2 * 2 + 1] = Widen<kUnsigned>(codes[i] >> 8);
-    }
-  }
-  template <typename Offset>
-  __device__ __forceinline__ static void LoadV(uint32_t (&v)[kUnits][4], int lane,
-                                               const Offset& offset) {
-    uint32_t codes[4];
-    LdMatrix4Transposed(codes, offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      v[i / 2][i % 2] = Widen<kSigned>(codes[i]);
-      v[i / 2][i % 2 + 2] = Widen<kSigned>(codes[i] >> 8);
-    }
-  }
-  __device__ __forceinline__ static constexpr int OutColumn(int t, int e, int product) {
-    return 4 * t + 2 * e + product;
-  }
-
- private:
-  // -256 twice and -128 twice, in bfloat16; bit 7 of a code turns each into the other.
-  static constexpr uint32_t kUnsigned = 0xc380c380u;
-  static constexpr uint32_t kSigned = 0xc300c300u;
-  // Bytes 0 and 2: 128 + the low 7 bits, and what that is too large by.
-  template <uint32_t kExcess>
-  __device__ __forceinline__ static uint32_t Widen(uint32_t codes) {
-    return AddBFloat16((codes & 0x007f007fu) | 0x43004300u, (codes & 0x00800080u) ^ kExcess);
-  }
-};
 
 template <typename Codec>
 __device__ __forceinline__ const typename Codec::Element* ImagePage(const PagedKv& kv, int32_t id,
@@ -130,46 +49,40 @@ template <typename Codec_, int kHeadDim, int kVDim, int kKMaps, int kPageSize, b
 struct KvStrip {
   using Codec = Codec_;
   using Element = typename Codec::Element;
-  using Fragments = KvFragments<Codec>;
+  using K = KFragments<Codec>;
+  using V = VFragments<Codec>;
   static constexpr bool kHasV = !kKAlone;
   static constexpr bool kHasScales = Codec::Description().scale_bits > 0;
-  static constexpr int kChunk = kChunkOf<Codec>;
-  static constexpr uint32_t kElementBytes = sizeof(Element);
-  static constexpr int kColumns = kKMaps * kHeadDim + (kHasV ? kVDim : 0);
   static constexpr KvFormat kPage = ImageOf<Codec, kHeadDim, kVDim, kKMaps>(kPageSize);
   static constexpr KvFormat kFormat = ImageOf < Codec, kHeadDim, kHasV || kHasScales ? kVDim : 0,
                             kKMaps > (kStripSlots);
   static constexpr uint32_t kBytes = static_cast<uint32_t>(kFormat.PageBytes());
-  static constexpr uint32_t kVBegin = kElementBytes * kStripSlots * kKMaps * kHeadDim;
   static constexpr int kVParts = kHasScales ? kVDim / kHeadDim : 1;  // that have a scale each
+  static constexpr int kKChunk = 128 / Codec::Description().k_bits;  // numbers
+  static constexpr int kVChunk = 128 / Codec::Description().v_bits;
+  static constexpr int kKChunks = kPage.KColumns() / kKChunk;
+  static constexpr int kVChunks = kPage.VColumns() / kVChunk;
+  static constexpr int kChunks = kKMaps * kKChunks + (kHasV ? kVChunks : 0);
+  static constexpr uint32_t kVBegin = kChunkColumnBytes * kKMaps * kKChunks;
   static constexpr uint32_t kScaleRunBytes = kStripSlots * sizeof(float);
   static constexpr int kScaleRuns = kHasScales ? kKMaps + (kHasV ? kVParts : 0) : 0;
 
-  // The matrix that holds a column of K1 | K2 | V side by side.
-  struct Matrix {
-    int first_column;
-    int columns;
+  // The tile that holds a chunk of K1 | K2 | V side by side.
+  struct Tile {
+    int first;
+    int chunks;
   };
-  __device__ __forceinline__ static constexpr Matrix MatrixOf(int column) {
-    if (column >= kKMaps * kHeadDim) return {kKMaps * kHeadDim, kVDim};
-    return {column / kHeadDim * kHeadDim, kHeadDim};
+  __device__ __forceinline__ static constexpr Tile TileOf(int chunk) {
+    const bool is_v = chunk >= kKMaps * kKChunks;
+    const int matrix = is_v ? kKMaps * kKChunks : chunk / kKChunks * kKChunks;
+    const KvImageTile tile = KvImageTileOf(is_v ? kVChunks : kKChunks, chunk - matrix, 1);
+    return {matrix + tile.first_column, tile.columns};
   }
-
-  // Element offset in a page of strip `index`'s part of the tile that holds a column.
-  __device__ __forceinline__ static int TileInPage(int column, int index) {
-    const Matrix matrix = MatrixOf(column);
-    const KvImageTile tile = KvImageTileOf(matrix.columns, column - matrix.first_column, kChunk);
-    return (matrix.first_column + tile.first_column) * kPageSize +
-           index * kStripSlots * tile.columns;
-  }
-  __device__ __forceinline__ static int TileBegin(int column) {
-    const Matrix matrix = MatrixOf(column);
-    return matrix.first_column +
-           KvImageTileOf(matrix.columns, column - matrix.first_column, kChunk).first_column;
-  }
-  // Of 16 columns, which lie together.
-  __device__ __forceinline__ static int ColumnsInPage(int column, int index) {
-    return TileInPage(column, index) + (column - TileBegin(column)) * kStripSlots;
+  // Where a page holds the bytes of strip `index` that lie at `chunk` of a strip.
+  __device__ __forceinline__ static int BytesInPage(int chunk, int index) {
+    const Tile tile = TileOf(chunk);
+    return tile.first * kPageSize * kChunkBytes +
+           (index * tile.chunks + chunk - tile.first) * kChunkColumnBytes;
   }
   __device__ __forceinline__ static const std::byte* ScalesInPage(const Element* page, int run,
                                                                   int index) {
@@ -185,24 +98,22 @@ struct KvStrip {
   // __syncwarp.
   __device__ __forceinline__ static void CopyByLanes(uint32_t shared, const Element* page,
                                                      int index, int lane) {
-    constexpr int kLanes = 16 * kElementBytes;  // that copy 16 columns
+    const auto* bytes = reinterpret_cast<const std::byte*>(page);
 #pragma unroll
-    for (int column = 0; column < kColumns; column += 512 / kLanes) {
-      int in_page = ColumnsInPage(column, index);
-      if constexpr (kLanes < 32) {
-        if (lane >= kLanes && column + 16 >= kColumns) break;
-        if (lane >= kLanes) in_page = ColumnsInPage(column + 16, index);
-      }
-      in_page += lane % kLanes * kChunk;
-      CpAsync16(shared + static_cast<uint32_t>(static_cast<int>(kElementBytes) *
-                                               (column * kStripSlots + lane * kChunk)),
-                page + in_page);
+    for (int chunk = 0; chunk < kChunks; chunk += 2) {
+      const bool is_last = chunk + 1 == kChunks;
+      if (is_last && lane >= kStripSlots) break;
+      int in_page = BytesInPage(chunk, index);
+      if (!is_last && TileOf(chunk).first != TileOf(chunk + 1).first && lane >= kStripSlots)
+        in_page = BytesInPage(chunk + 1, index) - kChunkColumnBytes;
+      CpAsync16(shared + static_cast<uint32_t>(chunk * kChunkColumnBytes + lane * kChunkBytes),
+                bytes + in_page + lane * kChunkBytes);
     }
     if constexpr (kHasScales) {
-      constexpr int kLanesARun = kScaleRunBytes / 16;
+      constexpr int kLanesARun = kScaleRunBytes / kChunkBytes;
       if (lane < kScaleRuns * kLanesARun) {
-        CpAsync16(shared + ScaleRun(0) + static_cast<uint32_t>(16 * lane),
-                  ScalesInPage(page, lane / kLanesARun, index) + lane % kLanesARun * 16);
+        CpAsync16(shared + ScaleRun(0) + static_cast<uint32_t>(kChunkBytes * lane),
+                  ScalesInPage(page, lane / kLanesARun, index) + lane % kLanesARun * kChunkBytes);
       }
     }
   }
@@ -211,14 +122,12 @@ struct KvStrip {
                                                     uint32_t barrier) {
     BarrierArriveExpect(barrier, kBytes);
 #pragma unroll
-    for (int column = 0; column < kColumns; column += 16) {
-      if (TileBegin(column) != column) continue;
-      const Matrix matrix = MatrixOf(column);
-      const int columns =
-          KvImageTileOf(matrix.columns, column - matrix.first_column, kChunk).columns;
-      BulkCopy(shared + kElementBytes * static_cast<uint32_t>(column * kStripSlots),
-               page + TileInPage(column, index),
-               kElementBytes * static_cast<uint32_t>(columns * kStripSlots), barrier);
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const Tile tile = TileOf(chunk);
+      if (tile.first != chunk) continue;
+      BulkCopy(shared + static_cast<uint32_t>(chunk * kChunkColumnBytes),
+               reinterpret_cast<const std::byte*>(page) + BytesInPage(chunk, index),
+               static_cast<uint32_t>(tile.chunks * kChunkColumnBytes), barrier);
     }
 #pragma unroll
     for (int run = 0; run < kScaleRuns; ++run)
@@ -227,31 +136,43 @@ struct KvStrip {
 
   // K of 16 slots and dims [unit, unit + 16 kUnits), or up to the last: of each unit, fragments 0
   // and 1 are B of slots 0-7, 2 and 3 of slots 8-15.
-  __device__ __forceinline__ static void LoadK(uint32_t (&k)[Fragments::kUnits][4], uint32_t strip,
-                                               int map, int unit, int lane) {
-    const uint32_t begin = kElementBytes * static_cast<uint32_t>(kStripSlots * map * kHeadDim);
-    Fragments::LoadK(k, lane, [&](int row, int half) {
-      return strip + begin + OffsetIn(kHeadDim, kHeadDim, unit, row, half);
+  __device__ __forceinline__ static void LoadK(uint32_t (&k)[K::kUnits][4], uint32_t strip, int map,
+                                               int unit, const uint32_t (&zeros)[2], int lane) {
+    const uint32_t begin = strip + static_cast<uint32_t>(kChunkColumnBytes * map * kKChunks);
+    K::Load(k, lane, zeros, [&](int row, int half) {
+      return begin + OffsetIn(kKChunks, kKChunks, unit / kKChunk, row, half);
     });
   }
-  // V of 16 slots and columns [unit, unit + 16 kUnits) up to `end`: of each unit, fragments 0 and 1
-  // are B of the first product's columns, 2 and 3 of the second's.
-  __device__ __forceinline__ static void LoadV(uint32_t (&v)[Fragments::kUnits][4], uint32_t strip,
-                                               int unit, int end, int lane) {
-    Fragments::LoadV(v, lane, [&](int row, int half) {
-      return strip + kVBegin + OffsetIn(kVDim, end, unit, row, half);
+  // V of 16 slots and columns [unit, unit + 16 kUnits) of a part, or up to its last: of each unit,
+  // fragments 0 and 1 are B of the first product's columns, 2 and 3 of the second's.
+  __device__ __forceinline__ static void LoadV(uint32_t (&v)[V::kUnits][4], uint32_t strip,
+                                               int part, int unit, const uint32_t (&zeros)[2],
+                                               int lane) {
+    constexpr int kOfPart = kVChunks / kVParts;
+    V::Load(v, lane, zeros, [&](int row, int half) {
+      return strip + kVBegin +
+             OffsetIn(kVChunks, (part + 1) * kOfPart, part * kOfPart + unit / kVChunk, row, half);
     });
   }
 
-  // Of the lane's four slots, 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t with t = lane % 4.
+  // As they are stored: of the lane's four slots, 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t with t =
+  // lane % 4.
   __device__ __forceinline__ static void LoadScales(float (&scales)[4], uint32_t strip, int run,
                                                     int lane) {
-    const std::byte* begin = DynamicShared() + (strip - SharedAddress(DynamicShared()));
-    const auto* of_run = reinterpret_cast<const float2*>(begin + ScaleRun(run)) + lane % 4;
+    const auto* of_run = reinterpret_cast<const float2*>(ScalesAt(strip, run)) + lane % 4;
     scales[0] = of_run[0].x;
     scales[1] = of_run[0].y;
     scales[2] = of_run[4].x;
     scales[3] = of_run[4].y;
+  }
+  // What LoadK needs of the lane's two slots.
+  __device__ __forceinline__ static void LoadKZeros(uint32_t (&zeros)[2], uint32_t strip, int map,
+                                                    int lane) {
+    if constexpr (Codec::Description().k_bits == 4) {
+      const float* of_map = ScalesAt(strip, map) + lane / 4;
+      zeros[0] = K::Zeros(of_map[0], of_map[0]);
+      zeros[1] = K::Zeros(of_map[8], of_map[8]);
+    }
   }
 
   // What a weight of 0 does not hide, of slots [num_slots, 16), becomes 0: a NaN in V, or in its
@@ -263,21 +184,23 @@ struct KvStrip {
         run[num_slots + i / kVParts] = 0.0f;
       }
     } else {
-      constexpr int kChunks = kVDim / kChunk;
-      for (int i = lane; i < (kStripSlots - num_slots) * kChunks; i += 32) {
-        const int offset = KvImageOffset(kStripSlots, kVDim, num_slots + i / kChunks,
-                                         i % kChunks * kChunk, kChunk);
-        *reinterpret_cast<uint4*>(strip + kVBegin + kElementBytes * offset) = make_uint4(0, 0, 0,
-                                                                                         0);
+      for (int i = lane; i < (kStripSlots - num_slots) * kVChunks; i += 32) {
+        const int offset = KvImageOffset(kStripSlots, kVChunks, num_slots + i / kVChunks,
+                                         i % kVChunks, 1);
+        *reinterpret_cast<uint4*>(strip + kVBegin + kChunkBytes * offset) = make_uint4(0, 0, 0, 0);
       }
     }
   }
 
  private:
   // Of the chunk at `unit` or of the one behind it, if that is before `end`.
-  __device__ __forceinline__ static uint32_t OffsetIn(int columns, int end, int unit, int row,
+  __device__ __forceinline__ static uint32_t OffsetIn(int chunks, int end, int unit, int row,
                                                       int half) {
-    return StripOffset<Codec>(columns, unit, row, unit + kChunk < end ? half : 0);
+    return StripOffset(chunks, unit, row, unit + 1 < end ? half : 0);
+  }
+  __device__ __forceinline__ static const float* ScalesAt(uint32_t strip, int run) {
+    const std::byte* begin = DynamicShared() + (strip - SharedAddress(DynamicShared()));
+    return reinterpret_cast<const float*>(begin + ScaleRun(run));
   }
 };
 

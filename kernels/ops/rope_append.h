@@ -60,7 +60,8 @@ struct RopeAppendArgs {
   RopeStyle style = RopeStyle::kHalfSplit;
   const T* qkv = nullptr;  // [rows, q_width + k_width + v_width], the stacked projection in
                            // canonical order
-  T* q = nullptr;          // out: [rows, q_width], rotated
+  T* q = nullptr;          // out: [rows, q_width], rotated; on a GPU after the transform of K,
+                           // if pages have one, and then rounded
 };
 
 void RopeAppendRef(const RopeAppendArgs<float>& args);

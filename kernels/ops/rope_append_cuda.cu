@@ -1,94 +1,14 @@
-#include <cuda_runtime.h>
-
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <type_traits>
 
 #include "kernels/base/cuda/launch.cuh"
-#include "kernels/base/cuda/ptx.cuh"
+#include "kernels/ops/rope_append.cuh"
 #include "kernels/ops/rope_append.h"
 
 namespace diffserve::cuda {
 namespace {
-
-constexpr int kRopeThreads = 128;
-constexpr int kChunk = kImageChunkElements;  // of qkv, in 16 bytes
-constexpr int kHeadLanes = 8;                // two chunks each hold a head of up to 128
-
-struct RopeCall {
-  PagedBatch batch;
-  PagedKv kv;
-  const float* cos;
-  const float* sin;
-  const uint16_t* qkv;
-  uint16_t* q;
-  int num_q_heads;  // of both maps
-  bool is_interleaved;
-};
-
-__device__ __forceinline__ float LowHalf(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float HighHalf(uint32_t pair) {
-  return __uint_as_float(pair & 0xffff0000u);
-}
-
-template <typename Codec>
-__device__ __forceinline__ typename Codec::Element* ImagePage(const RopeCall& call, int32_t id,
-                                                              int group) {
-  return call.kv.PageAs<Codec, KvArrangement::kImage>(id, group);
-}
-
-__device__ __forceinline__ float* ScalesOf(const KvFormat& image, uint8_t* page) {
-  return reinterpret_cast<float*>(page + image.ScaleBegin());
-}
-
-struct Chunk {
-  float x[kChunk];
-};
-
-__device__ __forceinline__ Chunk LoadChunk(const uint16_t* source) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(source);
-  return {{LowHalf(bits.x), HighHalf(bits.x), LowHalf(bits.y), HighHalf(bits.y), LowHalf(bits.z),
-           HighHalf(bits.z), LowHalf(bits.w), HighHalf(bits.w)}};
-}
-
-__device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& chunk) {
-  const float(&x)[kChunk] = chunk.x;
-  *reinterpret_cast<uint4*>(destination) = make_uint4(
-      PackBFloat16(x[0], x[1]), PackBFloat16(x[2], x[3]), PackBFloat16(x[4], x[5]),
-      PackBFloat16(x[6], x[7]));
-}
-
-__device__ __forceinline__ void Rotate(float& a, float& b, float cos, float sin) {
-  const float rotated = a * cos - b * sin;
-  b = b * cos + a * sin;
-  a = rotated;
-}
-
-// Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half;
-// interleaved, 16 neighbouring dims.
-struct PairedChunks {
-  int first;  // dims
-  int second;
-};
-__device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit) {
-  if (call.is_interleaved) return {2 * kChunk * unit, 2 * kChunk * unit + kChunk};
-  return {kChunk * unit, call.kv.format.head_dim / 2 + kChunk * unit};
-}
-
-__device__ __forceinline__ void RotateChunks(const RopeCall& call, int position, int unit,
-                                             Chunk& first, Chunk& second) {
-  const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
-  const float* cos = call.cos + begin;
-  const float* sin = call.sin + begin;
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    if (call.is_interleaved) {
-      Chunk& chunk = i < kChunk / 2 ? first : second;
-      Rotate(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], cos[i], sin[i]);
-    } else {
-      Rotate(first.x[i], second.x[i], cos[i], sin[i]);
-    }
-  }
-}
 
 // A device's store of each codec: eight neighbouring numbers.
 template <typename Codec>
@@ -102,19 +22,23 @@ __device__ __forceinline__ void StoreKv<BFloat16Codec>(uint16_t* destination, co
 template <typename Codec>
 __device__ __forceinline__ void ClearSlots(const KvFormat& image, typename Codec::Element* page,
                                            int begin, int end) {
-  constexpr int kWidth = 16 / sizeof(typename Codec::Element);
+  constexpr KvCodec kCodec = Codec::Description();
+  auto* bytes = reinterpret_cast<std::byte*>(page);
   const int thread = static_cast<int>(threadIdx.x);
-  const int k_chunks = image.k_maps * image.head_dim / kWidth;
-  const int chunks = k_chunks + image.v_dim / kWidth;
+  const int k_chunks = image.KColumns() * kCodec.k_bits / 128;  // of 16 bytes, of a map
+  const int v_chunks = image.VColumns() * kCodec.v_bits / 128;
+  const int chunks = image.k_maps * k_chunks + v_chunks;
   for (int i = thread; i < (end - begin) * chunks; i += kRopeThreads) {
     const int slot = begin + i / chunks;
-    const int column = i % chunks * kWidth;
-    const int offset = i % chunks < k_chunks
-                           ? image.KOffset(column / image.head_dim, column % image.head_dim, slot)
-                           : image.VOffset(column - k_chunks * kWidth, slot);
-    *reinterpret_cast<uint4*>(page + offset) = make_uint4(0, 0, 0, 0);
+    const int chunk = i % chunks;
+    const int map = min(chunk / k_chunks, image.k_maps);  // or V
+    const int of_matrix = map < image.k_maps ? k_chunks : v_chunks;
+    const int before = image.page_size * map * k_chunks;
+    const int at = before +
+                   KvImageOffset(image.page_size, of_matrix, slot, chunk - map * k_chunks, 1);
+    *reinterpret_cast<uint4*>(bytes + 16 * at) = make_uint4(0, 0, 0, 0);
   }
-  if constexpr (Codec::Description().scale_bits > 0) {
+  if constexpr (kCodec.scale_bits > 0) {
     const int runs = image.k_maps + image.v_dim / image.head_dim;
     for (int i = thread; i < (end - begin) * runs; i += kRopeThreads)
       ScalesOf(image, page)[i % runs * image.page_size + begin + i / runs] = 0.0f;
@@ -196,92 +120,67 @@ __global__ void __launch_bounds__(kRopeThreads)
   ClearFreshPages<Codec>(call, image, place);
 }
 
-// The numbers that share a scale, 16 of each of eight lanes: their codes as the definition has them
-// (kv_format.cc).
-struct ScaledChunks {
-  float scale;
-  double largest;  // 0: every code is 0
+template <int kBits>
+using CodesOf = std::conditional_t<kBits == 4, FourBitCodes, EightBitCodes>;
 
-  __device__ __forceinline__ static ScaledChunks Of(const Chunk& first, const Chunk& second) {
-    float largest = 0.0f;
-    float poison = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      largest = fmaxf(largest, fmaxf(fabsf(first.x[i]), fabsf(second.x[i])));
-      poison += first.x[i] * 0.0f + second.x[i] * 0.0f;
-    }
-    for (int bits = 1; bits < kHeadLanes; bits *= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, bits));
-      poison += __shfl_xor_sync(0xffffffffu, poison, bits);
-    }
-    if (poison != 0.0f) return {poison, 0};  // it is a NaN
-    return {static_cast<float>(double{largest} / Int8Codec::kMost), largest};
-  }
-  __device__ __forceinline__ uint32_t Code(float value, int zero) const {
-    const double code = largest == 0 ? 0 : rint(double{value} * Int8Codec::kMost / largest);
-    return static_cast<uint32_t>(static_cast<int>(code) + zero) & 0xff;
-  }
-  __device__ __forceinline__ void Store(uint8_t* destination, const Chunk& chunk, int zero) const {
-    uint32_t words[2] = {0, 0};
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) words[i / 4] |= Code(chunk.x[i], zero) << (8 * (i % 4));
-    *reinterpret_cast<uint2*>(destination) = make_uint2(words[0], words[1]);
-  }
-};
-
-// The same for pages of codes. A thread block a row; eight lanes take a head of q, of K or of a
-// part of V that is as wide.
-__global__ void __launch_bounds__(kRopeThreads)
-    RopeAppendInt8Kernel(const __grid_constant__ RopeCall call) {
-  const KvFormat image = call.kv.format.As<Int8Codec, KvArrangement::kImage>();
+// The same for pages of codes. A thread block a row; eight lanes take a head. Four thread blocks a
+// multiprocessor: with no number ptxas aims at more, and spills.
+template <typename Codec>
+__global__ void __launch_bounds__(kRopeThreads, 4)
+    RopeAppendCodesKernel(const __grid_constant__ RopeCall call) {
+  constexpr KvCodec kCodec = Codec::Description();
+  const KvFormat image = call.kv.format.As<Codec, KvArrangement::kImage>();
   const int64_t row = blockIdx.x;
   AppendPlace place;
   if (!FindPlace(call, row, &place)) return;
+  const int head_dim = image.head_dim;
   const int k_heads = image.k_maps * image.num_groups;
-  const int num_rotated = call.num_q_heads + k_heads;
-  const int parts = image.v_dim / image.head_dim;
-  const int num_heads = num_rotated + image.num_groups * parts;
-  const uint16_t* x = call.qkv + row * num_heads * image.head_dim;
-  const int unit = static_cast<int>(threadIdx.x) % kHeadLanes;
-  const bool has_unit = unit < image.head_dim / (2 * kChunk);
-  for (int begin = 0; begin < num_heads; begin += kRopeThreads / kHeadLanes) {
-    const int head = begin + static_cast<int>(threadIdx.x) / kHeadLanes;
-    const bool is_rotated = head < num_rotated;
-    const PairedChunks dims = is_rotated
-                                  ? ChunksOf(call, unit)
-                                  : PairedChunks{2 * kChunk * unit, 2 * kChunk * unit + kChunk};
-    const bool takes_part = has_unit && head < num_heads;
-    Chunk first = {}, second = {};
-    if (takes_part) {
-      first = LoadChunk(x + head * image.head_dim + dims.first);
-      second = LoadChunk(x + head * image.head_dim + dims.second);
-      if (is_rotated) RotateChunks(call, place.position, unit, first, second);
+  const int parts = image.v_dim / head_dim;
+  const int v_heads = image.num_groups * parts;
+  const uint16_t* q = call.qkv + row * (call.num_q_heads + k_heads + v_heads) * head_dim;
+  const uint16_t* k = q + call.num_q_heads * head_dim;
+  const uint16_t* v = k + k_heads * head_dim;
+  const int first_head = static_cast<int>(threadIdx.x) / kHeadLanes;
+
+  // Stage 1: q and k are rotated.
+  for (int begin = 0; begin < call.num_q_heads; begin += kHeadsAtOnce) {
+    const int head = begin + first_head;
+    const uint16_t* numbers = head < call.num_q_heads ? q + head * head_dim : nullptr;
+    const HeadLane rotated = HeadLane::Load(call, numbers, true, place.position);
+    uint16_t* to = call.q + (row * call.num_q_heads + head) * head_dim;
+    if constexpr (kCodec.transforms_k()) {
+      const TransformedLane lane = TransformedLane::Of(call, rotated);
+      if (lane.has_unit) StoreQ(to, lane);
+    } else {
+      if (rotated.has_unit) StoreQ(to, rotated);
     }
-    const ScaledChunks scaled = ScaledChunks::Of(first, second);
-    if (!takes_part) continue;
-    if (head < call.num_q_heads) {
-      uint16_t* q = call.q + (row * call.num_q_heads + head) * image.head_dim;
-      StoreChunk(q + dims.first, first);
-      StoreChunk(q + dims.second, second);
-      continue;
-    }
-    const int of_kv = is_rotated ? head - call.num_q_heads : head - num_rotated;
-    const int group = is_rotated ? of_kv % image.num_groups : of_kv / parts;
-    const int map = of_kv / image.num_groups;              // of K
-    const int first_dim = of_kv % parts * image.head_dim;  // of V
-    uint8_t* page = ImagePage<Int8Codec>(call, place.page_id, group);
-    const auto offset = [&](int dim) {
-      return is_rotated ? image.KOffset(map, dim, place.slot)
-                        : image.VOffset(first_dim + dim, place.slot);
-    };
-    const int zero = is_rotated ? Int8Codec::kZero : 0;
-    scaled.Store(page + offset(dims.first), first, zero);
-    scaled.Store(page + offset(dims.second), second, zero);
-    if (unit == 0)
-      ScalesOf(image, page)[is_rotated ? image.KScale(map, 0, place.slot)
-                                       : image.VScale(first_dim, place.slot)] = scaled.scale;
   }
-  ClearFreshPages<Int8Codec>(call, image, place);
+  for (int begin = 0; begin < k_heads; begin += kHeadsAtOnce) {
+    const int head = begin + first_head;
+    const uint16_t* numbers = head < k_heads ? k + head * head_dim : nullptr;
+    const auto codes = CodesOf<kCodec.k_bits>::Of(
+        call, HeadLane::Load(call, numbers, true, place.position), Int8Codec::kZero);
+    if (numbers == nullptr) continue;
+    const int map = head / image.num_groups;
+    uint8_t* page = ImagePage<Codec>(call, place.page_id, head % image.num_groups);
+    codes.Store(page, [&](int dim) { return image.KOffset(map, dim, place.slot); });
+    if (threadIdx.x % kHeadLanes == 0)
+      ScalesOf(image, page)[image.KScale(map, 0, place.slot)] = codes.scale;
+  }
+
+  // Stage 2: v goes to the page.
+  for (int begin = 0; begin < v_heads; begin += kHeadsAtOnce) {
+    const int head = begin + first_head;
+    const uint16_t* numbers = head < v_heads ? v + head * head_dim : nullptr;
+    const auto codes = CodesOf<kCodec.v_bits>::Of(call, HeadLane::Load(call, numbers, false, 0), 0);
+    if (numbers == nullptr) continue;
+    const int first_dim = head % parts * head_dim;
+    uint8_t* page = ImagePage<Codec>(call, place.page_id, head / parts);
+    codes.Store(page, [&](int dim) { return image.VOffset(first_dim + dim, place.slot); });
+    if (threadIdx.x % kHeadLanes == 0)
+      ScalesOf(image, page)[image.VScale(first_dim, place.slot)] = codes.scale;
+  }
+  ClearFreshPages<Codec>(call, image, place);
 }
 
 struct Instance {
@@ -289,7 +188,9 @@ struct Instance {
   void (*kernel)(RopeCall);
 };
 const Instance kInstances[] = {{DType::kBFloat16, RopeAppendKernel<BFloat16Codec>},
-                               {DType::kInt8, RopeAppendInt8Kernel}};
+                               {DType::kInt8, RopeAppendCodesKernel<Int8Codec>},
+                               {DType::kInt8KInt4V, RopeAppendCodesKernel<Int8KInt4VCodec>},
+                               {DType::kInt4, RopeAppendCodesKernel<Int4Codec>}};
 
 }  // namespace
 
@@ -299,6 +200,7 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
                                            &Instance::dtype);
   if (instance == std::end(kInstances))
     return Status(StatusCode::kInternal, "no kernel appends to pages of this dtype");
+  const int head_dim = args.spec.head_dim;
   const RopeCall call = {
       .batch = args.batch,
       .kv = args.kv,
@@ -308,6 +210,7 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
       .q = args.q,
       .num_q_heads = args.spec.num_q1_heads + args.spec.num_q2_heads,
       .is_interleaved = args.style == RopeStyle::kInterleaved,
+      .transform_factor = 1 / std::sqrt(static_cast<double>(head_dim & -head_dim)),
   };
   return Launch(
       "appending to pages",

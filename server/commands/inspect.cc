@@ -140,10 +140,8 @@ std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
   const ModelConfig& c = plan.summary.config;
   std::vector<DTypeBytes> found;
   for (DType dtype : kDTypes) {
-    const KvFormat format = KvFormat::Of(c.attention, plan.engine.page_size, dtype);
-    const bool is_for_gpus = dtype == DType::kBFloat16 || dtype == DType::kInt8;
-    if (!cpu::TakesPages(c.attention, format.codec) || (plan.on_gpu() && !is_for_gpus)) continue;
-    const std::vector<KvFormat> layers(static_cast<size_t>(c.num_layers), format);
+    if (!plan.HasPagesOf(dtype)) continue;
+    const std::vector<KvFormat> layers(static_cast<size_t>(c.num_layers), plan.PagesOf(dtype));
     found.push_back(
         {dtype, KvCache::BytesPerPage(layers) / static_cast<size_t>(plan.engine.page_size)});
   }

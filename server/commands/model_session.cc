@@ -145,9 +145,11 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
                            "--page-size");
   }
   const DType pages = options.kv_cache_dtype.value_or(DType::kBFloat16);
-  if (plan->on_gpu() && pages != DType::kBFloat16 && pages != DType::kInt8) {
+  if (plan->on_gpu() && !plan->HasPagesOf(pages)) {
+    std::string allowed = "auto";
+    for (DType dtype : cuda::kPageTypes) allowed += ", " + std::string(NameOf(dtype));
     return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(pages)) +
-                               ", allowed on a GPU: auto, bfloat16, int8 (or --device cpu)",
+                               ", allowed on a GPU: " + allowed + " (or --device cpu)",
                            "--kv-cache-dtype");
   }
   if (plan->on_gpu() && !options.kv_cache_skip_layers.empty()) {
@@ -169,8 +171,10 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
 }
 
 // Of a head that has no kernel for its pages.
-Status CheckPages(const DiffSpec& spec, const KvCodec& codec) {
-  if (cpu::TakesPages(spec, codec)) return {};
+Status CheckPages(const SessionPlan& plan) {
+  const KvCodec& codec = plan.layout.codec;
+  const DiffSpec& spec = plan.summary.config.attention;
+  if (plan.HasPagesOf(codec.dtype)) return {};
   return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(codec.dtype)) +
                              ", which needs a head_dim that is a multiple of " +
                              std::to_string(codec.k_pack) +
@@ -183,11 +187,8 @@ Status CheckPages(const DiffSpec& spec, const KvCodec& codec) {
 Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   const ModelConfig& config = plan->summary.config;
   const DType as_weights = DTypeOf(plan->summary.weight_format);
-  const auto layout_of = [&](DType dtype) {
-    return KvFormat::Of(config.attention, plan->engine.page_size, dtype);
-  };
-  plan->layout = layout_of(options.kv_cache_dtype.value_or(as_weights));
-  DS_RETURN_IF_ERROR(CheckPages(config.attention, plan->layout.codec));
+  plan->layout = plan->PagesOf(options.kv_cache_dtype.value_or(as_weights));
+  DS_RETURN_IF_ERROR(CheckPages(*plan));
   plan->layouts.assign(static_cast<size_t>(config.num_layers), plan->layout);
   for (int layer : options.kv_cache_skip_layers) {
     if (layer < -config.num_layers || layer >= config.num_layers) {
@@ -197,13 +198,23 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
                                  options.model_dir,
                              "--kv-cache-dtype-skip-layers");
     }
-    plan->layouts[static_cast<size_t>(layer < 0 ? layer + config.num_layers : layer)] = layout_of(
-        as_weights);
+    const int from_first = layer < 0 ? layer + config.num_layers : layer;
+    plan->layouts[static_cast<size_t>(from_first)] = plan->PagesOf(as_weights);
   }
   return {};
 }
 
 }  // namespace
+
+bool SessionPlan::HasPagesOf(DType dtype) const {
+  if (!on_gpu()) return cpu::TakesPages(summary.config.attention, PagesOf(dtype).codec);
+  return std::ranges::find(cuda::kPageTypes, dtype) != std::end(cuda::kPageTypes);
+}
+
+KvFormat SessionPlan::PagesOf(DType dtype) const {
+  return KvFormat::Of(summary.config.attention, engine.page_size, dtype,
+                      on_gpu() ? KvArrangement::kImage : KvArrangement::kSlotLanes);
+}
 
 SessionNeeds ServerNeeds(const EngineOptions& engine) {
   SessionNeeds needs;

@@ -47,6 +47,9 @@ struct SessionPlan {
   int64_t free_bytes = 0;         // of the device's memory, before anything was loaded
   int num_threads = 0;            // of the CPU backend
   bool on_gpu() const { return model.device == Device::kCuda; }
+  // Whether the device has kernels for them, beside such heads.
+  bool HasPagesOf(DType dtype) const;
+  KvFormat PagesOf(DType dtype) const;
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
   int64_t PagesFor(int64_t tokens) const { return diffserve::PagesFor(tokens, engine.page_size); }

@@ -24,7 +24,15 @@ inline std::vector<float> ToFloats(const std::vector<BFloat16>& bits) {
   return values;
 }
 
-// In image pages, of bfloat16 unless another dtype is asked for.
+// q as RopeAppend writes it: after the transform of K, if there is one.
+inline std::vector<float> AppendedQ(const AttentionBatch& batch) {
+  std::vector<float> q = batch.q;
+  if (batch.memory.format().codec.transforms_k()) TransformHeads(q, batch.spec.head_dim);
+  return q;
+}
+
+// In image pages, of bfloat16 unless another dtype is asked for. What RopeAppend would write of q
+// is bfloat16.
 class ImageBatch : public AttentionBatch {
  public:
   ImageBatch(const DiffSpec& spec, const std::vector<SequenceShape>& shapes, uint32_t seed = 1,
@@ -35,7 +43,11 @@ class ImageBatch : public AttentionBatch {
                         .activations = DType::kBFloat16,
                         .seed = seed,
                         .page_seed = page_seed,
-                        .names = std::move(names)}) {}
+                        .names = std::move(names)}) {
+    if (!memory.format().codec.transforms_k()) return;
+    q = ToFloats(ToBFloat16(AppendedQ(*this)));
+    TransformHeads(q, spec.head_dim);
+  }
 };
 
 inline int RowsPerSequenceMax(const AttentionBatch& batch) {
@@ -53,7 +65,7 @@ class AttentionRun {
                const cuda::Stream& stream, int32_t pages_before = 0)
       : stream_(stream),
         pages_(batch.memory, stream, pages_before),
-        q_(ToBFloat16(batch.q), stream),
+        q_(ToBFloat16(AppendedQ(batch)), stream),
         lambda_rows_(batch.lambda_rows, stream),
         weight_(batch.weight, stream),
         out_(std::vector<BFloat16>(static_cast<size_t>(batch.num_tokens()) *

@@ -65,6 +65,22 @@ TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
   EXPECT_EQ(families.size(), 6u);
 }
 
+// What bfloat16 costs beside what codes do.
+TEST_F(CudaDecoderTest, PagesOfCodesAreWithinTheirMultipleOfTheBFloat16Error) {
+  for (const char* name : {"diff_mha_tied", "unilm_v2_mha", "motif_gda_ratio4_bf16"}) {
+    const GoldenCase golden = ReadGoldenCase(name).value();
+    const std::unique_ptr<Model> model = Load(golden);
+    ASSERT_NE(model, nullptr);
+    for (const auto& [pages, share] : kGoldenPagesShares) {
+      const GoldenRun run = GoldenRunner(*model, golden.prompt.size(), cuda::kPageSize, pages)
+                                .Chunks(golden.prompt, golden.prompt.size());
+      const double shares = GoldenError(golden, run) / golden.bfloat16_error;
+      EXPECT_LE(shares, share + kGoldenBFloat16Share) << name << " " << NameOf(pages);
+      RecordProperty(std::string(name) + "_" + std::string(NameOf(pages)), std::to_string(shares));
+    }
+  }
+}
+
 // The golden cases' heads are narrow, so wider ones, for which Hopper has a prefill kernel of its
 // own, are compared with the CPU's decoder on random weights: a prompt in two chunks and generated
 // rows.
@@ -147,19 +163,24 @@ TEST_F(CudaDecoderTest, EveryScheduleGivesTheSameBits) {
   GTEST_SKIP() << "takes minutes with AddressSanitizer; the engine's tests watch the same code";
 #endif
   const GoldenCase golden = ReadGoldenCase("motif_gda_ratio4_bf16").value();
-  for (const LogitQuant& logits : {LogitQuant{}, LogitQuant{4, LogitScale::kRow}}) {
+  const std::pair<LogitQuant, DType> forms[] = {{{}, DType::kBFloat16},
+                                                {{4, LogitScale::kRow}, DType::kBFloat16},
+                                                {{}, DType::kInt8KInt4V},
+                                                {{}, DType::kInt4}};
+  for (const auto& [logits, pages] : forms) {
     const std::unique_ptr<Model> model = Load(golden, logits);
     ASSERT_NE(model, nullptr);
     std::vector<int32_t> tokens = golden.AllTokens();
     tokens.resize(102);
-    GoldenRunner runner(*model, tokens.size(), 64);
+    GoldenRunner runner(*model, tokens.size(), cuda::kPageSize, pages);
     runner.GenerateFrom(90);
     const GoldenRun whole = runner.Run(GoldenSchedule::kOneChunk, tokens);
     for (GoldenSchedule schedule : kGoldenSchedules) {
       const GoldenRun run = runner.Run(schedule, tokens);
       const auto same_rows = whole.logits.begin() +
                              static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
-      EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows)) << NameOf(schedule);
+      EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows))
+          << NameOf(schedule) << ", pages of " << NameOf(pages);
     }
   }
 }

@@ -124,8 +124,7 @@ TEST_F(DiffDecodeTest, AShapeOrAFormatWithoutAKernelIsRefusedByName) {
     return std::string(reason == nullptr ? "" : reason);
   };
   const DiffSpec spec = DiffLlamaSpec(4, 2, 128);
-  EXPECT_EQ(refusal(spec, 64, DType::kBFloat16), "");
-  EXPECT_EQ(refusal(spec, 64, DType::kInt8), "");
+  for (DType dtype : cuda::kPageTypes) EXPECT_EQ(refusal(spec, 64, dtype), "");
   EXPECT_THAT(refusal(spec, 16, DType::kBFloat16), HasSubstr("pages of 64"));
   EXPECT_THAT(refusal(spec, 64, DType::kFloat16), HasSubstr("dtype"));
   EXPECT_THAT(refusal(DiffLlamaSpec(4, 2, 80), 64, DType::kBFloat16), HasSubstr("head_dim"));

@@ -106,6 +106,12 @@ __global__ void __launch_bounds__(64)
   sums[i] = MulRounded(x[i], y[i]) + z[i];
 }
 
+__global__ void __launch_bounds__(64)
+    FmaBFloat16Kernel(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums) {
+  const unsigned i = blockIdx.x * 64 + threadIdx.x;
+  sums[i] = FmaBFloat16(x[i], y[i], z[i]);
+}
+
 template <typename Kernel, typename... Arguments>
 int RunOnce(Kernel* kernel, int num_thread_blocks, int num_threads, CUstream_st* stream,
             Arguments... arguments) {
@@ -143,6 +149,10 @@ int RunScalars(const float* x, float* exponentials, float* reciprocals, uint32_t
 int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count,
                   CUstream_st* stream) {
   return RunOnce(MulRoundedKernel, count / 64, 64, stream, x, y, z, sums);
+}
+int RunFmaBFloat16(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums,
+                   int count, CUstream_st* stream) {
+  return RunOnce(FmaBFloat16Kernel, count / 64, 64, stream, x, y, z, sums);
 }
 
 }  // namespace diffserve::testing

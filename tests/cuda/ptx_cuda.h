@@ -32,6 +32,9 @@ int RunScalars(const float* x, float* exponentials, float* reciprocals, uint32_t
 // sums[i] = x[i] y[i] + z[i], the product rounded by itself. count: a multiple of 64.
 int RunMulRounded(const float* x, const float* y, const float* z, float* sums, int count,
                   CUstream_st* stream);
+// sums[i] = x[i] y[i] + z[i] of pairs of bf16. count: a multiple of 64.
+int RunFmaBFloat16(const uint32_t* x, const uint32_t* y, const uint32_t* z, uint32_t* sums,
+                   int count, CUstream_st* stream);
 
 // ---- sm_90a. d: [128 threads][width / 2] = A B, A [64][64] given as a: [4 k steps][128
 // threads][4], B [64][width] as its bytes in shared memory: K-major tile of `width` rows, or

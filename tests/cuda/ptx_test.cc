@@ -169,5 +169,43 @@ TEST_F(PtxTest, MulRoundedIsNotFusedWithTheAdditionBehindIt) {
   EXPECT_EQ(sums.Read(*stream_), std::vector<float>(256, 0.0f));
 }
 
+// As codes are widened: a whole number below 256, read as bfloat16, is that many 2^-133, and
+// counts.
+TEST_F(PtxTest, FmaBFloat16IsExactWhereItCanBeAndTakesSubnormalNumbers) {
+  const auto pair = [](float low, float high) {
+    return FloatToBFloat16(low) | static_cast<uint32_t>(FloatToBFloat16(high)) << 16;
+  };
+  std::vector<uint32_t> x, y, z, expected;
+  for (uint32_t zero = 0; zero < 256; ++zero) {
+    for (uint32_t code = 0; code < 16; ++code) {
+      x.push_back(code | (15 - code) << 16);
+      y.push_back(pair(0x1p127f, 0x1p127f));
+      z.push_back(pair(-0x1p-10f * static_cast<float>(zero), 0));
+      const float low = 16.0f * static_cast<float>(code) - static_cast<float>(zero);
+      expected.push_back(pair(0x1p-10f * low, 0x1p-6f * static_cast<float>(15 - code)));
+    }
+  }
+  for (uint32_t number = 0; number < 256; ++number) {
+    x.push_back(number | number << 16);
+    y.push_back(pair(-0x1p123f, 0x1p123f));
+    z.push_back(0);
+    expected.push_back(
+        pair(-0x1p-10f * static_cast<float>(number), 0x1p-10f * static_cast<float>(number)));
+  }
+  const DeviceArray<uint32_t> device_x(x, *stream_), device_y(y, *stream_), device_z(z, *stream_);
+  const DeviceArray<uint32_t> sums(std::vector<uint32_t>(x.size(), 77), *stream_);
+  ASSERT_TRUE(
+      IsOk(testing::RunFmaBFloat16(device_x.data(), device_y.data(), device_z.data(), sums.data(),
+                                   static_cast<int>(x.size()), stream_->handle())));
+  const std::vector<uint32_t> found = sums.Read(*stream_);
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (int half = 0; half < 2; ++half) {
+      EXPECT_EQ(BFloat16ToFloat(static_cast<uint16_t>(found[i] >> (16 * half))),
+                BFloat16ToFloat(static_cast<uint16_t>(expected[i] >> (16 * half))))
+          << x[i] << ", " << z[i];  // of which -0 is 0
+    }
+  }
+}
+
 }  // namespace
 }  // namespace diffserve

@@ -139,10 +139,12 @@ class Int8PagesExactnessTest(Exactness, unittest.TestCase):
     FEW_BYTES = FEW_PAGES // 128 * 80 if DEVICE == "cuda" else FEW_PAGES
 
 
-@unittest.skipIf(DEVICE == "cuda", "refused there")
 class FourBitPagesExactnessTest(Exactness, unittest.TestCase):
-    FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int4",
-               "--kv-cache-dtype-skip-layers", "0")
+    FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int4")
+    if DEVICE != "cuda":  # refused there
+        FORMATS += ("--kv-cache-dtype-skip-layers", "0")
+    # A GPU's runs of 32 codes are half empty where heads are of 16.
+    FEW_BYTES = FEW_PAGES // 128 * 80 if DEVICE == "cuda" else FEW_PAGES
 
 
 class LogitRowExactnessTest(Exactness, unittest.TestCase):

@@ -24,7 +24,7 @@ def inspected(*flags):
     return json.loads(told.stdout)
 
 
-@unittest.skipIf(DEVICE == "cuda", "pages of codes are the CPU's")
+@unittest.skipIf(DEVICE == "cuda", "beside float32 pages, which the CPU has")
 class CodePagesTest(unittest.TestCase):
     def test_answers_are_near_those_of_float32_pages(self):
         with ServerProcess(*FLOAT32) as server:
@@ -93,16 +93,19 @@ class CodePagesTest(unittest.TestCase):
             for word in (f"--kv-cache-dtype is {name}", f"multiple of {multiple}", str(head_dim)):
                 self.assertIn(word, refused.stderr)
 
-    def test_a_gpu_refuses_them_by_name(self):
-        for flags, message in (
-                (("--kv-cache-dtype", "int4"),
-                 "--kv-cache-dtype is int4, allowed on a GPU: auto, bfloat16"),
-                (("--kv-cache-dtype-skip-layers", "0"), "allowed on a GPU: no layers")):
-            refused = subprocess.run(
-                [ON_SHIM, "serve", tiny_model.directory(), "--device", "cuda", *flags],
-                capture_output=True, text=True)
-            self.assertEqual(refused.returncode, 2)
-            self.assertIn(message, refused.stderr)
+    def test_a_gpu_has_them_for_all_layers_and_tells_their_bytes(self):
+        command = [ON_SHIM, "inspect", tiny_model.directory(), "--device", "cuda"]
+        refused = subprocess.run([*command, "--kv-cache-dtype-skip-layers", "0"],
+                                 capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("allowed on a GPU: no layers", refused.stderr)
+        told = json.loads(subprocess.run([*command, "--json"], capture_output=True,
+                                         check=True).stdout)
+        found = told["memory"]["kv_bytes_per_token_by_dtype"]
+        # K1, K2 and the halves of V in each layer and group, 16 numbers of one scale each. Those of
+        # 4 bits take 16 bytes all the same.
+        heads = 4 * tiny_model.CONFIG["num_hidden_layers"]
+        self.assertEqual(found, {"bfloat16": 32 * heads} | dict.fromkeys(FAR, (16 + 4) * heads))
 
 
 if __name__ == "__main__":

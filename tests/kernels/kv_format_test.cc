@@ -32,10 +32,9 @@ std::vector<KvFormat> Formats() {
                         Float16Codec::Description(), Int8Codec::Description(),
                         Int8KInt4VCodec::Description(), Int4Codec::Description(), kSmallScales}) {
     for (KvArrangement arrangement : {KvArrangement::kSlotLanes, KvArrangement::kImage}) {
-      if (arrangement == KvArrangement::kImage && codec.v_bits == 4) continue;
       for (int page_size : {16, 48, 64}) {
         // Of an image: two chunks of 16 bytes.
-        const int step = arrangement == KvArrangement::kImage ? 2 * 128 / codec.k_bits
+        const int step = arrangement == KvArrangement::kImage ? 2 * 128 / codec.v_bits
                          : codec.scale_bits == 16             ? codec.scale_group
                                                               : 3 * std::max(2, codec.k_pack);
         for (int head_dim = step; head_dim <= 9 * step; head_dim += step) {
@@ -121,6 +120,31 @@ TEST(KvFormatTest, TheArrangementChangesNoSize) {
     const int64_t bytes = format.PageBytes();
     format.arrangement = KvArrangement::kSlotLanes;
     ASSERT_EQ(format.PageBytes(), bytes) << Describe(format);
+  }
+}
+
+TEST(KvFormatTest, AnImageOf4BitsHasWholeChunksForEachScaleAndTwoHalvesOf16DimsShareBytes) {
+  for (int head_dim : {16, 48, 96}) {
+    const int columns = (head_dim + 31) / 32 * 32;
+    const DiffSpec spec = {
+        .num_kv_groups = 1, .k_maps = 2, .head_dim = head_dim, .v_dim = 2 * head_dim};
+    const KvFormat image = KvFormat::Of(spec, 64, DType::kInt4, KvArrangement::kImage);
+    EXPECT_EQ(image.PageBytes(), 64 * (4 * columns / 2 + 4 * 4));
+    std::set<int> places;
+    for (int slot = 0; slot < 64; ++slot) {
+      for (int dim = 0; dim < head_dim; ++dim) {
+        places.insert({image.KOffset(0, dim, slot), image.KOffset(1, dim, slot),
+                       image.VOffset(dim, slot), image.VOffset(head_dim + dim, slot)});
+        if (dim % 32 >= 16) {
+          ASSERT_EQ(image.KOffset(1, dim, slot), image.KOffset(1, dim - 16, slot) + 1);
+          ASSERT_EQ(image.VOffset(head_dim + dim, slot),
+                    image.VOffset(head_dim + dim - 16, slot) + 1);
+        }
+        ASSERT_EQ(image.KOffset(0, dim, slot) % 2, dim % 32 / 16);
+      }
+    }
+    EXPECT_EQ(places.size(), static_cast<size_t>(64 * 4 * head_dim)) << "two share a place";
+    EXPECT_LT(*places.rbegin(), 2 * image.ScaleBegin());
   }
 }
 

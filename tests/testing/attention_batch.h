@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/attention/diff_attention.h"
+#include "kernels/attention/hadamard.h"
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/paged_memory.h"
 
@@ -18,6 +19,13 @@ inline std::string Describe(const DiffSpec& spec) {
          std::to_string(spec.num_kv_groups) + " groups, " + std::to_string(spec.k_maps) +
          " K maps, head_dim " + std::to_string(spec.head_dim) + ", v_dim " +
          std::to_string(spec.v_dim);
+}
+
+// As numbers of 4 bits are transformed, each head_dim of them.
+inline void TransformHeads(std::vector<float>& numbers, int head_dim) {
+  std::vector<float> scratch(static_cast<size_t>(head_dim));
+  for (size_t begin = 0; begin < numbers.size(); begin += scratch.size())
+    Hadamard(numbers.data() + begin, head_dim, scratch.data());
 }
 
 struct AttentionBatchOptions {
@@ -78,11 +86,13 @@ class AttentionBatch {
     SetVRow(sequence, group, slot, row);
   }
 
-  // q and K become small whole numbers, whose products and sums are exact in every format, and the
-  // scale a power of 2: a logit is then the same number everywhere, and quantised the same.
+  // q and K, before a transform, become small whole numbers, whose products and sums are exact in
+  // every format, and the scale a power of 2: a logit is then the same number everywhere, and
+  // quantised the same. REQUIRES: of a transform, a head_dim that is a power of 4.
   void MakeLogitsExact() {
     scale_ = 0.125f;
-    const bool has_scales = memory.format().codec.scale_bits > 0;
+    const KvCodec& codec = memory.format().codec;
+    const bool has_scales = codec.scale_bits > 0;
     for (float& value : q) value = std::nearbyint(1.5f * value);
     for (size_t i = 0; i < q.size() && has_scales; i += static_cast<size_t>(spec.head_dim))
       q[i] = 0;
@@ -96,10 +106,16 @@ class AttentionBatch {
             k.push_back(static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
           }
           if (has_scales) k.front() = Int8Codec::kMost;  // a scale of 1, by what meets a q of 0
+          if (codec.transforms_k()) {
+            k[0] = FourBits::kMost - 2;  // the like of four bits, with the least
+            k[1] = -2;
+            TransformHeads(k, spec.head_dim);
+          }
           SetKRow(sequence, row / spec.k_maps, slot, row % spec.k_maps, k);
         }
       }
     }
+    if (codec.transforms_k()) TransformHeads(q, spec.head_dim);
   }
 
   int num_tokens() const { return memory.num_tokens(); }

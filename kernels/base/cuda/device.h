@@ -8,12 +8,15 @@
 #include <cstddef>
 #include <string>
 
+#include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
 
 namespace diffserve::cuda {
 
 // Slots of a KV page on a GPU; the only number.
 constexpr int kPageSize = 64;
+// What a KV page may be of there.
+constexpr DType kPageTypes[] = {DType::kBFloat16, DType::kInt8, DType::kInt8KInt4V, DType::kInt4};
 
 // Below this no kernel of ours has code.
 constexpr int kComputeCapabilityMin = 80;

@@ -115,10 +115,10 @@ __device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two numbers each, their sums rounded to bf16.
-__device__ __forceinline__ uint32_t AddBFloat16(uint32_t x, uint32_t y) {
+// Two numbers each, x y + z rounded once to bf16; subnormal ones count.
+__device__ __forceinline__ uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t sums;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(x), "r"(0x3f803f80u), "r"(y));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(x), "r"(y), "r"(z));
   return sums;
 }
 

@@ -122,11 +122,12 @@ inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint
   shim::MeetWarp(0xffffffffu, "mma", &argument, on_cpu::MmaApply);
 }
 
-inline uint32_t AddBFloat16(uint32_t x, uint32_t y) {
+// In double, where products and sums of bf16 numbers of like size are exact.
+inline uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {
   uint32_t sums = 0;
   for (int i = 0; i < 2; ++i) {
-    const float sum = on_cpu::Half(x, i) + on_cpu::Half(y, i);
-    sums |= static_cast<uint32_t>(FloatToBFloat16(sum)) << (16 * i);
+    const double sum = double{on_cpu::Half(x, i)} * on_cpu::Half(y, i) + on_cpu::Half(z, i);
+    sums |= static_cast<uint32_t>(FloatToBFloat16(static_cast<float>(sum))) << (16 * i);
   }
   return sums;
 }

@@ -1,0 +1,199 @@
+// A device's loads of each codec (kv_codec.h): fragments of 16 by 16 numbers, as mma wants them of
+// K and of V, kUnits side by side at a time. They may take dims of K and columns of V in an order
+// of their own: Q gives the operand that fits K, and column 2 t + e of the i'th product of a unit
+// is column OutColumn(t, e, i) of V.
+//
+// Codes become bfloat16, which holds them exactly, in registers. A number of a slot is what the
+// fragment holds times Scale(the slot's scale as it is stored).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/attention/kv_codec.h"
+#include "kernels/base/cuda/ptx.cuh"
+
+namespace diffserve::cuda {
+
+template <typename Codec>
+struct KFragments;
+template <typename Codec>
+struct VFragments;
+
+// Where a slot's zero is not stored.
+struct ZeroIsKnown {
+  __device__ __forceinline__ static float Scale(float stored) { return stored; }
+  // What Load needs of two slots.
+  __device__ __forceinline__ static uint32_t Zeros(float, float) { return 0; }
+};
+
+template <>
+struct KFragments<BFloat16Codec> : ZeroIsKnown {
+  static constexpr int kUnits = 1;
+
+  // Of dims 0-15: those that meet the lower (part 0) or the upper fragment.
+  __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
+    return *reinterpret_cast<const uint32_t*>(q + 8 * part + lane % 4 * 2);
+  }
+  // `offset`: of the lane's row, by (row, half). zeros: of slot lane / 4, twice, and of that + 8.
+  template <typename Offset>
+  __device__ __forceinline__ static void Load(uint32_t (&k)[kUnits][4], int lane,
+                                              const uint32_t (&)[2], const Offset& offset) {
+    LdMatrix4(k[0], offset(lane / 16 * 8 + lane % 8, lane / 8 % 2));
+  }
+};
+
+template <>
+struct VFragments<BFloat16Codec> : ZeroIsKnown {
+  static constexpr int kUnits = 1;
+
+  // zeros: of slots 2 t and 2 t + 1 with t = lane % 4, and of those + 8.
+  template <typename Offset>
+  __device__ __forceinline__ static void Load(uint32_t (&v)[kUnits][4], int lane,
+                                              const uint32_t (&)[2], const Offset& offset) {
+    LdMatrix4Transposed(v[0], offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
+  }
+  __device__ __forceinline__ static constexpr int OutColumn(int t, int e, int product) {
+    return 8 * product + 2 * t + e;
+  }
+};
+
+// Codes of four slots' rows and columns, by (chunk, slots 0-7 or 8-15).
+template <typename Offset>
+__device__ __forceinline__ void LoadCodes(uint32_t (&codes)[4], int lane, const Offset& offset) {
+  LdMatrix4(codes, offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
+}
+template <typename Offset>
+__device__ __forceinline__ void LoadCodesTransposed(uint32_t (&codes)[4], int lane,
+                                                    const Offset& offset) {
+  LdMatrix4Transposed(codes, offset(lane / 8 % 2 * 8 + lane % 8, lane / 16));
+}
+
+// A lane's four neighbouring bytes are the dims of its two fragments of K, even ones and odd ones;
+// of V, whose pairs of columns ldmatrix turns together, the columns of two products.
+struct BytePairs {
+  __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
+    const uint2 dims = *reinterpret_cast<const uint2*>(q + lane % 4 * 4);
+    return part == 0 ? (dims.x & 0xffff) | dims.y << 16 : dims.x >> 16 | (dims.y & 0xffff0000u);
+  }
+  __device__ __forceinline__ static constexpr int OutColumn(int t, int e, int product) {
+    return 4 * t + 2 * e + product;
+  }
+};
+
+// -256 twice and -128 twice, in bfloat16; bit 7 of a code turns each into the other.
+inline constexpr uint32_t kUnsignedExcess = 0xc380c380u;
+inline constexpr uint32_t kSignedExcess = 0xc300c300u;
+
+// Bytes 0 and 2: 128 + the low 7 bits, and what that is too large by.
+template <uint32_t kExcess>
+__device__ __forceinline__ uint32_t WidenInt8(uint32_t codes) {
+  return FmaBFloat16((codes & 0x007f007fu) | 0x43004300u, 0x3f803f80u,
+                     (codes & 0x00800080u) ^ kExcess);
+}
+
+template <>
+struct KFragments<Int8Codec> : ZeroIsKnown, BytePairs {
+  static constexpr int kUnits = 2;
+
+  template <typename Offset>
+  __device__ __forceinline__ static void Load(uint32_t (&k)[kUnits][4], int lane,
+                                              const uint32_t (&)[2], const Offset& offset) {
+    uint32_t codes[4];
+    LoadCodes(codes, lane, offset);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      k[i / 2][i % 2 * 2] = WidenInt8<kUnsignedExcess>(codes[i]);
+      k[i / 2][i % 2 * 2 + 1] = WidenInt8<kUnsignedExcess>(codes[i] >> 8);
+    }
+  }
+};
+
+template <>
+struct VFragments<Int8Codec> : ZeroIsKnown, BytePairs {
+  static constexpr int kUnits = 2;
+
+  template <typename Offset>
+  __device__ __forceinline__ static void Load(uint32_t (&v)[kUnits][4], int lane,
+                                              const uint32_t (&)[2], const Offset& offset) {
+    uint32_t codes[4];
+    LoadCodesTransposed(codes, lane, offset);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[i / 2][i % 2] = WidenInt8<kSignedExcess>(codes[i]);
+      v[i / 2][i % 2 + 2] = WidenInt8<kSignedExcess>(codes[i] >> 8);
+    }
+  }
+};
+
+// As bits of a bfloat16 below 256, a whole number n is n 2^-133: one fused product and sum makes
+// (code - zero / kZeroUnits) / 64 of a code and a zero, exactly. Lower halves of bytes are of one
+// unit, upper ones of the next.
+struct FourBitPairs : BytePairs {
+  __device__ __forceinline__ static float Scale(float stored) {
+    return 64.0f * FourBits::StepOf(stored);
+  }
+  // -zero 2^-10
+  __device__ __forceinline__ static uint32_t Zeros(float first, float second) {
+    const uint32_t zeros = static_cast<uint32_t>(FourBits::ZeroOf(first)) |
+                           static_cast<uint32_t>(FourBits::ZeroOf(second)) << 16;
+    return FmaBFloat16(zeros, 0xfd00fd00u, 0);  // -2^123
+  }
+  // Of bytes 0 and 2.
+  __device__ __forceinline__ static uint32_t Lower(uint32_t codes, uint32_t zeros) {
+    return FmaBFloat16(codes & 0x000f000fu, 0x7f007f00u, zeros);  // 2^127
+  }
+  __device__ __forceinline__ static uint32_t Upper(uint32_t codes, uint32_t zeros) {
+    return FmaBFloat16(codes & 0x00f000f0u, 0x7d007d00u, zeros);  // 2^123
+  }
+};
+
+template <>
+struct KFragments<Int4Codec> : FourBitPairs {
+  static constexpr int kUnits = 4;
+
+  template <typename Offset>
+  __device__ __forceinline__ static void Load(uint32_t (&k)[kUnits][4], int lane,
+                                              const uint32_t (&zeros)[2], const Offset& offset) {
+    uint32_t codes[4];
+    LoadCodes(codes, lane, offset);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int unit = i / 2 * 2;
+      const int slots = i % 2;
+      k[unit][slots * 2] = Lower(codes[i], zeros[slots]);
+      k[unit][slots * 2 + 1] = Lower(codes[i] >> 8, zeros[slots]);
+      k[unit + 1][slots * 2] = Upper(codes[i], zeros[slots]);
+      k[unit + 1][slots * 2 + 1] = Upper(codes[i] >> 8, zeros[slots]);
+    }
+  }
+};
+
+template <>
+struct VFragments<Int4Codec> : FourBitPairs {
+  static constexpr int kUnits = 4;
+
+  template <typename Offset>
+  __device__ __forceinline__ static void Load(uint32_t (&v)[kUnits][4], int lane,
+                                              const uint32_t (&zeros)[2], const Offset& offset) {
+    uint32_t codes[4];
+    LoadCodesTransposed(codes, lane, offset);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int unit = i / 2 * 2;
+      const int slots = i % 2;
+      v[unit][slots] = Lower(codes[i], zeros[slots]);
+      v[unit][slots + 2] = Lower(codes[i] >> 8, zeros[slots]);
+      v[unit + 1][slots] = Upper(codes[i], zeros[slots]);
+      v[unit + 1][slots + 2] = Upper(codes[i] >> 8, zeros[slots]);
+    }
+  }
+};
+
+template <>
+struct KFragments<Int8KInt4VCodec> : KFragments<Int8Codec> {};
+template <>
+struct VFragments<Int8KInt4VCodec> : VFragments<Int4Codec> {};
+
+}  // namespace diffserve::cuda

@@ -1,0 +1,307 @@
+// What the kernels of RopeAppend are made of: eight numbers at a time, their rotation, and for
+// pages of codes a head in eight lanes, its Hadamard transform and its codes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/attention/hadamard.cuh"
+#include "kernels/attention/kv_format.h"
+#include "kernels/attention/paged_batch.h"
+#include "kernels/base/cuda/ptx.cuh"
+
+namespace diffserve::cuda {
+
+inline constexpr int kRopeThreads = 128;
+inline constexpr int kChunk = kImageChunkElements;  // of qkv, in 16 bytes
+inline constexpr int kHeadLanes = 8;                // two chunks each hold a head of up to 128
+inline constexpr int kHeadsAtOnce = kRopeThreads / kHeadLanes;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct RopeCall {
+  PagedBatch batch;
+  PagedKv kv;
+  const float* cos;
+  const float* sin;
+  const uint16_t* qkv;
+  uint16_t* q;
+  int num_q_heads;  // of both maps
+  bool is_interleaved;
+  double transform_factor;  // of hadamard.h
+};
+
+__device__ __forceinline__ float LowHalf(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float HighHalf(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
+template <typename Codec>
+__device__ __forceinline__ typename Codec::Element* ImagePage(const RopeCall& call, int32_t id,
+                                                              int group) {
+  return call.kv.PageAs<Codec, KvArrangement::kImage>(id, group);
+}
+
+__device__ __forceinline__ float* ScalesOf(const KvFormat& image, uint8_t* page) {
+  return reinterpret_cast<float*>(page + image.ScaleBegin());
+}
+
+struct Chunk {
+  float x[kChunk];
+};
+
+__device__ __forceinline__ Chunk LoadChunk(const uint16_t* source) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(source);
+  return {{LowHalf(bits.x), HighHalf(bits.x), LowHalf(bits.y), HighHalf(bits.y), LowHalf(bits.z),
+           HighHalf(bits.z), LowHalf(bits.w), HighHalf(bits.w)}};
+}
+
+__device__ __forceinline__ void StoreChunk(uint16_t* destination, const Chunk& chunk) {
+  const float(&x)[kChunk] = chunk.x;
+  *reinterpret_cast<uint4*>(destination) = make_uint4(
+      PackBFloat16(x[0], x[1]), PackBFloat16(x[2], x[3]), PackBFloat16(x[4], x[5]),
+      PackBFloat16(x[6], x[7]));
+}
+
+__device__ __forceinline__ void Rotate(float& a, float& b, float cos, float sin) {
+  const float rotated = a * cos - b * sin;
+  b = b * cos + a * sin;
+  a = rotated;
+}
+
+// Two chunks that hold eight pairs of a head: half-split, dims [8 unit, + 8) of either half;
+// interleaved, 16 neighbouring dims.
+struct PairedChunks {
+  int first;  // dims
+  int second;
+};
+__device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit) {
+  if (call.is_interleaved) return {2 * kChunk * unit, 2 * kChunk * unit + kChunk};
+  return {kChunk * unit, call.kv.format.head_dim / 2 + kChunk * unit};
+}
+
+__device__ __forceinline__ void RotateChunks(const RopeCall& call, int position, int unit,
+                                             Chunk& first, Chunk& second) {
+  const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
+  const float* cos = call.cos + begin;
+  const float* sin = call.sin + begin;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if (call.is_interleaved) {
+      Chunk& chunk = i < kChunk / 2 ? first : second;
+      Rotate(chunk.x[2 * i % kChunk], chunk.x[2 * i % kChunk + 1], cos[i], sin[i]);
+    } else {
+      Rotate(first.x[i], second.x[i], cos[i], sin[i]);
+    }
+  }
+}
+
+// A head of q, of K or of a part of V that is as wide, in eight lanes.
+struct HeadLane {
+  int unit;       // of the head
+  bool has_unit;  // else its numbers are 0
+  PairedChunks dims;
+  Chunk first;
+  Chunk second;
+
+  // `numbers`: the head's; nullptr: there is none.
+  __device__ __forceinline__ static HeadLane Load(const RopeCall& call, const uint16_t* numbers,
+                                                  bool is_rotated, int position) {
+    HeadLane lane = {};
+    lane.unit = static_cast<int>(threadIdx.x) % kHeadLanes;
+    lane.has_unit = numbers != nullptr && lane.unit < call.kv.format.head_dim / (2 * kChunk);
+    lane.dims = is_rotated ? ChunksOf(call, lane.unit)
+                           : PairedChunks{2 * kChunk * lane.unit, 2 * kChunk * lane.unit + kChunk};
+    if (!lane.has_unit) return lane;
+    lane.first = LoadChunk(numbers + lane.dims.first);
+    lane.second = LoadChunk(numbers + lane.dims.second);
+    if (is_rotated) RotateChunks(call, position, lane.unit, lane.first, lane.second);
+    return lane;
+  }
+};
+
+// The same after the Hadamard transform: a lane has numbers [16 unit, 16 unit + 16).
+struct TransformedLane {
+  int unit;
+  bool has_unit;
+  double x[2 * kChunk];
+
+  __device__ __forceinline__ static TransformedLane Of(const RopeCall& call,
+                                                       const HeadLane& before) {
+    TransformedLane lane;
+    lane.unit = before.unit;
+    lane.has_unit = before.has_unit;
+    lane.Gather(before);
+    const int head_dim = call.kv.format.head_dim;
+    lane.Transform(head_dim & -head_dim, call.transform_factor);
+    return lane;
+  }
+
+ private:
+  __device__ __forceinline__ void Gather(const HeadLane& before) {
+    __shared__ float rows[kHeadsAtOnce][2 * kChunk * kHeadLanes];
+    float* row = rows[threadIdx.x / kHeadLanes];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kChunk && has_unit; ++i) {
+      row[before.dims.first + i] = before.first.x[i];
+      row[before.dims.second + i] = before.second.x[i];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2 * kChunk; ++i) x[i] = has_unit ? double{row[2 * kChunk * unit + i]} : 0.0;
+  }
+  __device__ __forceinline__ void Transform(int block, double factor) {
+#pragma unroll
+    for (int bit = 1; bit < 2 * kChunk; bit *= 2) {
+#pragma unroll
+      for (int i = 0; i < 2 * kChunk; ++i) {
+        if ((i & bit) == 0) HadamardPair(x[i], x[i + bit]);
+      }
+    }
+    for (int bit = 1; bit < block / (2 * kChunk); bit *= 2) {
+#pragma unroll
+      for (int i = 0; i < 2 * kChunk; ++i) HadamardLanes(x[i], unit, bit);
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kChunk; ++i) x[i] *= factor;
+  }
+};
+
+__device__ __forceinline__ void StoreQ(uint16_t* q, const HeadLane& lane) {
+  StoreChunk(q + lane.dims.first, lane.first);
+  StoreChunk(q + lane.dims.second, lane.second);
+}
+__device__ __forceinline__ void StoreQ(uint16_t* q, const TransformedLane& lane) {
+  Chunk halves[2];
+#pragma unroll
+  for (int i = 0; i < 2 * kChunk; ++i)
+    halves[i / kChunk].x[i % kChunk] = static_cast<float>(lane.x[i]);
+  StoreChunk(q + 2 * kChunk * lane.unit, halves[0]);
+  StoreChunk(q + 2 * kChunk * lane.unit + kChunk, halves[1]);
+}
+
+// x / divisor of many x for one division. Exact as that one is, since the divisor is a float's
+// value: no quotient is near enough to the middle of two doubles for the error of the last product
+// to count.
+struct Quotients {
+  double divisor;
+  double inverse;
+  __device__ __forceinline__ explicit Quotients(double by) : divisor(by), inverse(1 / by) {}
+  __device__ __forceinline__ double operator()(double x) const {
+    const double near = x * inverse;
+    return fma(fma(-near, divisor, x), inverse, near);
+  }
+};
+
+// The numbers of a head, which share a scale, as codes by the definition (kv_format.cc). Of: by all
+// lanes. Store: offset(dim) is the place of a code, counted in codes.
+struct EightBitCodes {
+  HeadLane lane;
+  int zero;
+  float scale;
+  double largest;  // 0: every code is 0
+
+  __device__ __forceinline__ static EightBitCodes Of(const RopeCall&, const HeadLane& lane,
+                                                     int zero) {
+    float largest = 0.0f;
+    float poison = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      largest = fmaxf(largest, fmaxf(fabsf(lane.first.x[i]), fabsf(lane.second.x[i])));
+      poison += lane.first.x[i] * 0.0f + lane.second.x[i] * 0.0f;
+    }
+    for (int bits = 1; bits < kHeadLanes; bits *= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, bits));
+      poison += __shfl_xor_sync(kAllLanes, poison, bits);
+    }
+    if (poison != 0.0f) return {lane, zero, poison, 0};  // it is a NaN
+    const double scale = Quotients(Int8Codec::kMost)(largest);
+    return {lane, zero, static_cast<float>(scale), largest};
+  }
+  template <typename Offset>
+  __device__ __forceinline__ void Store(uint8_t* page, const Offset& offset) const {
+    if (!lane.has_unit) return;
+    const Quotients quotient(largest == 0 ? 1 : largest);
+    StoreChunkCodes(page + offset(lane.dims.first), lane.first, quotient);
+    StoreChunkCodes(page + offset(lane.dims.second), lane.second, quotient);
+  }
+
+ private:
+  __device__ __forceinline__ void StoreChunkCodes(uint8_t* codes, const Chunk& chunk,
+                                                  const Quotients& quotient) const {
+    uint32_t words[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const double code = largest == 0 ? 0 : rint(quotient(double{chunk.x[i]} * Int8Codec::kMost));
+      words[i / 4] |= (static_cast<uint32_t>(static_cast<int>(code) + zero) & 0xff)
+                      << (8 * (i % 4));
+    }
+    *reinterpret_cast<uint2*>(codes) = make_uint2(words[0], words[1]);
+  }
+};
+
+// Two lanes have 32 neighbouring codes, of which two share a byte: one stores the lower 8 bytes,
+// the other the upper ones.
+struct FourBitCodes {
+  int unit;
+  bool has_bytes;
+  float scale;
+  uint32_t bytes[2];
+
+  __device__ __forceinline__ static FourBitCodes Of(const RopeCall& call, const HeadLane& before,
+                                                    int) {
+    const TransformedLane lane = TransformedLane::Of(call, before);
+    double least = 0, most = 0, poison = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kChunk; ++i) {
+      least = fmin(least, lane.x[i]);
+      most = fmax(most, lane.x[i]);
+      poison += lane.x[i] * 0.0;
+    }
+    for (int bits = 1; bits < kHeadLanes; bits *= 2) {
+      least = fmin(least, __shfl_xor_sync(kAllLanes, least, bits));
+      most = fmax(most, __shfl_xor_sync(kAllLanes, most, bits));
+      poison += __shfl_xor_sync(kAllLanes, poison, bits);
+    }
+    const double range = Quotients(FourBits::kMost)(most - least);
+    const float step = FourBits::StepOf(static_cast<float>(range));
+    const float not_finite = static_cast<float>(poison) + step * 0.0f;  // a NaN, or 0
+    const bool is_zero = not_finite != 0.0f || step == 0.0f;
+    const Quotients in_steps(is_zero ? 1 : step);
+    const double zero = is_zero ? 0 : rint(in_steps(-least) * FourBits::kZeroUnits);
+    FourBitCodes codes;
+    codes.unit = lane.unit;
+    codes.has_bytes = 2 * kChunk * (lane.unit & ~1) < call.kv.format.head_dim;
+    codes.scale = not_finite != 0.0f ? not_finite : FourBits::ScaleOf(step, static_cast<int>(zero));
+    codes.Pack(lane, is_zero, in_steps, zero / FourBits::kZeroUnits);
+    return codes;
+  }
+  template <typename Offset>
+  __device__ __forceinline__ void Store(uint8_t* page, const Offset& offset) const {
+    if (!has_bytes) return;
+    uint8_t* begin = page + offset(2 * kChunk * (unit & ~1)) / 2 + unit % 2 * kChunk;
+    *reinterpret_cast<uint2*>(begin) = make_uint2(bytes[0], bytes[1]);
+  }
+
+ private:
+  __device__ __forceinline__ void Pack(const TransformedLane& lane, bool is_zero,
+                                       const Quotients& in_steps, double zero) {
+    uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 2 * kChunk; ++i) {
+      const double code = is_zero || !lane.has_unit ? 0 : rint(in_steps(lane.x[i]) + zero);
+      const double within = fmin(fmax(code, 0.0), double{FourBits::kMost});
+      words[i / 4] |= static_cast<uint32_t>(within) << (8 * (i % 4));
+    }
+    const bool is_upper = unit % 2 != 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t mine = is_upper ? words[2 + i] : words[i];
+      const uint32_t other = __shfl_xor_sync(kAllLanes, is_upper ? words[i] : words[2 + i], 1);
+      bytes[i] = is_upper ? other | mine << 4 : mine | other << 4;
+    }
+  }
+};
+
+}  // namespace diffserve::cuda
