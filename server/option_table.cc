@@ -259,7 +259,7 @@ std::vector<FlagSpec> PromptFlags() {
                "tokens decoded in each sample")
           .In(1, 1 << 20),
       FlagSpec("--depth N,N", kBench, At<&Options::bench, &BenchOptions::depth>(),
-               "tokens in the cache before decode")
+               "tokens in the cache before decode; behind 1024 pages are copies")
           .In(0, 1 << 24),
       FlagSpec("--batch N,N", kBench, At<&Options::bench, &BenchOptions::batch>(),
                "sequences decoded together")

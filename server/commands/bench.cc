@@ -19,6 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kComputedTokens = 1024;  // of a cache's depth
+
 struct Spread {
   double min = 0, median = 0, max = 0;
 };
@@ -74,15 +76,17 @@ class Runner {
     Check(model().Collect().status());
   }
 
-  // Gives each of `sequences` sequences `depth` tokens in the cache: the first computes them, the
-  // others copy its pages.
+  // Gives each of `sequences` sequences `depth` tokens in the cache. The first computes as many as
+  // fill the pages of kComputedTokens; all other pages are copies of those, which cost as much to
+  // read.
   void FillTo(int depth, int sequences, int room) {
-    if (depth > 0) Prefill(depth);
+    const int computed = PagesFor(std::min(depth, kComputedTokens));
+    if (depth > 0) Prefill(std::min(depth, computed * session_.plan().engine.page_size));
     UseTables(depth + room, sequences);
     const int pages = PagesFor(depth);
-    for (int s = 1; s < sequences; ++s) {
-      for (int p = 0; p < pages; ++p) {
-        const int32_t from = tables_[0][static_cast<size_t>(p)],
+    for (int s = 0; s < sequences; ++s) {
+      for (int p = s == 0 ? computed : 0; p < pages; ++p) {
+        const int32_t from = tables_[0][static_cast<size_t>(p % computed)],
                       to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
         Check(session_.kv().CopyPage(from, to));
       }

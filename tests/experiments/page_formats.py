@@ -1,30 +1,36 @@
 #!/usr/bin/env python3
-"""What each format of KV pages costs in accuracy and brings in memory and speed: writes a table
-and a plot into README.md and the figures to page_formats.json beside this file.
+"""What each format of KV pages costs the bundled pair, the Diff Transformer and its twin, in
+accuracy and takes in memory: writes a table and a plot into README.md and the figures to
+page_formats.json beside this file.
 
-    page_formats.py [--samples 200] [--rounds 5]  measures; needs a built server, run it with
-                                                  .venv/bin/python
-    page_formats.py --check                       exits 1 if README.md or the plot says something
-                                                  else than the figures; runs nothing. Ends with
-                                                  `N passed, N failed`.
+    page_formats.py [--samples 200]  measures; needs a built server, run it with .venv/bin/python
+    page_formats.py --check          exits 1 if README.md or the plot says something else than the
+                                     figures; runs nothing. Ends with `N passed, N failed`.
 
-Accuracy of the bundled pair with bfloat16 weights: perplexity of held-out replies, how often the
-most likely next token is that of bfloat16 pages, one needle among four. Decode of the paper's 830M
-shape with int4 weights after DEPTH tokens, the formats in turns.
+With bfloat16 weights, over held-out replies: the divergence KL(bfloat16 || format) of the next
+token, over the whole vocabulary and in nats, of all tokens and of those behind at least CONTEXT
+others; how often the most likely token is that of bfloat16 pages; perplexity. And needles at full
+context: one of four and one of eight in the model's own words, two of eight with the words of the
+answer given.
 """
 
 import json
-import statistics
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import experiment  # first: from here on the other folders' modules are found
 import bar_charts
+import needles
 import quality
 from experiment import ROOT, run
-from logit_bits import figures_of
+from logit_bits import replies_told
 
 FORMATS = ("bfloat16", "int8", "int8k_int4v", "int4")
-SPEED_MODEL, DEPTH = "diff_830m", 4096
+CONTEXT = 1000
+NEEDLES = {"1 of 4": (4, 1), "1 of 8": (8, 1), "2 of 8": (8, 2)}
+PROCESSES = 2
 
 
 def inspect(model, name):
@@ -32,64 +38,121 @@ def inspect(model, name):
                           "--kv-cache-dtype", name, "--json"))
 
 
-def speeds(rounds):
-    samples = {name: [] for name in FORMATS}
-    for _ in range(rounds):
-        for name in FORMATS:
-            report = json.loads(run(
-                ROOT / "build/diffserve", "bench", ROOT / "tests/bench/models" / SPEED_MODEL,
-                "--load-format", "dummy", "--dtype", "bfloat16", "--quantization", "int4",
-                "--kv-cache-dtype", name, "--prompt", 16, "--depth", DEPTH, "--batch", 1,
-                "--generate", 24, "--repeat", 1, "--json"))
-            samples[name].append((report["decode"][0]["tokens_per_s"]["median"],
-                                  report["decode"][0]["ratio_to_probe"]["median"]))
-            print(name, samples[name][-1], flush=True)
-    return {name: {"tokens_per_s": statistics.median(rate for rate, _ in found),
-                   "of_the_limit": statistics.median(ratio for _, ratio in found)}
-            for name, found in samples.items()}
+def logprobs(model, name, tokens):
+    """[tokens, vocabulary]: of what follows each."""
+    import numpy as np
+    with tempfile.TemporaryDirectory() as folder:
+        ids, output = Path(folder) / "ids", Path(folder) / "logits.npy"
+        ids.write_text(",".join(map(str, tokens)))
+        run(ROOT / "build/diffserve", "logits", ROOT / "models/demo" / model, "--tokens-file", ids,
+            "--output", output, "--kv-cache-dtype", name, "--threads", 1)
+        logits = np.load(output).astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def measure(samples, rounds):
+def divergences(model, text):
+    """By format: the divergence at each token of the text's replies."""
+    import numpy as np
+    tokens, positions = text
+    before = np.array(positions) - 1
+    plain, *others = (logprobs(model, name, tokens)[before] for name in FORMATS)
+    return {name: (np.exp(plain) * (plain - other)).sum(-1)
+            for name, other in zip(FORMATS[1:], others)}
+
+
+def divergence_told(model, texts):
+    """By format: the means, and of how many tokens they are."""
+    import numpy as np
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        found = list(pool.map(lambda text: divergences(model, text), texts))
+    deep = np.concatenate([np.array(positions) >= CONTEXT for _, positions in texts])
+    told = {}
+    for name in FORMATS[1:]:
+        values = np.concatenate([by_format[name] for by_format in found])
+        told[name] = {"divergence": float(values.mean()),
+                      "divergence_deep": float(values[deep].mean()),
+                      "deep_tokens": int(deep.sum())}
+        print(model, name, told[name], flush=True)
+    return told
+
+
+def needle_accuracy(server, setting, samples):
+    count, asked = setting
+    if asked == 1:
+        return quality.accuracy(server, count, samples)
+    by_depth = needles.accuracies(server, needles.has_digits, (count, needles.FULL, asked),
+                                  samples // len(needles.DEPTHS))
+    return needles.mean(by_depth)
+
+
+def figures_of(model, name, samples, best):
+    """The figures, the most likely tokens and the texts."""
+    from server_process import ServerProcess
+    with ServerProcess("--kv-cache-dtype", name, "--max-num-seqs", quality.CONCURRENT,
+                       model=ROOT / "models/demo" / model) as server:
+        told, tokens = replies_told(quality.predictions(server), best)
+        found = {"bytes": inspect(model, name)["memory"]["kv_bytes_per_token"], **told,
+                 "needles": {title: needle_accuracy(server, setting, samples)
+                             for title, setting in NEEDLES.items()}}
+        texts = [quality.replies(server, messages) for messages in quality.conversations()]
+    print(model, name, found, flush=True)
+    return found, tokens, texts
+
+
+def measure(samples):
     models = {}
     for model in quality.MODELS:
-        best = None
+        best, models[model] = None, {}
         for name in FORMATS:
-            figures, tokens = figures_of(model, samples, best, "--kv-cache-dtype", name)
+            models[model][name], tokens, texts = figures_of(model, name, samples, best)
             best = best or tokens
-            figures["bytes"] = inspect(model, name)["memory"]["kv_bytes_per_token"]
-            models.setdefault(model, {})[name] = figures
-    return {"models": models, "speed": speeds(rounds)}
+        for name, told in divergence_told(model, texts).items():
+            models[model][name].update(told)
+    return {"models": models}
+
+
+def row(title, name, figures):
+    told = [""] * 3
+    if name != FORMATS[0]:
+        told = [f"{figures['divergence']:.1e}", f"{figures['divergence_deep']:.1e}",
+                f"{100 * figures['agreement']:.2f} %"]
+    accuracies = [f"{figures['needles'][title]:.3f}" for title in NEEDLES]
+    return "| " + " | ".join([title, name, f"{figures['bytes']:,}", *told,
+                              f"{figures['perplexity']:.4f}", *accuracies]) + " |"
 
 
 def section(result):
-    lines = ["| model | pages | bytes a token | perplexity | same most likely token | 1 of 4 |",
-             "|---|---|---|---|---|---|"]
+    lines = [f"| model | pages | bytes a token | KL | KL behind {CONTEXT:,} tokens | same most "
+             f"likely token | perplexity | {' | '.join(NEEDLES)} |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for model, title in quality.MODELS.items():
-        for name, figures in result["models"][model].items():
-            agreement = "" if name == FORMATS[0] else f"{100 * figures['agreement']:.2f} %"
-            lines.append(f"| {title} | {name} | {figures['bytes']:,} | "
-                         f"{figures['perplexity']:.4f} | {agreement} | {figures['accuracy']:.3f} |")
-    told = ", ".join(f"{name} {speed['tokens_per_s']:.0f} ({speed['of_the_limit']:.2f} of the "
-                     "memory probe)" for name, speed in result["speed"].items())
-    lines += ["", f"Decode of the paper's 830M with int4 weights after {DEPTH} tokens, tokens/s, "
-              f"medians of {result['rounds']} on the machine of the table below: {told}. Made by "
-              f"`tests/experiments/page_formats.py` at commit {result['commit']}.", "",
-              experiment.image(__file__, "Agreement and speed of each format as bars")]
+        lines += [row(title, name, figures) for name, figures in result["models"][model].items()]
+    figures = result["models"]["diff"][FORMATS[1]]
+    lines += ["", f"KL(bfloat16 \\|\\| format) in nats a token over the whole vocabulary: mean of "
+              f"{figures['tokens']:,} tokens of held-out replies, and of the "
+              f"{figures['deep_tokens']:,} behind {CONTEXT:,} tokens or more. {result['samples']} "
+              "samples a needle setting at full context; of `2 of 8` both, the words of the answer "
+              f"given. Made by `tests/experiments/page_formats.py` at commit {result['commit']}.",
+              "", experiment.image(__file__, "Divergence and agreement of each format as bars")]
     return "\n".join(lines)
 
 
 def plot(result):
-    agreements = [bar_charts.Bar(f"{model}, {name}", 100 * figures["agreement"], colour)
-                  for colour, model in enumerate(quality.MODELS)
-                  for name, figures in result["models"][model].items()]
-    rates = [bar_charts.Bar(name, speed["tokens_per_s"], 0)
-             for name, speed in result["speed"].items()]
+    def bars(value_of):
+        return [bar_charts.Bar(f"{model}, {name}", value_of(figures), colour)
+                for colour, model in enumerate(quality.MODELS)
+                for name, figures in result["models"][model].items() if name != FORMATS[0]]
+
     return bar_charts.svg(
-        [bar_charts.Chart("Same most likely token as with bfloat16 pages, %", agreements),
-         bar_charts.Chart(f"Decode of the 830M after {DEPTH} tokens, tokens/s", rates)],
+        [bar_charts.Chart("KL beside bfloat16 pages, millionths of a nat",
+                          bars(lambda figures: 1e6 * figures["divergence"])),
+         bar_charts.Chart(f"The same behind {CONTEXT:,} tokens",
+                          bars(lambda figures: 1e6 * figures["divergence_deep"])),
+         bar_charts.Chart("Same most likely token as with bfloat16 pages, %",
+                          bars(lambda figures: 100 * figures["agreement"]))],
         "Formats of KV pages")
 
 
 if __name__ == "__main__":
-    sys.exit(experiment.main(__file__, __doc__, {"samples": 200, "rounds": 5}, measure, section,
-                             plot))
+    sys.exit(experiment.main(__file__, __doc__, {"samples": 200}, measure, section, plot))

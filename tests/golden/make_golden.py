@@ -174,8 +174,9 @@ def make_case(name, reference):
         f"{kib:.0f} KiB", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+def chosen_cases(description):
+    """What the command line asks for: (name, reference) of each case."""
+    parser = argparse.ArgumentParser(description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--unilm", type=pathlib.Path, help="checkout of microsoft/unilm")
     parser.add_argument("--motif", type=pathlib.Path,
@@ -202,8 +203,9 @@ def main():
             raise SystemExit(f"no case is called {name}")
         if family(name) not in references:
             raise SystemExit(f"{name}: needs --{family(name).split('_')[0]}")
-        make_case(name, references[family(name)])
+    return [(name, references[family(name)]) for name in names]
 
 
 if __name__ == "__main__":
-    main()
+    for chosen in chosen_cases(__doc__):
+        make_case(*chosen)

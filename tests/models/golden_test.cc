@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/golden_case.h"
@@ -184,6 +185,34 @@ TEST_P(GoldenTest, EveryScheduleGivesTheSameBitsIfLogitsAreQuantised) {
   }
 }
 
+// No logit of these prompts is near a boundary between two codes, so rounding alone is between the
+// two: not quantised, or by another scale, the model is far outside the tolerance.
+TEST_P(GoldenTest, LogitsOfFewerBitsEqualTheReference) {
+  const auto references = ReadGoldenLogitBits(golden_.name);
+  ASSERT_TRUE(references.ok()) << references.status().message();
+  double worst = 0;
+  for (const GoldenLogitBits& expected : *references) {
+    const auto error_of = [&](CpuIsa isa, const LogitQuant& quant) {
+      const auto model = Load(WeightFormat::kFloat32, isa, quant);
+      GoldenRunner runner(*model, expected.tokens.size());
+      return GoldenError(expected, runner.Chunks(expected.tokens, expected.tokens.size()));
+    };
+    SCOPED_TRACE(std::string(NameOf(expected.quant.scale)) + " " +
+                 std::to_string(expected.quant.bits));
+    for (CpuIsa isa : SupportedCpuIsas()) {
+      const double error = error_of(isa, expected.quant);
+      EXPECT_LE(error, kGoldenFloat32Tolerance) << NameOf(isa);
+      worst = std::max(worst, error);
+    }
+    const LogitScale other = expected.quant.scale == LogitScale::kRow ? LogitScale::kAnchored
+                                                                      : LogitScale::kRow;
+    for (const LogitQuant& wrong : {LogitQuant{}, LogitQuant{expected.quant.bits, other}})
+      EXPECT_GT(error_of(CpuIsa::kAvx2, wrong), 5 * kGoldenFloat32Tolerance);
+  }
+  RecordProperty("logit_bits_error_over_tolerance",
+                 std::to_string(worst / kGoldenFloat32Tolerance));
+}
+
 // Steps of 8 bits are small beside the differences that a softmax sees; those of 4 are not.
 TEST_P(GoldenTest, FewerBitsOfAttentionLogitsCostMore) {
   for (LogitScale scale : kLogitScales) {
@@ -214,6 +243,18 @@ TEST(GoldenCasesTest, CoverEveryFamily) {
                                             {"unilm_v2", 5}, {"motif", 4}, {"motif_gda", 5}};
   for (const auto& [family, count] : least) EXPECT_GE(found[family], count) << family;
   EXPECT_EQ(found.size(), least.size());
+}
+
+TEST(GoldenCasesTest, LogitsOfFewerBitsCoverEveryScaleInEveryFamily) {
+  std::map<std::string, std::set<LogitScale>> found;
+  for (const std::string& name : GoldenCaseNames()) {
+    const auto references = ReadGoldenLogitBits(name);
+    ASSERT_TRUE(references.ok()) << references.status().message();
+    for (const GoldenLogitBits& reference : *references)
+      found[ReadCase(name).family].insert(reference.quant.scale);
+  }
+  EXPECT_EQ(found.size(), 6u);
+  for (const auto& [family, scales] : found) EXPECT_EQ(scales.size(), 3u) << family;
 }
 
 // What becomes of a case whose config.json has `wrong` in the place of `right`.

@@ -139,6 +139,21 @@ TEST_F(CommandsTest, BenchTellsSpeedBytesFlopsAndRatios) {
   EXPECT_EQ(deeper - shallow, 32.0 * 64 * 4 * 2);
 }
 
+TEST_F(CommandsTest, BenchDecodesBehindMoreTokensThanItComputes) {
+  std::string config = kConfig;
+  config.replace(config.find("256"), 3, "4096");
+  Write("config.json", config);
+  const auto object = nlohmann::json::parse(
+      Output({"bench", "--prompt", "16", "--generate", "4", "--depth", "1040,3000", "--batch", "2",
+              "--repeat", "1", "--page-size", "48", "--json"}),
+      nullptr, false);
+  ASSERT_TRUE(object.is_object());
+  ASSERT_EQ(object["decode"].size(), 2u);
+  const double deeper = object["decode"][1]["bytes_per_token"],
+               shallow = object["decode"][0]["bytes_per_token"];
+  EXPECT_EQ(deeper - shallow, 1960.0 * 64 * 4 * 2);
+}
+
 TEST_F(CommandsTest, InspectTellsShapesAndMemory) {
   const auto object = nlohmann::json::parse(
       Output({"inspect", "--json", "--max-num-seqs", "4", "--max-model-len", "100"}), nullptr,

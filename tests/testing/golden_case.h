@@ -87,6 +87,16 @@ inline std::string SafetensorsMetadata(const std::string& path, const std::strin
                        header.find('"', begin + opening.size()) - begin - opening.size());
 }
 
+inline Result<std::vector<float>> ReadFloats(const SafetensorsFile& file,
+                                             const std::string& tensor) {
+  const auto found = file.header().find(tensor);
+  if (found == file.header().end() || found->second.dtype_name != "F32")
+    return InvalidArgument(file.path() + ": no float32 tensor \"" + tensor + "\"");
+  std::vector<float> values((found->second.end - found->second.begin) / sizeof(float));
+  DS_RETURN_IF_ERROR(file.Read(found->second, reinterpret_cast<std::byte*>(values.data())));
+  return values;
+}
+
 inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
   GoldenCase golden;
   golden.name = name;
@@ -96,16 +106,9 @@ inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
   if (!file.ok()) return file.status();
   Status status;
   const auto read = [&](const std::string& tensor) {
-    std::vector<float> values;
-    for (const auto& [found, entry] : (*file)->header()) {
-      if (found != tensor || entry.dtype_name != "F32") continue;
-      values.resize((entry.end - entry.begin) / sizeof(float));
-      const Status done = (*file)->Read(entry, reinterpret_cast<std::byte*>(values.data()));
-      if (!done.ok()) status = done;
-    }
-    if (values.empty() && status.ok())
-      status = InvalidArgument(path + ": no float32 tensor \"" + tensor + "\"");
-    return values;
+    Result<std::vector<float>> values = ReadFloats(**file, tensor);
+    if (!values.ok()) status = values.status();
+    return values.ok() ? std::move(values).value() : std::vector<float>();
   };
   const std::vector<float> prompt = read("tokens"), greedy = read("greedy_tokens");
   golden.prompt = {prompt.begin(), prompt.end()};
@@ -125,6 +128,33 @@ inline Result<GoldenCase> ReadGoldenCase(const std::string& name) {
   golden.family = SafetensorsMetadata(path, "family");
   golden.reference = SafetensorsMetadata(path, "reference");
   return golden;
+}
+
+// What the authors' code computes if attention logits are of few bits
+// (tests/golden/make_logit_bits.py).
+struct GoldenLogitBits {
+  LogitQuant quant;
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;  // [last few of `tokens`, vocab]
+};
+
+inline Result<std::vector<GoldenLogitBits>> ReadGoldenLogitBits(const std::string& name) {
+  const auto file = SafetensorsFile::Open(GoldenCasesDir() + "/" + name +
+                                          "/logit_bits.safetensors");
+  if (!file.ok()) return file.status();
+  std::vector<GoldenLogitBits> all;
+  for (LogitScale scale : kLogitScales) {
+    for (int bits : {8, 6, 4}) {
+      const std::string mode = std::string(NameOf(scale)) + "_" + std::to_string(bits);
+      if (!(*file)->header().contains(mode + "_tokens")) continue;
+      const auto tokens = ReadFloats(**file, mode + "_tokens");
+      if (!tokens.ok()) return tokens.status();
+      const auto logits = ReadFloats(**file, mode + "_logits");
+      if (!logits.ok()) return logits.status();
+      all.push_back({{bits, scale}, {tokens->begin(), tokens->end()}, *logits});
+    }
+  }
+  return all;
 }
 
 enum class GoldenSchedule {
@@ -286,6 +316,18 @@ inline double GoldenError(const GoldenCase& golden, const GoldenRun& run) {
   const size_t all = golden.prompt.size() + golden.greedy_tokens.size();
   compare(golden.tail_logits, all - golden.tail_logits.size() / vocab);
   return worst / golden.largest_logit;
+}
+
+// The same of a run over all tokens of the reference, whose last rows are there.
+inline double GoldenError(const GoldenLogitBits& golden, const GoldenRun& run) {
+  const size_t before = run.logits.size() - golden.logits.size();
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < golden.logits.size(); ++i) {
+    const double error = std::abs(double{run.logits[before + i]} - golden.logits[i]);
+    worst = std::isnan(error) ? HUGE_VAL : std::max(worst, error);
+    largest = std::max(largest, std::abs(double{golden.logits[i]}));
+  }
+  return worst / largest;
 }
 
 // The choices of a run, token after token, given the reference's tokens before.
