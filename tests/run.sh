@@ -117,6 +117,7 @@ run quality_table python3 tests/bench/quality.py --check
 run logit_bits_table python3 tests/experiments/logit_bits.py --check
 run activations_table python3 tests/experiments/activations.py --check
 run page_formats_table python3 tests/experiments/page_formats.py --check
+run page_speeds_table python3 tests/experiments/page_speeds.py --check
 run needles_table python3 tests/experiments/needles.py --check
 run many_shot_table python3 tests/experiments/many_shot.py --check
 run kept_slots_table python3 tests/experiments/kept_slots.py --check
