@@ -102,15 +102,17 @@ CodeWeights QuantiseScaled(const float* weights, int count, ScalesOf scales_of, 
     Store(scaled + i, weight);
   }
   const float most = ReduceMax(largest);
-  const bool is_zero = !(most > kLeastScaled);
+  const float not_finite = ReduceAdd(poison);  // a NaN, or 0
+  const bool is_zero = !(most > kLeastScaled) || not_finite != 0.0f;
   const F32 inverse = Set1(is_zero ? 0.0f : kMost / most);
   I32 zeros = Set1Int(0);
   for (int i = 0; i < count; i += kLanes) {
-    const I32 code = ToInt(Mul(Load(scaled + i), inverse));
+    // Max: a NaN becomes a code too, so that no sum overflows.
+    const I32 code = ToInt(Max(Mul(Load(scaled + i), inverse), Set1(-kMost)));
     StoreInt16(codes + i, code);
     if constexpr (kIs4Bits) zeros = Add(zeros, Multiply(code, FourBitScales(scales_of(i)).zeros));
   }
-  return {(is_zero ? 0.0f : most / kMost) + ReduceAdd(poison), ReduceAdd(zeros)};
+  return {(is_zero ? 0.0f : most / kMost) + not_finite, ReduceAdd(zeros)};
 }
 
 // Integers, in the place of floats, become those.
