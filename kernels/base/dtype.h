@@ -11,9 +11,10 @@
 namespace diffserve {
 
 // From kInt8 on: codes in KV pages, whose scales lie behind them (kv_codec.h); no tensor has them.
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt8KInt4V, kInt4 };
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt8KInt4V, kInt4, kFp8E4M3 };
 inline constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16,   DType::kFloat16,
-                                    DType::kInt8,    DType::kInt8KInt4V, DType::kInt4};
+                                    DType::kInt8,    DType::kInt8KInt4V, DType::kInt4,
+                                    DType::kFp8E4M3};
 
 // Of a tensor's element.
 constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
@@ -32,6 +33,8 @@ constexpr std::string_view NameOf(DType dtype) {
       return "int8k_int4v";
     case DType::kInt4:
       return "int4";
+    case DType::kFp8E4M3:
+      return "fp8_e4m3";
   }
   return "?";
 }
