@@ -1,7 +1,6 @@
 """The same request gives the same bits whoever shares the batch, however it is cut into steps and
 whatever is cached."""
 
-import functools
 import random
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -28,18 +27,20 @@ def prompts() -> list[list[int]]:
     return result + [result[9]]
 
 
+def num_continuations(index: int) -> int:
+    return 2 if index % 5 == 4 else 1
+
+
 def ask(stub, index: int, ids: list[int]):
     """The exact answer to prompt `index`: greedy, or of each five the last a seeded draw of two
     continuations."""
     request = generate_request(ids, MAX_TOKENS, logprobs=3,
                                prompt_logprobs=0 if index % 4 == 3 else None)
     if index % 5 == 4:
-        request.sampling.MergeFrom(pb.SamplingParams(temperature=0.8, top_p=0.9, seed=index, n=2))
+        request.sampling.MergeFrom(
+            pb.SamplingParams(temperature=0.8, top_p=0.9, seed=index, n=num_continuations(index)))
     answer = collect(stub.Generate(request))
     return answer.exact(), [(t.chosen.id, t.chosen.logprob) for t in answer.prompt_logprobs]
-
-
-CONTINUATIONS = 16 + 3  # of all prompts
 
 
 def run_alone(server) -> list:
@@ -49,16 +50,19 @@ def run_alone(server) -> list:
 
 
 def run_at_once(server) -> list:
-    """All prompts are in before the first step."""
+    """All prompts are in, in their order, before the first step: who is preempted follows from
+    it."""
     with channel(server) as connection, ThreadPoolExecutor(16) as pool:
         server.close_gate()
-        answers = pool.map(functools.partial(ask, pb_grpc.InferenceStub(connection)), range(16),
-                           prompts())
+        stub, answers, waiting = pb_grpc.InferenceStub(connection), [], 0
         try:
-            server.wait_for_waiting(CONTINUATIONS)
+            for index, ids in enumerate(prompts()):
+                answers.append(pool.submit(ask, stub, index, ids))
+                waiting += num_continuations(index)
+                server.wait_for_waiting(waiting)
         finally:
             server.open_gate()
-        return list(answers)
+        return [answer.result() for answer in answers]
 
 
 class Exactness:
