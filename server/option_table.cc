@@ -86,12 +86,13 @@ std::vector<FlagSpec> ModelFlags() {
           .OneOf({"none", "int8", "int4"})
           .Default("none"),
       FlagSpec("--kv-cache-dtype TYPE", kAllCommands, &SetKvCacheDType,
-               "KV pages; auto: as --dtype; int8 and int4 are codes with a scale for each slot and "
-               "head; float32 and float16: on the CPU alone")
-          .OneOf({"auto", "float32", "bfloat16", "float16", "int8", "int8k_int4v", "int4"})
-          .Refusing({"fp8", "fp8_e4m3", "fp8_e5m2"},
-                    "this build has no KV cache of fp8; int8 takes "
-                    "as many bytes")
+               "KV pages; auto: as --dtype; int8, int4 and fp8 are codes with a scale for each "
+               "slot and head; float32 and float16: on the CPU alone; fp8_e4m3: on a GPU alone")
+          .OneOf(
+              {"auto", "float32", "bfloat16", "float16", "int8", "int8k_int4v", "int4", "fp8_e4m3"})
+          .Refusing({"fp8", "fp8_e5m2"},
+                    "this build has no KV cache of it; fp8_e4m3, on a GPU, and int8 take as many "
+                    "bytes")
           .Default("auto"),
       FlagSpec("--kv-cache-dtype-skip-layers LIST", kAllCommands,
                At<&Options::session, &SessionOptions::kv_cache_skip_layers>(),

@@ -68,8 +68,12 @@ struct DiffAttentionArgs {
 void DiffAttentionRef(const DiffAttentionArgs<float>& args);
 
 namespace cpu {
-// Whether DiffAttention reads such pages: heads are whole packs, and of codes V is as wide as K or
-// twice as wide.
+// What pages may be of here.
+inline constexpr DType kPageTypes[] = {DType::kFloat32, DType::kBFloat16,   DType::kFloat16,
+                                       DType::kInt8,    DType::kInt8KInt4V, DType::kInt4};
+
+// Whether DiffAttention reads such pages: of those, heads are whole packs, and of codes V is as
+// wide as K or twice as wide.
 bool TakesPages(const DiffSpec& spec, const KvCodec& codec);
 
 // Bytes of a workspace that `num_workers` touch in batches of sequences of at most `num_slots`,

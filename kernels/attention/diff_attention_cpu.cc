@@ -175,7 +175,8 @@ PassLists ListsOf(const AttentionCall& call, const std::vector<AttentionTask>& t
 
 bool TakesPages(const DiffSpec& spec, const KvCodec& codec) {
   const bool has_parts = spec.v_dim == spec.head_dim || spec.v_dim == 2 * spec.head_dim;
-  return spec.head_dim % codec.k_pack == 0 && spec.head_dim % 2 == 0 &&
+  return std::ranges::find(kPageTypes, codec.dtype) != std::end(kPageTypes) &&
+         spec.head_dim % codec.k_pack == 0 && spec.head_dim % 2 == 0 &&
          (codec.scale_bits == 0 || has_parts);
 }
 

@@ -35,6 +35,7 @@ const CodecInstances<DecodeInstance> kTable[] = {
     {DType::kInt8, kHeadShapes<Int8Codec, DecodeInstance>},
     {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, DecodeInstance>},
     {DType::kInt4, kHeadShapes<Int4Codec, DecodeInstance>},
+    {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, DecodeInstance>},
 };
 
 constexpr size_t kReservedSharedBytes = 1024;  // that CUDA takes for each thread block

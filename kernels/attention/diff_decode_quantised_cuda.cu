@@ -25,6 +25,7 @@ const CodecInstances<QuantisedInstance> kTable[] = {
     {DType::kInt8, kHeadShapes<Int8Codec, QuantisedInstance>},
     {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, QuantisedInstance>},
     {DType::kInt4, kHeadShapes<Int4Codec, QuantisedInstance>},
+    {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, QuantisedInstance>},
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ const CodecInstances<PrefillInstance> kTable[] = {
     {DType::kInt8, kHeadShapes<Int8Codec, PrefillInstance>},
     {DType::kInt8KInt4V, kHeadShapes<Int8KInt4VCodec, PrefillInstance>},
     {DType::kInt4, kHeadShapes<Int4Codec, PrefillInstance>},
+    {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, PrefillInstance>},
 };
 
 AttentionTiling TilingOf(const DiffSpec& spec, DType dtype, const DeviceLimits& limits,

@@ -82,6 +82,17 @@ struct Int8Codec {
   }
 };
 
+// The same with numbers of E4M3 (dtype.h) as codes: a number is code * scale, and the largest of
+// those that share a scale is 448 times it. No code is a NaN.
+struct Fp8E4M3Codec {
+  using Element = uint8_t;
+  DIFFSERVE_HOST_DEVICE static constexpr KvCodec Description() {
+    KvCodec codec = Int8Codec::Description();
+    codec.dtype = DType::kFp8E4M3;
+    return codec;
+  }
+};
+
 // Four bits: a number is (code - zero / kZeroUnits) * step, the code 0 to 15; step and zero are one
 // float32 in the place of a scale, zero its lowest kZeroBits bits. The range from the least number
 // to the largest, and 0, is 15 steps.

@@ -42,7 +42,7 @@ const ScalarCodec& CodecOf(DType dtype) {
 }
 
 constexpr KvCodec kCodesWithScales[] = {Int8Codec::Description(), Int8KInt4VCodec::Description(),
-                                        Int4Codec::Description()};
+                                        Int4Codec::Description(), Fp8E4M3Codec::Description()};
 
 KvCodec DescriptionOf(DType dtype) {
   const auto* found = std::ranges::find(kCodesWithScales, dtype, &KvCodec::dtype);
@@ -66,6 +66,12 @@ int FourBitsAt(const std::byte* page, int offset) {
 float FourBitValue(const std::byte* page, int offset, float scale) {
   const int units = FourBitsAt(page, offset) * FourBits::kZeroUnits - FourBits::ZeroOf(scale);
   return static_cast<float>(units) / FourBits::kZeroUnits * FourBits::StepOf(scale);
+}
+
+float EightBitValue(DType dtype, std::byte stored, int zero, float scale) {
+  const auto code = std::to_integer<uint8_t>(stored);
+  if (dtype == DType::kFp8E4M3) return Fp8E4M3ToFloat(code) * scale;
+  return static_cast<float>(zero == 0 ? static_cast<int8_t>(code) : code - zero) * scale;
 }
 
 struct RowExtent {
@@ -105,18 +111,23 @@ float SetFourBits(std::byte* page, std::span<const double> values, OffsetOf offs
   return FourBits::ScaleOf(step, static_cast<int>(zero));
 }
 
-// The same in 8 bits, from `zero` on.
+// The same in 8 bits: whole numbers from `zero` on, or of E4M3.
 template <typename OffsetOf>
-float SetInt8(std::byte* page, std::span<const double> values, int zero, OffsetOf offset_of) {
+float SetEightBits(std::byte* page, std::span<const double> values, DType dtype, int zero,
+                   OffsetOf offset_of) {
+  const bool is_fp8 = dtype == DType::kFp8E4M3;
+  const double most = is_fp8 ? double{kFp8E4M3Max} : Int8Codec::kMost;
   const RowExtent extent = ExtentOf(values);
   const double largest = std::max(extent.most, -extent.least);  // not -0
   const bool is_zero = !extent.is_finite || largest == 0;
   for (int i = 0; i < static_cast<int>(values.size()); ++i) {
     const double value = values[static_cast<size_t>(i)];
-    const double code = is_zero ? 0 : std::nearbyint(value * Int8Codec::kMost / largest);
-    page[offset_of(i)] = static_cast<std::byte>(static_cast<int>(code) + zero);
+    const double code = is_zero ? 0 : value * most / largest;
+    page[offset_of(i)] = is_fp8 ? static_cast<std::byte>(FloatToFp8E4M3(static_cast<float>(code)))
+                                : static_cast<std::byte>(static_cast<int>(std::nearbyint(code)) +
+                                                         zero);
   }
-  return extent.is_finite ? static_cast<float>(largest / Int8Codec::kMost)
+  return extent.is_finite ? static_cast<float>(largest / most)
                           : std::numeric_limits<float>::quiet_NaN();
 }
 
@@ -141,7 +152,7 @@ float KValue(const KvFormat& format, const std::byte* page, int map, int dim, in
   if (format.codec.scale_bits == 0) return CodecOf(format.codec.dtype).value(page, offset);
   const float scale = ScaleOf(format, page, format.KScale(map, dim, slot));
   if (format.codec.k_bits == 4) return FourBitValue(page, offset, scale);
-  return static_cast<float>(static_cast<int>(page[offset]) - Int8Codec::kZero) * scale;
+  return EightBitValue(format.codec.dtype, page[offset], Int8Codec::kZero, scale);
 }
 
 float VValue(const KvFormat& format, const std::byte* page, int dim, int slot) {
@@ -149,7 +160,7 @@ float VValue(const KvFormat& format, const std::byte* page, int dim, int slot) {
   if (format.codec.scale_bits == 0) return CodecOf(format.codec.dtype).value(page, offset);
   const float scale = ScaleOf(format, page, format.VScale(dim, slot));
   if (format.codec.v_bits == 4) return FourBitValue(page, offset, scale);
-  return static_cast<float>(static_cast<int8_t>(page[offset])) * scale;
+  return EightBitValue(format.codec.dtype, page[offset], 0, scale);
 }
 
 std::vector<double> KRow(const KvFormat& format, const std::byte* page, int map, int slot) {
@@ -178,8 +189,9 @@ void SetK(const KvFormat& format, std::byte* page, int map, int slot, std::span<
   }
   std::vector<double> row(k.begin(), k.end());
   if (codec.transforms_k()) Transform(row, codec.scale_group);
-  const float scale = codec.k_bits == 4 ? SetFourBits(page, row, offset_of)
-                                        : SetInt8(page, row, Int8Codec::kZero, offset_of);
+  const float scale = codec.k_bits == 4
+                          ? SetFourBits(page, row, offset_of)
+                          : SetEightBits(page, row, codec.dtype, Int8Codec::kZero, offset_of);
   std::memcpy(page + ScaleAt(format, format.KScale(map, 0, slot)), &scale, sizeof(scale));
 }
 
@@ -198,7 +210,7 @@ void SetV(const KvFormat& format, std::byte* page, int slot, std::span<const flo
     const std::span<const double> values = std::span(row).subspan(begin, part);
     const auto offset_of = [&](int dim) { return format.VOffset(first + dim, slot); };
     const float scale = codec.v_bits == 4 ? SetFourBits(page, values, offset_of)
-                                          : SetInt8(page, values, 0, offset_of);
+                                          : SetEightBits(page, values, codec.dtype, 0, offset_of);
     std::memcpy(page + ScaleAt(format, format.VScale(first, slot)), &scale, sizeof(scale));
   }
 }

@@ -93,8 +93,15 @@ __device__ __forceinline__ uint32_t WidenInt8(uint32_t codes) {
                      (codes & 0x00800080u) ^ kExcess);
 }
 
-template <>
-struct KFragments<Int8Codec> : ZeroIsKnown, BytePairs {
+// Bytes 0 and 2. E4M3's exponent and mantissa in the place of a bfloat16's are 2^-120 of the
+// number, subnormal or not.
+__device__ __forceinline__ uint32_t WidenFp8E4M3(uint32_t codes) {
+  const uint32_t bits = (codes & 0x007f007fu) << 4 | (codes & 0x00800080u) << 8;
+  return FmaBFloat16(bits, 0x7b807b80u, 0);
+}
+
+template <uint32_t (*kWiden)(uint32_t)>
+struct KOfBytes : ZeroIsKnown, BytePairs {
   static constexpr int kUnits = 2;
 
   template <typename Offset>
@@ -104,14 +111,14 @@ struct KFragments<Int8Codec> : ZeroIsKnown, BytePairs {
     LoadCodes(codes, lane, offset);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      k[i / 2][i % 2 * 2] = WidenInt8<kUnsignedExcess>(codes[i]);
-      k[i / 2][i % 2 * 2 + 1] = WidenInt8<kUnsignedExcess>(codes[i] >> 8);
+      k[i / 2][i % 2 * 2] = kWiden(codes[i]);
+      k[i / 2][i % 2 * 2 + 1] = kWiden(codes[i] >> 8);
     }
   }
 };
 
-template <>
-struct VFragments<Int8Codec> : ZeroIsKnown, BytePairs {
+template <uint32_t (*kWiden)(uint32_t)>
+struct VOfBytes : ZeroIsKnown, BytePairs {
   static constexpr int kUnits = 2;
 
   template <typename Offset>
@@ -121,11 +128,20 @@ struct VFragments<Int8Codec> : ZeroIsKnown, BytePairs {
     LoadCodesTransposed(codes, lane, offset);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      v[i / 2][i % 2] = WidenInt8<kSignedExcess>(codes[i]);
-      v[i / 2][i % 2 + 2] = WidenInt8<kSignedExcess>(codes[i] >> 8);
+      v[i / 2][i % 2] = kWiden(codes[i]);
+      v[i / 2][i % 2 + 2] = kWiden(codes[i] >> 8);
     }
   }
 };
+
+template <>
+struct KFragments<Int8Codec> : KOfBytes<WidenInt8<kUnsignedExcess>> {};
+template <>
+struct VFragments<Int8Codec> : VOfBytes<WidenInt8<kSignedExcess>> {};
+template <>
+struct KFragments<Fp8E4M3Codec> : KOfBytes<WidenFp8E4M3> {};
+template <>
+struct VFragments<Fp8E4M3Codec> : VOfBytes<WidenFp8E4M3> {};
 
 // As bits of a bfloat16 below 256, a whole number n is n 2^-133: one fused product and sum makes
 // (code - zero / kZeroUnits) / 64 of a code and a zero, exactly. Lower halves of bytes are of one

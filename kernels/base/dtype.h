@@ -11,9 +11,10 @@
 namespace diffserve {
 
 // From kInt8 on: codes in KV pages, whose scales lie behind them (kv_codec.h); no tensor has them.
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt8KInt4V, kInt4 };
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt8KInt4V, kInt4, kFp8E4M3 };
 inline constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16,   DType::kFloat16,
-                                    DType::kInt8,    DType::kInt8KInt4V, DType::kInt4};
+                                    DType::kInt8,    DType::kInt8KInt4V, DType::kInt4,
+                                    DType::kFp8E4M3};
 
 // Of a tensor's element.
 constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
@@ -32,6 +33,8 @@ constexpr std::string_view NameOf(DType dtype) {
       return "int8k_int4v";
     case DType::kInt4:
       return "int4";
+    case DType::kFp8E4M3:
+      return "fp8_e4m3";
   }
   return "?";
 }
@@ -78,6 +81,34 @@ DIFFSERVE_HOST_DEVICE uint16_t FloatToFloat16(float value) {
   }
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23);
   return static_cast<uint16_t>(sign | rounded >> 13);
+}
+
+// 8 bits with 4 of exponent and 3 of mantissa (OCP E4M3): no infinities, and of either sign one
+// NaN, whose bits are all set.
+inline constexpr float kFp8E4M3Max = 448.0f;
+
+DIFFSERVE_HOST_DEVICE float Fp8E4M3ToFloat(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
+  const uint32_t magnitude = bits & 0x7fu;
+  if (magnitude == 0x7fu) return __builtin_bit_cast(float, sign | 0x7fc00000u);
+  // Exponent and mantissa in the place of a float32's are 2^-120 of the number, subnormal or not.
+  const float scaled = __builtin_bit_cast(float, magnitude << 20) * 0x1p120f;
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, scaled));
+}
+
+// Round to nearest even; a larger number becomes the largest, a NaN stays one.
+DIFFSERVE_HOST_DEVICE uint8_t FloatToFp8E4M3(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t sign = bits >> 24 & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // 448
+  if (magnitude < 0x3c800000u) {  // a subnormal: its last bit is worth 2^-9, as that of 2^14
+    const float shifted = __builtin_bit_cast(float, magnitude) + 0x1p14f;
+    return static_cast<uint8_t>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x46800000u));
+  }
+  const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u) - (120u << 23);
+  return static_cast<uint8_t>(sign | rounded >> 20);
 }
 
 }  // namespace diffserve

@@ -194,9 +194,30 @@ struct Quotients {
   }
 };
 
+// A number that is `code` times the scale, before and after it becomes a code.
+template <typename Codec>
+struct EightBits {
+  static constexpr float kMost = Int8Codec::kMost;
+  __device__ __forceinline__ static double Rounded(double code) { return rint(code); }
+  __device__ __forceinline__ static uint32_t CodeOf(double rounded, int zero) {
+    return static_cast<uint32_t>(static_cast<int>(rounded) + zero) & 0xff;
+  }
+};
+template <>
+struct EightBits<Fp8E4M3Codec> {
+  static constexpr float kMost = kFp8E4M3Max;
+  __device__ __forceinline__ static float Rounded(double code) { return static_cast<float>(code); }
+  __device__ __forceinline__ static uint32_t CodeOf(float rounded, int) {
+    return FloatToFp8E4M3(rounded);
+  }
+};
+
 // The numbers of a head, which share a scale, as codes by the definition (kv_format.cc). Of: by all
 // lanes. Store: offset(dim) is the place of a code, counted in codes.
+template <typename Codec>
 struct EightBitCodes {
+  using Bits = EightBits<Codec>;
+
   HeadLane lane;
   int zero;
   float scale;
@@ -216,7 +237,7 @@ struct EightBitCodes {
       poison += __shfl_xor_sync(kAllLanes, poison, bits);
     }
     if (poison != 0.0f) return {lane, zero, poison, 0};  // it is a NaN
-    const double scale = Quotients(Int8Codec::kMost)(largest);
+    const double scale = Quotients(Bits::kMost)(largest);
     return {lane, zero, static_cast<float>(scale), largest};
   }
   template <typename Offset>
@@ -233,9 +254,9 @@ struct EightBitCodes {
     uint32_t words[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const double code = largest == 0 ? 0 : rint(quotient(double{chunk.x[i]} * Int8Codec::kMost));
-      words[i / 4] |= (static_cast<uint32_t>(static_cast<int>(code) + zero) & 0xff)
-                      << (8 * (i % 4));
+      const auto code = largest == 0 ? 0
+                                     : Bits::Rounded(quotient(double{chunk.x[i]} * Bits::kMost));
+      words[i / 4] |= Bits::CodeOf(code, zero) << (8 * (i % 4));
     }
     *reinterpret_cast<uint2*>(codes) = make_uint2(words[0], words[1]);
   }

@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kRopeThreads)
   ClearFreshPages<Codec>(call, image, place);
 }
 
-template <int kBits>
-using CodesOf = std::conditional_t<kBits == 4, FourBitCodes, EightBitCodes>;
+template <typename Codec, int kBits>
+using CodesOf = std::conditional_t<kBits == 4, FourBitCodes, EightBitCodes<Codec>>;
 
 // The same for pages of codes. A thread block a row; eight lanes take a head. Four thread blocks a
 // multiprocessor: with no number ptxas aims at more, and spills.
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   for (int begin = 0; begin < k_heads; begin += kHeadsAtOnce) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < k_heads ? k + head * head_dim : nullptr;
-    const auto codes = CodesOf<kCodec.k_bits>::Of(
+    const auto codes = CodesOf<Codec, kCodec.k_bits>::Of(
         call, HeadLane::Load(call, numbers, true, place.position), Int8Codec::kZero);
     if (numbers == nullptr) continue;
     const int map = head / image.num_groups;
@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   for (int begin = 0; begin < v_heads; begin += kHeadsAtOnce) {
     const int head = begin + first_head;
     const uint16_t* numbers = head < v_heads ? v + head * head_dim : nullptr;
-    const auto codes = CodesOf<kCodec.v_bits>::Of(call, HeadLane::Load(call, numbers, false, 0), 0);
+    const auto codes = CodesOf<Codec, kCodec.v_bits>::Of(
+        call, HeadLane::Load(call, numbers, false, 0), 0);
     if (numbers == nullptr) continue;
     const int first_dim = head % parts * head_dim;
     uint8_t* page = ImagePage<Codec>(call, place.page_id, head / parts);
@@ -190,7 +191,8 @@ struct Instance {
 const Instance kInstances[] = {{DType::kBFloat16, RopeAppendKernel<BFloat16Codec>},
                                {DType::kInt8, RopeAppendCodesKernel<Int8Codec>},
                                {DType::kInt8KInt4V, RopeAppendCodesKernel<Int8KInt4VCodec>},
-                               {DType::kInt4, RopeAppendCodesKernel<Int4Codec>}};
+                               {DType::kInt4, RopeAppendCodesKernel<Int4Codec>},
+                               {DType::kFp8E4M3, RopeAppendCodesKernel<Fp8E4M3Codec>}};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "engine/model_executor.h"
@@ -134,6 +135,21 @@ Status ChooseSpeculation(const SessionOptions& options, SessionPlan* plan) {
   return {};
 }
 
+// Against what the device has no pages of, whatever the heads.
+Status CheckPageType(const SessionOptions& options, bool on_gpu) {
+  const std::span<const DType> types = on_gpu ? std::span<const DType>(cuda::kPageTypes)
+                                              : std::span<const DType>(cpu::kPageTypes);
+  const DType asked = options.kv_cache_dtype.value_or(DType::kBFloat16);
+  if (std::ranges::find(types, asked) != types.end()) return {};
+  std::string allowed = on_gpu ? "GPU: auto" : "CPU: auto";
+  for (DType dtype : types) allowed += ", " + std::string(NameOf(dtype));
+  if (on_gpu) allowed += " (or --device cpu)";
+  if (!on_gpu && cuda::IsCompiledIn()) allowed += " (or --device cuda)";
+  return InvalidArgument(
+      "--kv-cache-dtype is " + std::string(NameOf(asked)) + ", allowed on a " + allowed,
+      "--kv-cache-dtype");
+}
+
 // The size of a page and the model's length, which the flags may leave to the device and to the
 // model.
 Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
@@ -144,14 +160,7 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
                                " (or --device cpu)",
                            "--page-size");
   }
-  const DType pages = options.kv_cache_dtype.value_or(DType::kBFloat16);
-  if (plan->on_gpu() && !plan->HasPagesOf(pages)) {
-    std::string allowed = "auto";
-    for (DType dtype : cuda::kPageTypes) allowed += ", " + std::string(NameOf(dtype));
-    return InvalidArgument("--kv-cache-dtype is " + std::string(NameOf(pages)) +
-                               ", allowed on a GPU: " + allowed + " (or --device cpu)",
-                           "--kv-cache-dtype");
-  }
+  DS_RETURN_IF_ERROR(CheckPageType(options, plan->on_gpu()));
   if (plan->on_gpu() && !options.kv_cache_skip_layers.empty()) {
     return InvalidArgument(
         "--kv-cache-dtype-skip-layers is given, allowed on a GPU: no layers (or --device cpu)",

@@ -23,7 +23,7 @@ using testing::V2Spec;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-constexpr DType kPagesOfCodes[] = {DType::kInt8, DType::kInt8KInt4V, DType::kInt4};
+constexpr DType kPagesOfCodes[] = {DType::kInt8, DType::kInt8KInt4V, DType::kInt4, DType::kFp8E4M3};
 
 struct Kernel {
   const char* name;
@@ -132,6 +132,28 @@ TEST_P(CodePagesOnDeviceTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) 
   }
 }
 
+using Fp8PagesOnDeviceTest = testing::OnDeviceTest;
+
+// All but the NaNs, which no page has.
+TEST_F(Fp8PagesOnDeviceTest, EveryCodeIsItsNumber) {
+  DiffSpec spec = testing::PlainSpec(1, 1, 128);
+  spec.sub_norm = SubNorm::kNone;
+  const std::vector<SequenceShape> shapes = {{0, 1}, {0, 1}};  // what is attended to is one V
+  ImageBatch batch(spec, shapes, 1, 1, {}, DType::kFp8E4M3);
+  batch.out_scale = 1;
+  std::vector<float> expected;
+  for (uint32_t sequence = 0; sequence < 2; ++sequence) {
+    std::vector<float> v;
+    for (uint32_t code = 0; code < 0x7f; ++code)
+      v.push_back(Fp8E4M3ToFloat(static_cast<uint8_t>(code | sequence << 7)));
+    v.push_back(0);
+    batch.SetVRow(sequence, 0, 0, v);
+    expected.insert(expected.end(), v.begin(), v.end());
+  }
+  for (const Kernel& kernel : kKernels)
+    EXPECT_EQ(kernel.run(batch, kernel.bulk_copies), expected) << kernel.name;
+}
+
 class CodeAppendOnDeviceTest : public testing::OnDeviceTest,
                                public ::testing::WithParamInterface<DType> {
  protected:
@@ -226,6 +248,8 @@ TEST_P(CodeAppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfWhatOtherPagesH
       ASSERT_NEAR(codes.q[i], exact.q[i], codec.transforms_k() ? 0.1 : 0.0) << i;
     const std::vector<float> found = Numbers(codes);
     std::vector<float> expected = Numbers(exact);
+    // Half a step: of E4M3, of the largest numbers.
+    const float of_largest = codec.dtype == DType::kFp8E4M3 ? 16.0f / 448 : 0.5f / 127;
     size_t head = 0;  // K1, K2 and the halves of V of a slot and group
     for (auto at = expected.begin(); at != expected.end(); at += spec.head_dim, ++head) {
       const int bits = head % 4 < 2 ? codec.k_bits : codec.v_bits;
@@ -234,7 +258,7 @@ TEST_P(CodeAppendOnDeviceTest, RotatedNumbersAreWithinHalfAStepOfWhatOtherPagesH
       const auto [least, most] = std::ranges::minmax(row);
       // Half a step, that of four bits with its zero, and what bfloat16 pages round.
       const float allowed = bits == 4 ? (0.5f + 1.0f / 32) * (most - least) / 15 + 0.08f
-                                      : std::max(most, -least) / 127 / 2 + 0.02f;
+                                      : std::max(most, -least) * of_largest + 0.02f;
       for (size_t d = 0; d < row.size(); ++d)
         ASSERT_NEAR(found[head * row.size() + d], row[d], allowed) << head << ", " << d;
     }

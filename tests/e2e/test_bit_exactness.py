@@ -143,6 +143,12 @@ class Int8PagesExactnessTest(Exactness, unittest.TestCase):
     FEW_BYTES = FEW_PAGES // 128 * 80 if DEVICE == "cuda" else FEW_PAGES
 
 
+@unittest.skipIf(DEVICE != "cuda", "refused there")
+class Fp8PagesExactnessTest(Exactness, unittest.TestCase):
+    FORMATS = ("--kv-cache-dtype", "fp8_e4m3")
+    FEW_BYTES = FEW_PAGES // 128 * 80
+
+
 class FourBitPagesExactnessTest(Exactness, unittest.TestCase):
     FORMATS = ("--dtype", "bfloat16", "--kv-cache-dtype", "int4")
     if DEVICE != "cuda":  # refused there

@@ -105,7 +105,15 @@ class CodePagesTest(unittest.TestCase):
         # K1, K2 and the halves of V in each layer and group, 16 numbers of one scale each. Those of
         # 4 bits take 16 bytes all the same.
         heads = 4 * tiny_model.CONFIG["num_hidden_layers"]
-        self.assertEqual(found, {"bfloat16": 32 * heads} | dict.fromkeys(FAR, (16 + 4) * heads))
+        self.assertEqual(found, {"bfloat16": 32 * heads}
+                         | dict.fromkeys((*FAR, "fp8_e4m3"), (16 + 4) * heads))
+
+    def test_fp8_is_a_gpus(self):
+        refused = subprocess.run([BINARY, "serve", tiny_model.directory(), *PAGES, "fp8_e4m3"],
+                                 capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--kv-cache-dtype is fp8_e4m3, allowed on a CPU: auto, float32, bfloat16, "
+                      "float16, int8, int8k_int4v, int4", refused.stderr)
 
 
 if __name__ == "__main__":

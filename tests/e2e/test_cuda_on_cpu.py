@@ -82,7 +82,7 @@ class CudaOnCpuTest(unittest.TestCase):
              "--dtype is float32, allowed with --device cuda: auto, bfloat16"),
             (("--kv-cache-dtype", "float32"), 2,
              "--kv-cache-dtype is float32, allowed on a GPU: auto, bfloat16, int8, int8k_int4v, "
-             "int4 (or --device cpu)"),
+             "int4, fp8_e4m3 (or --device cpu)"),
             (("--kv-cache-memory", "4GiB"), 2,
              "--kv-cache-memory is 4096.0 MiB, allowed: at most 0.9 of the"),
         )

@@ -1,4 +1,4 @@
-// The 16-bit floats against their definition.
+// The floats of 16 and 8 bits against their definition.
 #include "kernels/base/dtype.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace diffserve {
 namespace {
@@ -52,6 +53,56 @@ TEST(DTypeTest, AFloatBecomesTheNearestFloat16AndAMiddleTheEvenOne) {
   EXPECT_EQ(FloatToFloat16(kFloat16Max), 0x7bff);
   EXPECT_EQ(FloatToFloat16(kFloat16Overflow), 0x7c00);
   EXPECT_EQ(FloatToFloat16(std::nextafter(kFloat16Overflow, 0.0f)), 0x7bff);
+}
+
+double Fp8E4M3ByDefinition(uint32_t bits) {
+  const int exponent = static_cast<int>(bits >> 3 & 0xf), mantissa = static_cast<int>(bits & 7);
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9)
+                                         : std::ldexp(8 + mantissa, exponent - 10);
+  return (bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+TEST(DTypeTest, EveryFp8E4M3IsWhatItsBitsSayAndComesBackToThem) {
+  for (uint32_t bits = 0; bits < 0x100; ++bits) {
+    const float value = Fp8E4M3ToFloat(static_cast<uint8_t>(bits));
+    if ((bits & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(value)) << bits;
+    } else {
+      EXPECT_EQ(double{value}, Fp8E4M3ByDefinition(bits)) << bits;
+      EXPECT_EQ(std::signbit(value), bits >= 0x80) << bits;
+    }
+    EXPECT_EQ(FloatToFp8E4M3(value), bits);
+  }
+}
+
+// The oracle tries every code. Floats of every exponent, and what lies at and beside each middle.
+TEST(DTypeTest, AFloatBecomesTheNearestFp8E4M3AndAMiddleTheEvenOne) {
+  const auto nearest = [](double value) {
+    uint32_t best = 0;
+    for (uint32_t code = 1; code < 0x7f; ++code) {
+      const double nearer = std::abs(Fp8E4M3ByDefinition(best) - value) -
+                            std::abs(Fp8E4M3ByDefinition(code) - value);
+      if (nearer > 0 || (nearer == 0 && code % 2 == 0)) best = code;
+    }
+    return best;
+  };
+  std::vector<float> values;
+  for (uint32_t exponent = 1; exponent < 0xff; ++exponent) {
+    for (uint32_t mantissa = 0; mantissa < 0x800000; mantissa += 0x24ced)
+      values.push_back(std::bit_cast<float>(exponent << 23 | mantissa));
+  }
+  for (uint32_t code = 0; code < 0x7e; ++code) {
+    const double middle = (Fp8E4M3ByDefinition(code) + Fp8E4M3ByDefinition(code + 1)) / 2;
+    const float at = static_cast<float>(middle);
+    values.insert(values.end(), {at, std::nextafter(at, 0.0f), std::nextafter(at, 1e9f)});
+  }
+  values.insert(values.end(), {0.0f, 464.0f, 480.0f, std::numeric_limits<float>::denorm_min(),
+                               std::numeric_limits<float>::infinity()});
+  for (float value : values) {
+    const uint32_t expected = nearest(std::min(double{value}, 1e9));
+    ASSERT_EQ(FloatToFp8E4M3(value), expected) << value;
+    ASSERT_EQ(FloatToFp8E4M3(-value), expected | 0x80) << value;
+  }
 }
 
 TEST(DTypeTest, AFloatBecomesTheNearestBFloat16AndANanStaysOne) {

@@ -28,9 +28,10 @@ constexpr KvCodec kSmallScales = {.dtype = DType::kFloat32,
 
 std::vector<KvFormat> Formats() {
   std::vector<KvFormat> formats;
-  for (KvCodec codec : {Float32Codec::Description(), BFloat16Codec::Description(),
-                        Float16Codec::Description(), Int8Codec::Description(),
-                        Int8KInt4VCodec::Description(), Int4Codec::Description(), kSmallScales}) {
+  for (KvCodec codec :
+       {Float32Codec::Description(), BFloat16Codec::Description(), Float16Codec::Description(),
+        Int8Codec::Description(), Int8KInt4VCodec::Description(), Int4Codec::Description(),
+        Fp8E4M3Codec::Description(), kSmallScales}) {
     for (KvArrangement arrangement : {KvArrangement::kSlotLanes, KvArrangement::kImage}) {
       for (int page_size : {16, 48, 64}) {
         // Of an image: two chunks of 16 bytes.
@@ -246,6 +247,33 @@ TEST(KvFormatTest, AnInt8RowIsWithinHalfAStepOfItsLargestAndEachHalfOfVHasItsOwn
   SetV(format, page.data(), 3, v);
   EXPECT_FALSE(std::isnan(VValue(format, page.data(), 15, 3)));
   for (int i = 16; i < 32; ++i) EXPECT_TRUE(std::isnan(VValue(format, page.data(), i, 3)));
+}
+
+TEST(KvFormatTest, ARowOfE4M3HasItsLargestAsTheLargestNumberAndTheNearestOfAll) {
+  const KvFormat format = KvFormat::Of(
+      {.num_kv_groups = 1, .k_maps = 2, .head_dim = 16, .v_dim = 32}, 16, DType::kFp8E4M3);
+  EXPECT_EQ(format.PageBytes(), 16 * (64 + 4 * 4)) << "a float for K1, K2 and either half of V";
+  std::vector<std::byte> page(static_cast<size_t>(format.PageBytes()), std::byte{0xff});
+  std::vector<float> v;  // of the first half in scales of 1, of the second of a quarter
+  for (int i = 0; i < 32; ++i)
+    v.push_back((i < 16 ? 1.0f : 0.25f) * (i % 16 == 0 ? -448.0f : 1.03f * static_cast<float>(i)));
+  SetV(format, page.data(), 3, v);
+  SetK(format, page.data(), 1, 3, std::span(v).first(16));
+  for (int i = 0; i < 32; ++i) {
+    const float value = v[static_cast<size_t>(i)], scale = i < 16 ? 1.0f : 0.25f;
+    float nearest = std::numeric_limits<float>::infinity();
+    for (uint8_t code = 0; code < 0x7f; ++code) {
+      for (float number : {Fp8E4M3ToFloat(code) * scale, -Fp8E4M3ToFloat(code) * scale})
+        nearest = std::min(nearest, std::abs(number - value));
+    }
+    EXPECT_EQ(std::abs(VValue(format, page.data(), i, 3) - value), nearest) << i;
+    if (i >= 16) continue;
+    EXPECT_EQ(std::abs(KValue(format, page.data(), 1, i, 3) - value), nearest) << i;
+  }
+  v[20] = std::numeric_limits<float>::infinity();
+  SetV(format, page.data(), 3, v);
+  for (int i = 0; i < 32; ++i)
+    EXPECT_EQ(std::isnan(VValue(format, page.data(), i, 3)), i >= 16) << i;
 }
 
 TEST(KvFormatTest, AFourBitRowIsWithinHalfAStepBeforeItsTransform) {

@@ -105,7 +105,9 @@ class AttentionBatch {
             const int i = row * spec.head_dim + d;
             k.push_back(static_cast<float>((slot * 7 + i * 5 + slot * i % 13) % 5 - 2));
           }
-          if (has_scales) k.front() = Int8Codec::kMost;  // a scale of 1, by what meets a q of 0
+          if (has_scales) {  // a scale of 1, by what meets a q of 0
+            k.front() = codec.dtype == DType::kFp8E4M3 ? kFp8E4M3Max : Int8Codec::kMost;
+          }
           if (codec.transforms_k()) {
             k[0] = FourBits::kMost - 2;  // the like of four bits, with the least
             k[1] = -2;

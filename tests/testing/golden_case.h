@@ -29,11 +29,11 @@ struct GoldenPagesShare {
   double share;
 };
 constexpr GoldenPagesShare kGoldenPagesShares[] = {
-    {DType::kInt8, 3.0}, {DType::kInt8KInt4V, 12.0}, {DType::kInt4, 24.0}};
+    {DType::kInt8, 3.0}, {DType::kInt8KInt4V, 12.0}, {DType::kInt4, 24.0}, {DType::kFp8E4M3, 8.0}};
 constexpr double kGoldenInt4Share = 50.0;
 constexpr int kGoldenPageSize = 16;
 
-// Heads of some cases are not whole packs of four bits.
+// Heads of some cases are not whole packs of four bits; fp8 is a GPU's.
 inline bool HasPagesOf(const Model& model, DType pages) {
   const DiffSpec& spec = model.config().attention;
   return cpu::TakesPages(spec, KvFormat::Of(spec, kGoldenPageSize, pages).codec);

@@ -16,7 +16,8 @@ namespace diffserve::cuda {
 // Slots of a KV page on a GPU; the only number.
 constexpr int kPageSize = 64;
 // What a KV page may be of there.
-constexpr DType kPageTypes[] = {DType::kBFloat16, DType::kInt8, DType::kInt8KInt4V, DType::kInt4};
+constexpr DType kPageTypes[] = {DType::kBFloat16, DType::kInt8, DType::kInt8KInt4V, DType::kInt4,
+                                DType::kFp8E4M3};
 
 // Below this no kernel of ours has code.
 constexpr int kComputeCapabilityMin = 80;
