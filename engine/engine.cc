@@ -101,6 +101,10 @@ Engine::~Engine() = default;
 
 Status Engine::Submit(Request request) { return impl_->inbox.Submit(std::move(request)); }
 
+Status Engine::CheckLine(uint64_t client, TimePoint start_by) {
+  return impl_->inbox.CheckLine(client, start_by);
+}
+
 void Engine::Cancel(RequestId request, FinishReason as) { impl_->inbox.Cancel(request, as); }
 
 void Engine::Drain(std::chrono::steady_clock::time_point deadline) { impl_->inbox.Drain(deadline); }

@@ -37,9 +37,11 @@ class Engine {
 
   // Admission: kInvalidArgument if the request can never fit (prompt + max_tokens against
   // max_model_len, and its pages against the whole pool), kResourceExhausted if too much waits
-  // already, kUnavailable while draining. Once ok, exactly one terminal event follows. Never
-  // blocks.
+  // already or if it would not start in time, kUnavailable while draining. Once ok, exactly one
+  // terminal event follows. Never blocks.
   Status Submit(Request request);
+  // What Submit would say of the line alone, for those who can then spare the work before it.
+  Status CheckLine(uint64_t client, TimePoint start_by);
   // Idempotent; unknown and finished ids are ignored. The pages are free for the next step. `as` is
   // what the terminal event and the statistics say: kCancelled, or kStop where the client has its
   // whole answer (a stop string matched).

@@ -30,6 +30,7 @@ bool EngineLoop::Turn() {
   if (incoming.failed) return false;
   const bool stop = incoming.stop;
   Accept(std::move(incoming));
+  EndOverdue();
   const int left_running = Launch() ? executor_->depth() - 1 : 0;
   while (std::ssize(launched_) > left_running) Collect();
   Publish();
@@ -44,6 +45,11 @@ bool EngineLoop::Launch() {
   if (!scheduler_.HasWork()) return false;
   StepRecord step;
   step.begin = world_.now();
+  if (recorder_.step_cost()) {
+    const double most = scheduler_.max_step_tokens();
+    scheduler_.SetOverheadTokens(
+        static_cast<int>(std::min(most, recorder_.step_cost()->overhead_tokens())));
+  }
   const StepPlan plan = scheduler_.Plan();
   step.planned = world_.now();
   if (plan.sequences.empty()) return false;
@@ -75,8 +81,8 @@ void EngineLoop::Accept(Inbox::Incoming incoming) {
   }
   for (const Inbox::Ending& cancel : incoming.cancels) End(cancel.request, cancel);
   if (!incoming.end_all) return;
-  while (!scheduler_.waiting().empty())
-    End(scheduler_.waiting().back()->request.id, *incoming.end_all);
+  for (const Sequence* sequence : scheduler_.line().ByArrival())
+    End(sequence->request.id, *incoming.end_all);
   while (!scheduler_.running().empty())
     End(scheduler_.running().back()->request.id, *incoming.end_all);
 }
@@ -86,6 +92,21 @@ void EngineLoop::End(RequestId request, const Inbox::Ending& how) {
     events_.push_back(std::move(*event));
 }
 
+// What could not start in time leaves the line.
+void EngineLoop::EndOverdue() {
+  if (scheduler_.line().num_waiting() == 0) return;
+  const TimePoint now = world_.now();
+  std::vector<const Request*> overdue;
+  for (const auto& [id, client] : scheduler_.line().clients()) {
+    for (const auto& sequence : client.waiting) {
+      if (!sequence->admitted_before && sequence->request.start_by <= now)
+        overdue.push_back(&sequence->request);
+    }
+  }
+  for (const Request* request : overdue)
+    End(request->id, {request->id, FinishReason::kError, inbox_.RefuseOverdue(*request, now)});
+}
+
 // Statistics first: whoever has seen an event finds it counted.
 void EngineLoop::Publish() {
   const TimePoint now = world_.now();
@@ -93,7 +114,11 @@ void EngineLoop::Publish() {
   recorder_.ReadGauges(scheduler_);
   world_.publish(recorder_.stats());  // before the queue lets go of what has begun to run: a
                                       // snapshot misses nobody
-  inbox_.SetWaiting(static_cast<int>(scheduler_.waiting().size()), scheduler_.waiting_tokens());
+  inbox_.SetLine({.clients = scheduler_.line().Counts(),
+                  .running = static_cast<int>(scheduler_.running().size()),
+                  .free_seats = scheduler_.free_seats(),
+                  .mean_generated_tokens = recorder_.mean_generated_tokens(),
+                  .cost = recorder_.step_cost()});
   if (std::vector<KvEvent> changes = scheduler_.TakeKvEvents(); !changes.empty())
     world_.kv_events(std::move(changes));
   for (TokenEvent& event : std::exchange(events_, {})) world_.deliver(std::move(event));

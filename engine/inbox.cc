@@ -1,6 +1,8 @@
 #include "engine/inbox.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -11,6 +13,29 @@ namespace {
 
 constexpr char kShuttingDown[] = "the server is shutting down";
 
+// A client may have so many times what it leaves of the line to others, so that one alone never
+// fills it.
+constexpr int kShareOfTheRest = EngineOptions::kShareOfTheRest;
+
+Status TooMany(int64_t own, int64_t all, const char* what, int64_t limit) {
+  return Status(StatusCode::kResourceExhausted,
+                std::to_string(all) + " " + what + " wait already, " + std::to_string(own) +
+                    " of this client; the limit is " + std::to_string(limit) +
+                    ", an eighth of it kept for others; retry later");
+}
+
+double Seconds(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::string SecondsText(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", seconds);
+  return text;
+}
+
+int WholeSeconds(double seconds) { return std::max(1, static_cast<int>(std::ceil(seconds))); }
+
 }  // namespace
 
 void Inbox::CountRefusal(RefusalReason reason) {
@@ -18,43 +43,70 @@ void Inbox::CountRefusal(RefusalReason reason) {
   ++refused_[static_cast<size_t>(reason)];
 }
 
-Status Inbox::Refuse(RefusalReason reason, StatusCode code, std::string message) {
+Status Inbox::Refuse(RefusalReason reason, Status status) {
   ++refused_[static_cast<size_t>(reason)];
-  return Status(code, std::move(message));
+  return status;
+}
+
+// Whether a request of `client` may join the line. REQUIRES: mutex_ is held.
+Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
+  if (draining_ || stop_)
+    return Refuse(RefusalReason::kDraining, Status(StatusCode::kUnavailable, kShuttingDown));
+  if (failed_) {
+    return Refuse(RefusalReason::kDraining,
+                  Status(StatusCode::kUnavailable, "the engine has stopped after a failure"));
+  }
+  const ClientWaiting* const found = line_.Find(client);
+  const ClientWaiting own = found != nullptr ? *found : ClientWaiting();
+  if (own.requests >= kShareOfTheRest * (options_.max_waiting_requests - sum_.requests)) {
+    return Refuse(RefusalReason::kQueueFull,
+                  TooMany(own.requests, sum_.requests, "requests", options_.max_waiting_requests));
+  }
+  const int64_t tokens_left = options_.max_waiting_tokens - sum_.tokens;
+  if (sum_.requests > 0 && (tokens > tokens_left || own.tokens >= kShareOfTheRest * tokens_left)) {
+    return Refuse(RefusalReason::kTokensFull,
+                  TooMany(own.tokens, sum_.tokens, "prompt tokens", options_.max_waiting_tokens));
+  }
+  if (start_by == TimePoint::max()) return Status();
+  const double wait = EstimatedWait(line_, client);
+  const double allowed = Seconds(now_(), start_by);
+  if (wait <= allowed) return Status();
+  return Refuse(
+      RefusalReason::kQueueWait,
+      Status(StatusCode::kResourceExhausted,
+             "the request would wait about " + SecondsText(wait) + " for its turn and may wait " +
+                 SecondsText(std::max(0.0, allowed)) + "; retry later")
+          .WithRetryAfter(WholeSeconds(wait - allowed)));
+}
+
+Status Inbox::CheckLine(uint64_t client, TimePoint start_by) {
+  std::lock_guard lock(mutex_);
+  return CheckRoom(client, 0, start_by);
+}
+
+Status Inbox::RefuseOverdue(const Request& request, TimePoint now) {
+  std::lock_guard lock(mutex_);
+  const double wait = EstimatedWait(line_, request.client);
+  const double allowed = Seconds(request.arrival, request.start_by);
+  return Refuse(RefusalReason::kQueueWait,
+                Status(StatusCode::kResourceExhausted,
+                       "the request waited " + SecondsText(Seconds(request.arrival, now)) +
+                           " for its turn and might wait " + SecondsText(allowed) + "; retry later")
+                    .WithRetryAfter(WholeSeconds(wait - allowed)));
 }
 
 Status Inbox::Submit(Request request) {
   const Status fits = CheckFits(options_, request);
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  const auto too_many = [](int64_t found, const char* what, int64_t limit) {
-    return std::to_string(found) + " " + what + " wait already, the limit is " +
-           std::to_string(limit) + "; retry later";
-  };
-  if (request.arrival == std::chrono::steady_clock::time_point())
-    request.arrival = std::chrono::steady_clock::now();
+  if (request.arrival == TimePoint()) request.arrival = now_();
   {
     std::lock_guard lock(mutex_);
-    if (draining_ || stop_)
-      return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable, kShuttingDown);
-    if (failed_)
-      return Refuse(RefusalReason::kDraining, StatusCode::kUnavailable,
-                    "the engine has stopped after a failure");
-    if (!fits.ok()) {
-      ++refused_[static_cast<size_t>(RefusalReason::kTooLong)];
-      return fits;
-    }
-    if (waiting_requests_ >= options_.max_waiting_requests) {
-      return Refuse(RefusalReason::kQueueFull, StatusCode::kResourceExhausted,
-                    too_many(waiting_requests_, "requests", options_.max_waiting_requests));
-    }
-    if (waiting_requests_ > 0 && waiting_tokens_ + tokens > options_.max_waiting_tokens) {
-      return Refuse(RefusalReason::kTokensFull, StatusCode::kResourceExhausted,
-                    too_many(waiting_tokens_, "prompt tokens", options_.max_waiting_tokens));
-    }
+    if (!fits.ok() && !draining_ && !stop_ && !failed_)
+      return Refuse(RefusalReason::kTooLong, fits);
+    DS_RETURN_IF_ERROR(CheckRoom(request.client, tokens, request.start_by));
     const bool is_new = live_.emplace(request.id, false).second;
     DS_CHECK(is_new, "a request id is used once");
-    ++waiting_requests_;
-    waiting_tokens_ += tokens;
+    Count(request.client, tokens);
     requests_.push_back(std::move(request));
   }
   wake_.notify_one();
@@ -110,13 +162,19 @@ Inbox::Incoming Inbox::Take(bool wait) {
   return incoming;
 }
 
-void Inbox::SetWaiting(int requests, int64_t tokens) {
+void Inbox::SetLine(LineState line) {
   std::lock_guard lock(mutex_);
   if (failed_) return;
-  waiting_requests_ = requests + static_cast<int>(requests_.size());
-  waiting_tokens_ = tokens;
+  line_ = std::move(line);
+  sum_ = line_.Sum();
   for (const Request& request : requests_)
-    waiting_tokens_ += static_cast<int64_t>(request.prompt.size());
+    Count(request.client, static_cast<int64_t>(request.prompt.size()));
+}
+
+void Inbox::Count(uint64_t client, int64_t tokens) {
+  line_.Add(client, 1, tokens);
+  ++sum_.requests;
+  sum_.tokens += tokens;
 }
 
 bool Inbox::IsLive(RequestId request) const {
@@ -137,8 +195,8 @@ std::vector<RequestId> Inbox::Fail() {
     failed_ = true;
     requests_.clear();
     cancels_.clear();
-    waiting_requests_ = 0;
-    waiting_tokens_ = 0;
+    line_ = {};
+    sum_ = {};
     for (const auto& [request, cancelled] : live_) ended.push_back(request);
   }
   std::ranges::sort(ended);
@@ -153,8 +211,8 @@ bool Inbox::failed() const {
 
 void Inbox::Describe(EngineStats& stats) const {
   std::lock_guard lock(mutex_);
-  stats.waiting = waiting_requests_;
-  stats.waiting_tokens = waiting_tokens_;
+  stats.waiting = sum_.requests;
+  stats.waiting_tokens = sum_.tokens;
   stats.refused = refused_;
   stats.draining = draining_;
   stats.failed = failed_;

@@ -9,12 +9,15 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "engine/line_state.h"
 #include "engine/options.h"
 #include "engine/request.h"
 #include "engine/stats.h"
@@ -23,10 +26,15 @@ namespace diffserve {
 
 class Inbox {
  public:
-  explicit Inbox(const EngineOptions& options) : options_(options) {}
+  // `now`: from any thread.
+  explicit Inbox(
+      const EngineOptions& options,
+      std::function<TimePoint()> now = [] { return std::chrono::steady_clock::now(); })
+      : options_(options), now_(std::move(now)) {}
 
   // For clients of the engine: as in engine.h.
   Status Submit(Request request);
+  Status CheckLine(uint64_t client, TimePoint start_by);
   void Cancel(RequestId request, FinishReason as);
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
@@ -48,9 +56,11 @@ class Inbox {
   };
   // Sleeps until something comes in if `wait`.
   Incoming Take(bool wait);
-  // The scheduler's queue after a step; counts against the bounds together with what has not been
+  // The scheduler's line after a step; counts against the bounds together with what has not been
   // taken yet.
-  void SetWaiting(int requests, int64_t tokens);
+  void SetLine(LineState line);
+  // Counts a request that has waited too long, and says so.
+  Status RefuseOverdue(const Request& request, TimePoint now);
   bool IsLive(RequestId request) const;
   void Finish(RequestId request);
 
@@ -62,9 +72,12 @@ class Inbox {
   void Describe(EngineStats& stats) const;
 
  private:
-  Status Refuse(RefusalReason reason, StatusCode code, std::string message);
+  Status Refuse(RefusalReason reason, Status status);
+  void Count(uint64_t client, int64_t tokens);
+  Status CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by);
 
   const EngineOptions options_;
+  const std::function<TimePoint()> now_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;      // for Take
   std::condition_variable all_done_;  // for Drain
@@ -72,8 +85,8 @@ class Inbox {
   std::vector<Ending> cancels_;
   std::unordered_map<RequestId, bool> live_;  // accepted, no terminal event yet -> a cancellation
                                               // was asked for
-  int waiting_requests_ = 0;                  // in the inbox and in the scheduler
-  int64_t waiting_tokens_ = 0;
+  LineState line_;                            // of the inbox and the scheduler together
+  ClientWaiting sum_;                         // of line_
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
   bool draining_ = false;
   bool end_all_ = false;  // the drain's deadline has passed

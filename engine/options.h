@@ -21,6 +21,13 @@ struct EngineOptions {
   // Admission bounds: what may wait before new work is refused with kResourceExhausted.
   int max_waiting_requests = 1024;
   int64_t max_waiting_tokens = int64_t{1} << 22;
+  float max_queue_wait_s = 10;  // until a request starts
+  // One client may have so many times what it leaves of these bounds to others.
+  static constexpr int kShareOfTheRest = 7;
+  int MaxWaitingRequestsOfAClient() const {
+    return static_cast<int>((int64_t{kShareOfTheRest} * max_waiting_requests + kShareOfTheRest) /
+                            (kShareOfTheRest + 1));
+  }
   // A sequence preempted this often waits until the pool can hold all it may still need, and is
   // then never preempted again.
   int max_preemptions_per_sequence = 4;

@@ -14,6 +14,7 @@
 namespace diffserve {
 
 using RequestId = uint64_t;  // unique in a process; one a continuation
+using TimePoint = std::chrono::steady_clock::time_point;
 
 struct Request {
   RequestId id = 0;
@@ -28,7 +29,11 @@ struct Request {
   int prompt_logprobs = -1;  // -1: none; 0..20: logprob of each prompt token but the first, and so
                              // many others
   std::string cache_salt;    // sequences share cached pages only within one salt
-  std::chrono::steady_clock::time_point arrival;
+  uint64_t client = 0;       // who asks; clients take turns
+  TimePoint arrival;
+  // It must start before it, or is refused. Of several continuations of one response the first
+  // alone has to: the others follow it.
+  TimePoint start_by = TimePoint::max();
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };

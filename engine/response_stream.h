@@ -26,7 +26,7 @@ struct PromptInfo {
   std::string text;  // as rendered, for echo
 };
 
-// All prompts are tokenized. Comes first, once.
+// The first continuation has begun. Comes first, once.
 struct ResponseStarted {
   std::vector<PromptInfo> prompts;
 };

@@ -77,8 +77,9 @@ void Scheduler::Add(Request request) {
   if (options_.speculative_tokens > 0) sequence->proposer.emplace(options_.speculative_tokens);
   const bool is_new = by_id_.emplace(sequence->request.id, sequence.get()).second;
   DS_CHECK(is_new, "a request id is used once");
-  waiting_tokens_ += sequence->num_tokens();
-  waiting_.push_back(std::move(sequence));
+  sequence->arrival = ++arrivals_;
+  sequence->client = &line_.Enter(sequence->request.client);
+  line_.Put(std::move(sequence));
 }
 
 std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Status error) {
@@ -96,18 +97,33 @@ std::optional<TokenEvent> Scheduler::End(RequestId id, FinishReason finish, Stat
 // Frees the sequence's pages and the sequence.
 void Scheduler::Remove(const Sequence& sequence) {
   by_id_.erase(sequence.request.id);
-  const auto is_it = [&](const std::unique_ptr<Sequence>& other) {
-    return other.get() == &sequence;
-  };
-  if (const auto it = std::ranges::find_if(running_, is_it); it != running_.end()) {
+  Client& client = *sequence.client;
+  const auto it = std::ranges::find(running_, &sequence,
+                                    [](const auto& running) { return running.get(); });
+  if (it != running_.end()) {
     ReleasePages(**it);
     running_.erase(it);
-    return;
+    --client.num_running;
+  } else {
+    line_.Remove(sequence);
   }
-  const auto it = std::ranges::find_if(waiting_, is_it);
-  DS_CHECK(it != waiting_.end(), "a sequence runs or waits");
-  waiting_tokens_ -= (*it)->num_tokens();
-  waiting_.erase(it);
+  line_.Leave(client);
+}
+
+int Scheduler::free_seats() const {
+  return short_of_pages_ ? 0 : max_running_ - static_cast<int>(running_.size());
+}
+
+Scheduler::Budget Scheduler::NewBudget() const {
+  const auto decodes = std::ranges::count_if(
+      running_, [](const auto& s) { return s->num_remaining() == 1 && s->share > 0; });
+  const auto prompts = std::ranges::count_if(running_,
+                                             [](const auto& s) { return s->num_remaining() > 1; });
+  Budget budget;
+  budget.tokens = options_.max_num_batched_tokens - static_cast<int>(decodes);
+  budget.half = std::max(1, budget.tokens / 2);
+  budget.others_wait = prompts + line_.num_waiting() > 1;
+  return budget;
 }
 
 StepPlan Scheduler::Plan() {
@@ -115,16 +131,16 @@ StepPlan Scheduler::Plan() {
   DS_CHECK(due_.empty() || options_.speculative_tokens == 0,
            "what is proposed follows known tokens, so nothing is planned ahead");
   StepPlan plan;
-  if (MustCommitFirst()) return plan;
-  Budget budget;
-  const auto decodes = std::ranges::count_if(running_,
-                                             [](const auto& s) { return s->num_remaining() == 1; });
-  const auto prompts = std::ranges::count_if(running_,
-                                             [](const auto& s) { return s->num_remaining() > 1; });
-  budget.tokens = options_.max_num_batched_tokens - static_cast<int>(decodes);
-  budget.half = std::max(1, budget.tokens / 2);
-  budget.others_wait = prompts + waiting_.size() > 1;
+  if (MustCommitFirst() || !MakeRoom()) return plan;
+  ShareOut();
+  Budget budget = NewBudget();
   if (!PlanRunning(budget)) return plan;
+  if (shared_out_ && due_.empty() && NothingIsPlanned()) {
+    // Those whose share it is find no page; the others hold them and go on.
+    LiftShares();
+    budget = NewBudget();
+    PlanRunning(budget);
+  }
   PlanWaiting(budget);
   PlanLeftover(budget);
   PlanProposals();
@@ -142,6 +158,7 @@ StepPlan Scheduler::Plan() {
   for (Sequence* sequence : planned) {
     const PlannedSequence& entry = plan.sequences.emplace_back(Describe(*sequence));
     sequence->num_computed += std::exchange(sequence->num_planned, 0);
+    sequence->last_step = step_;
     due.push_back({entry.id(), entry.end(), entry.samples});
   }
   return plan;
@@ -161,13 +178,18 @@ bool Scheduler::PlanRunning(Budget& budget) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     const bool decodes = sequence.num_remaining() == 1;
-    const int wanted = decodes ? 1 : TokensFor(sequence.num_remaining(), budget);
-    while (PagesMissing(sequence, wanted) > pool_.num_available() && i + 1 < running_.size()) {
+    const int wanted = std::min(sequence.share,
+                                decodes ? 1 : TokensFor(sequence.num_remaining(), budget));
+    while (PagesMissing(sequence, wanted) > pool_.num_available()) {
+      Sequence* const victim = VictimBehind(i);
+      if (victim == nullptr) break;
       if (!due_.empty()) {
         TakeBackPlan();
         return false;
       }
-      Preempt(budget);
+      if (victim->num_remaining() == 1 && victim->share > 0) ++budget.tokens;
+      budget.out_of_pages = true;  // nobody is admitted in a step that preempts
+      Preempt(*victim);
     }
     const int planned = PlanTokens(sequence, wanted);
     if (!decodes) budget.Take(sequence, planned);
@@ -184,29 +206,42 @@ void Scheduler::TakeBackPlan() {
 }
 
 void Scheduler::PlanWaiting(Budget& budget) {
-  while (!waiting_.empty() && static_cast<int>(running_.size()) < max_running_ &&
-         budget.tokens > 0 && !budget.out_of_pages) {
-    Sequence& head = *waiting_.front();
-    const std::vector<int32_t> hits = FindPrefix(head);
+  short_of_pages_ = budget.out_of_pages;
+  while (static_cast<int>(running_.size()) < max_running_ && budget.tokens > 0 &&
+         !budget.out_of_pages) {
+    Sequence* const next = line_.Next();
+    if (next == nullptr) break;
+    Client& client = *next->client;
+    const std::vector<int32_t> hits = FindPrefix(*next);
     const int num_hits = static_cast<int>(hits.size());
-    const int wanted = TokensFor(head.num_tokens() - num_hits * options_.page_size, budget);
-    if (PrefixIsUnderWay(head, num_hits, wanted)) {
-      budget.deferred = true;
-      return;
+    const int remaining = next->num_tokens() - num_hits * options_.page_size;
+    const int wanted = std::min(TokensFor(remaining, budget), client.tokens_left);
+    const bool deferred = wanted > 0 && PrefixIsUnderWay(*next, num_hits, wanted);
+    if (wanted == 0 || deferred) {
+      budget.deferred |= deferred;
+      client.passed_over = true;
+      continue;
     }
-    if (!HasRoomFor(head, hits)) return;
-    Admit(hits);
+    if (!HasRoomFor(*next, hits)) {
+      short_of_pages_ = true;
+      break;
+    }
+    Sequence& head = Admit(hits);
+    head.share = std::min(head.share, client.tokens_left);
     const int planned = PlanTokens(head, wanted);
+    client.tokens_left -= shared_out_ ? planned : 0;
     budget.Take(head, planned);
-    budget.out_of_pages |= planned < wanted;
+    short_of_pages_ = budget.out_of_pages |= planned < wanted;
   }
+  for (auto& [id, client] : line_.clients()) client.passed_over = false;
 }
 
 // What nobody took, to the oldest first.
 void Scheduler::PlanLeftover(Budget& budget) {
   for (const auto& sequence : running_) {
     if (budget.tokens == 0) return;
-    const int wanted = std::min(sequence->num_remaining() - sequence->num_planned, budget.tokens);
+    const int wanted = std::min({sequence->num_remaining() - sequence->num_planned, budget.tokens,
+                                 sequence->share - sequence->num_planned});
     budget.tokens -= PlanTokens(*sequence, wanted);
   }
 }
@@ -219,11 +254,14 @@ int Scheduler::TokensFor(int remaining, const Budget& budget) const {
 }
 
 // The head of the line starts to run, from the end of its cached prefix.
-void Scheduler::Admit(const std::vector<int32_t>& hits) {
-  Sequence& head = *waiting_.front();
-  waiting_tokens_ -= head.num_tokens();
+Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
+  Sequence& head = *running_.emplace_back(line_.TakeNext());
+  ++head.client->num_running;
+  head.share = kUnlimited;
+  head.last_step = step_;  // so it takes its turn behind those that run
   for (int32_t page : hits) pool_.Share(page);
   head.pages = hits;
+  head.client->num_pages += std::ssize(hits);
   head.num_indexed_pages = static_cast<int>(hits.size());
   head.num_computed = head.num_committed = head.num_indexed_pages * options_.page_size;
   if (!head.admitted_before) {
@@ -231,27 +269,38 @@ void Scheduler::Admit(const std::vector<int32_t>& hits) {
     head.cached_tokens = std::min(head.num_computed, head.num_prompt_tokens());
     CountPrefix(head, head.num_indexed_pages);
   }
-  running_.push_back(std::move(waiting_.front()));
-  waiting_.pop_front();
+  return head;
 }
 
-// The youngest running sequence gives up its pages and goes back to the front of the waiting ones.
-// It will compute its tokens again, to the same bits.
-void Scheduler::Preempt(Budget& budget) {
-  std::unique_ptr<Sequence> victim = std::move(running_.back());
-  running_.pop_back();
-  DS_CHECK(victim->num_planned == 0, "pages go by age, so a younger sequence is not planned yet");
-  DS_CHECK(victim->preemptions < options_.max_preemptions_per_sequence,
-           "what it may need was guaranteed when it was admitted");
-  if (victim->num_remaining() == 1) ++budget.tokens;
-  ReleasePages(*victim);
-  victim->num_computed = victim->num_committed = 0;
-  victim->prompt_scores.clear();
-  ++victim->preemptions;
+// Of the sequences behind running_[index], which are younger and not planned yet, the youngest of
+// the client that holds the most pages. One that was preempted as often as it may be is spared:
+// when it was admitted, it and all before it could run to their ends together, so if one of those
+// is short of a page, somebody is behind it. nullptr: nobody is left.
+Sequence* Scheduler::VictimBehind(size_t index) const {
+  Sequence* victim = nullptr;
+  for (size_t i = running_.size(); i-- > index + 1;) {
+    Sequence& candidate = *running_[i];
+    if (candidate.preemptions >= options_.max_preemptions_per_sequence) continue;
+    if (victim == nullptr || candidate.client->num_pages > victim->client->num_pages)
+      victim = &candidate;
+  }
+  return victim;
+}
+
+// The sequence gives up its pages and waits again, before what its client sent later. It will
+// compute its tokens again, to the same bits.
+void Scheduler::Preempt(Sequence& victim) {
+  DS_CHECK(victim.num_planned == 0, "pages go by age, so a younger sequence is not planned yet");
+  ReleasePages(victim);
+  victim.num_computed = victim.num_committed = 0;
+  victim.prompt_scores.clear();
+  ++victim.preemptions;
   ++counters_.preemptions;
-  waiting_tokens_ += victim->num_tokens();
-  waiting_.push_front(std::move(victim));
-  budget.out_of_pages = true;  // nobody is admitted in a step that preempts
+  --victim.client->num_running;
+  const auto it = std::ranges::find(running_, &victim,
+                                    [](const auto& running) { return running.get(); });
+  line_.Put(std::move(*it));
+  running_.erase(it);
 }
 
 // What the step is to do with the sequence; the tokens that it draws become the sequence's.

@@ -2,13 +2,20 @@
 // tensor, device, clock or thread) and is deterministic: the same calls give the same plans. Owned
 // by the engine loop; plans are committed in their order.
 //
-// Policy. Sequences stand in one line by order of arrival; the running ones are its front, the
-// waiting ones the rest. Each running sequence with one token left computes it; what a step can
-// compute beyond that goes to prompts in order of arrival, except that a prompt longer than half of
-// it takes no more than half while others want some, so that a short prompt need not wait for a
-// long one before it. When no page is left, the youngest running sequence is preempted: it gives up
-// its pages and computes its tokens again later. The oldest running one never is, and as admission
-// proved that each request fits into the pool alone, it always advances.
+// Policy. Of one client, sequences start in order of arrival (waiting_line.h says how clients take
+// turns); the one that has run longest is the oldest. Each running sequence with one token left
+// computes it; what a step can compute beyond that goes to prompts, oldest first, except that a
+// prompt longer than half of it takes no more than half while others want some, so that a short
+// prompt need not wait for a long one before it. When no page is left, a running sequence is
+// preempted: it gives up its pages and computes its tokens again later. It is the youngest of the
+// client that holds the most pages. The oldest of all never is, and as admission proved that each
+// request fits into the pool alone, it always advances.
+//
+// Between clients. Where several have something to compute, the one that wants the least gets it,
+// and each other one no more tokens than that and those that take as long as the overhead of a
+// step: so a step lasts at most as many times what it would for the first alone as there are
+// clients. Their sequences take turns then. A client that has no room to start although it holds
+// less than its part of pages and sequences gets room from one that holds more than its own.
 //
 // Planning ahead. Step t + 1 may be planned while step t is under way (not committed), if the
 // executor runs steps in order. A plan advances its sequences at once (num_computed); what they
@@ -29,6 +36,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -41,6 +49,7 @@
 #include "engine/sequence.h"
 #include "engine/stats.h"
 #include "engine/step_plan.h"
+#include "engine/waiting_line.h"
 
 namespace diffserve {
 
@@ -67,20 +76,24 @@ class Scheduler {
   // Ends the request and frees its pages now; results under way are dropped. The event is its
   // terminal one; nullopt: the id is unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
-  bool HasWork() const { return !running_.empty() || !waiting_.empty(); }
+  bool HasWork() const { return !running_.empty() || line_.num_waiting() > 0; }
+  int max_step_tokens() const { return options_.max_num_batched_tokens; }
+  // Tokens that take as long as a step's overhead; before it is known, clients share no step out.
+  void SetOverheadTokens(int tokens) { overhead_tokens_ = tokens; }
 
   // REQUIRES: HasWork(), at most one plan is not committed. Nothing is planned (and nothing to be
   // committed) only if that one must be committed first: all sequences end with it, pages are
-  // short, or penalties count a token that it draws.
+  // short, a client is to get room from another, or penalties count a token that it draws.
   StepPlan Plan();
   // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is
   // that of its step.
   std::vector<TokenEvent> Commit(const StepResult& result);
 
-  // Oldest first; every waiting sequence arrived after every running one.
+  // Oldest first. Of one client, every waiting sequence arrived after every running one.
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
-  const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
-  int64_t waiting_tokens() const { return waiting_tokens_; }
+  const WaitingLine& line() const { return line_; }
+  // Sequences that could start besides the running ones, as far as the last plan knows.
+  int free_seats() const;
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
   const SchedulerCounters& counters() const { return counters_; }
@@ -91,6 +104,7 @@ class Scheduler {
   void CheckInvariants() const;
 
  private:
+  static constexpr int kUnlimited = std::numeric_limits<int>::max();
   struct Budget;
   // What Commit must know of a planned sequence, which may have ended since.
   struct Due {
@@ -100,13 +114,22 @@ class Scheduler {
   };
   // Plan.
   bool MustCommitFirst() const;
+  bool MakeRoom();
+  Sequence* PickVictim(const Client& next, int64_t pages, int sequences) const;
+  void ShareOut();
+  void ShareOut(Client& client, int tokens);
+  void LiftShares();
+  bool NothingIsPlanned() const;
+  Budget NewBudget() const;
+  void CheckClients() const;
   bool PlanRunning(Budget& budget);
   void PlanWaiting(Budget& budget);
   void PlanLeftover(Budget& budget);
   void PlanProposals();
   int TokensFor(int remaining, const Budget& budget) const;
-  void Admit(const std::vector<int32_t>& hits);
-  void Preempt(Budget& budget);
+  Sequence& Admit(const std::vector<int32_t>& hits);
+  Sequence* VictimBehind(size_t index) const;
+  void Preempt(Sequence& victim);
   void TakeBackPlan();
   PlannedSequence Describe(Sequence& sequence) const;
   // Pages.
@@ -140,9 +163,12 @@ class Scheduler {
   const int max_running_;
   PagePool pool_;
   PrefixIndex index_;
-  std::vector<std::unique_ptr<Sequence>> running_;  // by arrival, oldest first
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // by arrival, all after the running ones
-  int64_t waiting_tokens_ = 0;
+  std::vector<std::unique_ptr<Sequence>> running_;  // in the order in which they started
+  WaitingLine line_;
+  bool short_of_pages_ = false;  // the last plan left the next one waiting for pages
+  bool shared_out_ = false;      // the plan under construction gives clients their shares
+  std::optional<int> overhead_tokens_;
+  uint64_t arrivals_ = 0;
   std::unordered_map<RequestId, Sequence*> by_id_;
   std::deque<std::vector<Due>> due_;  // of the plans not committed yet, oldest first
   uint64_t step_ = 0;

@@ -23,6 +23,7 @@ int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
     if (!grant) break;
     if (grant->was_cached) index_.Evict(grant->page);
     sequence.pages.push_back(grant->page);
+    ++sequence.client->num_pages;
   }
   const int64_t slots = static_cast<int64_t>(sequence.pages.size()) * options_.page_size;
   const int planned = static_cast<int>(
@@ -34,14 +35,17 @@ int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
 // Gives back the pages behind the last token that is computed or planned. REQUIRES: they are not
 // indexed.
 void Scheduler::TrimPages(Sequence& sequence) {
-  for (; PagesMissing(sequence, 0) < 0; sequence.pages.pop_back())
+  for (; PagesMissing(sequence, 0) < 0; sequence.pages.pop_back()) {
     pool_.Release(sequence.pages.back(), false);
+    --sequence.client->num_pages;
+  }
 }
 
 // The last page first, so that of a cached chain the end is evicted before what it hangs on.
 void Scheduler::ReleasePages(Sequence& sequence) {
   for (size_t i = sequence.pages.size(); i-- > 0;)
     pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
+  sequence.client->num_pages -= std::ssize(sequence.pages);
   sequence.pages.clear();
   sequence.num_indexed_pages = 0;
 }
@@ -179,15 +183,14 @@ void Scheduler::CheckInvariants() const {
       DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");
     }
   }
-  int64_t waiting_tokens = 0;
-  for (const auto& sequence : waiting_) {
+  const std::vector<const Sequence*> waiting = line_.ByArrival();
+  for (const Sequence* sequence : waiting) {
     DS_CHECK(sequence->pages.empty() && sequence->num_planned == 0, "what waits holds nothing");
     DS_CHECK(sequence->num_computed == 0 && sequence->num_committed == 0, "what waits begins anew");
     DS_CHECK(!sequence->awaits_draw(), "what waits has known tokens only");
-    waiting_tokens += sequence->num_tokens();
   }
-  DS_CHECK(waiting_tokens == waiting_tokens_, "waiting tokens are counted");
-  DS_CHECK(by_id_.size() == running_.size() + waiting_.size(), "every sequence runs or waits");
+  DS_CHECK(by_id_.size() == running_.size() + waiting.size(), "every sequence runs or waits");
+  CheckClients();
   for (int32_t page = 0; page < pool_.num_pages(); ++page) {
     DS_CHECK(pool_.holders(page) == holders[page],
              "a page has as many holders as sequences list it");

@@ -23,6 +23,7 @@ void Scheduler::PlanProposals() {
   for (const auto& sequence : running_) {
     if (rows <= 0) return;
     if (sequence->num_planned != 1 || sequence->num_remaining() != 1) continue;
+    if (sequence->share != kUnlimited) continue;  // its client has no more than that
     const Request& request = sequence->request;
     int64_t limit = std::min<int64_t>(rows, MaxCachedTokens(request) - sequence->num_tokens());
     // The same tokens are banned from all draws of a step.

@@ -23,6 +23,8 @@
 
 namespace diffserve {
 
+struct Client;
+
 // Stands for a token that the host does not know yet: the one that the step launched just before
 // draws for the same sequence. It is then the only planned token.
 inline constexpr int32_t kDrawnByStepBefore = -1;
@@ -40,12 +42,16 @@ struct Sequence {
         tail(request.prompt.begin() + prompt_pages_end, request.prompt.end()) {}
 
   const Request request;
+  uint64_t arrival = 0;        // the scheduler's count of arrivals
+  Client* client = nullptr;    // whose it is
   const int prompt_pages_end;  // tokens in the prompt's full pages
   std::vector<int32_t> tail;   // the tokens after those: the rest of the prompt, then what was
                                // drawn; kDrawnByStepBefore for each draw that is not committed yet
   int num_computed = 0;        // by the plans made so far
   int num_committed = 0;       // by those of them that are committed
   int num_planned = 0;         // by the plan under construction
+  int share = 0;               // tokens that it may plan at most
+  uint64_t last_step = 0;      // that computed something of it
   std::vector<int32_t> pages;
   int num_indexed_pages = 0;  // leading pages that this sequence found in or put into the prefix
                               // index

@@ -37,7 +37,15 @@ struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
 };
 
 enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kCount };
-enum class RefusalReason { kTooLong, kQueueFull, kTokensFull, kDraining, kCount };
+enum class RefusalReason {
+  kTooLong,
+  kQueueFull,
+  kTokensFull,
+  kQueueWait,  // it could not, or did not, start in time
+  kDeadline,   // it was over before the request came to the line
+  kDraining,
+  kCount
+};
 
 struct EngineStats {
   // Gauges.

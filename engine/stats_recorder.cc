@@ -49,6 +49,12 @@ void StatsRecorder::OnEvent(const TokenEvent& event, TimePoint now) {
 }
 
 void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint now) {
+  if (times.started != TimePoint()) {
+    constexpr double kKeep = 0.95;
+    mean_generated_tokens_ = kKeep * mean_generated_tokens_ + (1 - kKeep) * times.generated;
+  }
+  // What left the line because it could not start in time is counted as refused.
+  if (event.error.code() == StatusCode::kResourceExhausted) return;
   ++stats_.finished[static_cast<size_t>(event.finish)];
   if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
   stats_.e2e_seconds.Observe(Seconds(times.arrival, now));
@@ -63,15 +69,15 @@ void StatsRecorder::OnStep(const StepRecord& step) {
   stats_.last_step_sequences = step.num_sequences;
   stats_.step_tokens.Observe(step.num_tokens);
   stats_.plan_seconds.Observe(Seconds(step.begin, step.planned));
-  stats_.execute_seconds.Observe(Seconds(std::max(step.planned, last_executed_), step.executed));
+  const double execute_seconds = Seconds(std::max(step.planned, last_executed_), step.executed);
+  stats_.execute_seconds.Observe(execute_seconds);
+  step_cost_.Take(step.num_tokens, execute_seconds);
   stats_.commit_seconds.Observe(Seconds(step.executed, step.committed));
   last_executed_ = step.executed;
 }
 
 void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.running = static_cast<int>(scheduler.running().size());
-  stats_.waiting = static_cast<int>(scheduler.waiting().size());
-  stats_.waiting_tokens = scheduler.waiting_tokens();
   stats_.pages_total = scheduler.pool().num_pages();
   stats_.pages_free = scheduler.pool().num_free();
   stats_.pages_cached = scheduler.pool().num_cached();

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <unordered_map>
 
 #include "engine/scheduler.h"
 #include "engine/stats.h"
+#include "engine/step_cost.h"
 
 namespace diffserve {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 // A launched step: how large it is, and the ends of its phases.
 struct StepRecord {
@@ -30,6 +30,9 @@ class StatsRecorder {
   void ReadGauges(const Scheduler& scheduler);
 
   const EngineStats& stats() const { return stats_; }
+  const std::optional<StepCost>& step_cost() const { return step_cost_.cost(); }
+  // Of requests that began to run and have ended lately.
+  double mean_generated_tokens() const { return mean_generated_tokens_; }
 
  private:
   struct Times {
@@ -41,6 +44,8 @@ class StatsRecorder {
 
   std::unordered_map<RequestId, Times> times_;
   TimePoint last_executed_;
+  StepCostMeter step_cost_;
+  double mean_generated_tokens_ = 0;
   EngineStats stats_;
 };
 

@@ -25,6 +25,11 @@ size_t PromptBytes(const Prompt& prompt) {
   return chat.messages_json.size() + chat.template_kwargs_json.size();
 }
 
+// Names have no order here and equal ones are one client.
+uint64_t ClientOf(const GenerateRequest& request) {
+  return std::hash<std::string>()(request.client);
+}
+
 const char* PromptParam(const Prompt& prompt) {
   return std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
 }
@@ -56,12 +61,19 @@ struct Frontend::Impl {
               .max_bytes = options.max_text_queue_bytes}) {}
 
   RequestLimits limits() const {
-    return {&options, config.vocab_size, MaxTokens(), engine.options().max_waiting_requests};
+    return {&options, config.vocab_size, MaxTokens(),
+            engine.options().MaxWaitingRequestsOfAClient()};
   }
   // What one sequence can hold: the model's context or the whole pool, whichever is less.
   int MaxTokens() const {
     const int64_t pool_tokens = int64_t{engine.options().num_pages} * engine.options().page_size;
     return static_cast<int>(std::min<int64_t>(engine.options().max_model_len, pool_tokens));
+  }
+
+  // When a request that came then must have started.
+  TimePoint StartBy(TimePoint arrival, TimePoint deadline) const {
+    const std::chrono::duration<float> wait(engine.options().max_queue_wait_s);
+    return std::min(deadline, arrival + std::chrono::duration_cast<Clock::duration>(wait));
   }
 
   Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens,
@@ -159,9 +171,14 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.prompt_logprobs = request.prompt_logprobs;
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
+    continuation.client = ClientOf(request);
+    continuation.start_by = tokenized.continuations.empty()
+                                ? StartBy(arrival, request.deadline.value_or(TimePoint::max()))
+                                : TimePoint::max();
     for (int i = 0; i < request.n; ++i) {
       continuation.sequence = static_cast<uint64_t>(i);
       tokenized.continuations.push_back(continuation);
+      continuation.start_by = TimePoint::max();
     }
   }
   tokenized.stop = std::move(request.stop);
@@ -184,8 +201,11 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
   const Clock::time_point arrival = Clock::now();
   const Clock::time_point deadline = request.deadline.value_or(Clock::time_point::max());
-  if (deadline <= arrival)
+  if (deadline <= arrival) {
+    impl.engine.CountRefusal(RefusalReason::kDeadline);
     return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was read");
+  }
+  DS_RETURN_IF_ERROR(impl.engine.CheckLine(ClientOf(request), impl.StartBy(arrival, deadline)));
   size_t bytes = 0;
   for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
 

@@ -23,8 +23,8 @@ constexpr std::string_view kMissReasons[] = {"no_prefix", "evicted", "salt", "pa
 static_assert(std::size(kMissReasons) == static_cast<size_t>(MissReason::kCount));
 constexpr FinishReason kEnds[] = {FinishReason::kStop, FinishReason::kLength,
                                   FinishReason::kCancelled, FinishReason::kError};
-constexpr std::string_view kRefusalReasons[] = {"too_long", "queue_full", "tokens_full",
-                                                "draining"};
+constexpr std::string_view kRefusalReasons[] = {"too_long",   "queue_full", "tokens_full",
+                                                "queue_wait", "deadline",   "draining"};
 static_assert(std::size(kRefusalReasons) == static_cast<size_t>(RefusalReason::kCount));
 
 // Collects families; `prefix` and `common` go before and onto every series.
@@ -108,7 +108,7 @@ void AddWork(FamilyList& list, const EngineStats& s) {
   list.Counter("kv_events_dropped_total", "KV events that found the publisher's queue full.",
                static_cast<double>(s.kv_events_dropped));
   for (size_t i = 0; i < s.refused.size(); ++i) {
-    list.Counter("requests_refused_total", "Continuations refused at admission, by reason.",
+    list.Counter("requests_refused_total", "Requests refused before they ran, by reason.",
                  static_cast<double>(s.refused[i]), {{"reason", std::string(kRefusalReasons[i])}});
   }
   for (const FinishReason reason : kEnds) {

@@ -166,6 +166,9 @@ std::vector<FlagSpec> EngineFlags() {
       FlagSpec("--max-waiting-tokens N", kServe, InEngine<&EngineOptions::max_waiting_tokens>(),
                "prompt tokens waiting before new ones are refused")
           .In(1, 9e15),
+      FlagSpec("--max-queue-wait SECONDS", kServe, InEngine<&EngineOptions::max_queue_wait_s>(),
+               "a request that would not, or does not, start by then is refused")
+          .In(0.001, 86400),
   };
 }
 

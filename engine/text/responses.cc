@@ -7,8 +7,6 @@
 
 namespace diffserve {
 
-using TimePoint = std::chrono::steady_clock::time_point;
-
 struct Responses::Choice {
   Choice(const Tokenizer& tokenizer, const TokenizedRequest& tokenized)
       : detokenizer(tokenizer, tokenized.skip_special_tokens),
@@ -25,6 +23,7 @@ struct Responses::Response {
   OpenedResponse opened;
   // From Submit on; of `tokenized` the prompts and continuations have gone their way.
   TokenizedRequest tokenized;
+  std::optional<ResponseStarted> started;  // until the engine's first event
   bool logprobs = false;
   int min_tokens = 0;  // stop strings end nothing before this many tokens
   size_t choices_per_prompt = 1;
@@ -62,7 +61,7 @@ void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
   response.tokenized = std::move(tokenized);
   response.logprobs = continuations.front().sampling.num_logprobs >= 0;
   response.min_tokens = continuations.front().min_tokens;
-  response.opened.stream->Push(std::move(started));
+  response.started = std::move(started);
   for (Request& request : continuations) {
     const RequestId request_id = request.id = ++last_request_;
     Status status = ways_.submit(std::move(request));
@@ -94,7 +93,9 @@ void Responses::Take(const TokenEvent& event) {
 void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& event) {
   const int index = static_cast<int>(&choice - response.choices.data());
   bool taken = true;
-  if (!event.prompt_logprobs.empty())
+  if (response.started)
+    taken = response.opened.stream->Push(*std::exchange(response.started, std::nullopt));
+  if (taken && !event.prompt_logprobs.empty())
     taken = response.opened.stream->Push(ResponsePromptLogprobs{index, event.prompt_logprobs});
   ResponseDelta delta = Delta(event, response, choice);
   delta.choice = index;

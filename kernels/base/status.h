@@ -36,10 +36,18 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
   const std::string& param() const { return param_; }
 
+  // Of kResourceExhausted and kUnavailable: when to try again. 0: not known.
+  int retry_after_s() const { return retry_after_s_; }
+  Status WithRetryAfter(int seconds) && {
+    retry_after_s_ = seconds;
+    return std::move(*this);
+  }
+
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
   std::string param_;
+  int retry_after_s_ = 0;
 };
 
 inline Status InvalidArgument(std::string message, std::string param = {}) {

@@ -71,6 +71,8 @@ grpc::Status CallRecord::ToGrpc(const Status& status) const {
   if (status.ok()) return grpc::Status::OK;
   if (IsPrintable(status.param()))
     context_->AddTrailingMetadata("param", status.param().substr(0, 128));
+  if (status.retry_after_s() > 0)
+    context_->AddTrailingMetadata("retry-after", std::to_string(status.retry_after_s()));
   return grpc::Status(static_cast<grpc::StatusCode>(WireStatusOf(status.code()).grpc),
                       status.message().substr(0, kMaxMessageBytes));
 }

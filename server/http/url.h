@@ -1,4 +1,4 @@
-// The URLs that this program asks: http://HOST:PORT[/PATH].
+// The URLs that this program asks, http://HOST:PORT[/PATH], and the paths that it is asked for.
 #pragma once
 
 #include <string>
@@ -17,5 +17,8 @@ struct HttpUrl {
 };
 
 Result<HttpUrl> ParseHttpUrl(std::string_view text);
+
+// One pass of percent-decoding; nothing if it is malformed.
+std::string PercentDecoded(std::string_view text);
 
 }  // namespace diffserve

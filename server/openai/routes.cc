@@ -13,6 +13,7 @@
 #include "kernels/base/log.h"
 #include "server/client_identity.h"
 #include "server/http/gate.h"
+#include "server/http/url.h"
 #include "server/load_report.h"
 #include "server/openai/exchange.h"
 #include "server/openai/request.h"
@@ -40,26 +41,6 @@ std::string RequestIdOf(std::string_view wanted) {
   const bool usable = !wanted.empty() && wanted.size() <= kMaxRequestIdBytes &&
                       std::all_of(wanted.begin(), wanted.end(), valid);
   return usable ? std::string(wanted) : RandomHex16() + RandomHex16();
-}
-
-// One pass of percent-decoding; nothing if it is malformed.
-std::string PercentDecoded(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  };
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    if (i + 2 >= text.size() || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return {};
-    out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-    i += 2;
-  }
-  return out;
 }
 
 bool IsJsonType(std::string_view content_type) {
@@ -188,8 +169,9 @@ HttpReply OpenAiRoutes::Impl::Json(std::string body) {
 HttpReply OpenAiRoutes::Impl::Error(const Status& status) const {
   HttpReply reply = Json(OpenAiErrorBody(status));
   reply.status = WireStatusOf(status.code()).http;
+  const int retry_after_s = std::max(options.retry_after_s, status.retry_after_s());
   if (reply.status == 429 || reply.status == 503)
-    reply.fields.emplace_back("Retry-After", std::to_string(options.retry_after_s));
+    reply.fields.emplace_back("Retry-After", std::to_string(retry_after_s));
   if (reply.status == 401) reply.fields.emplace_back("WWW-Authenticate", "Bearer");
   return reply;
 }

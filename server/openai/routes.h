@@ -24,7 +24,7 @@ struct OpenAiRoutesOptions {
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
-  int retry_after_s = 1;                      // of 429 and 503
+  int retry_after_s = 1;                      // of 429 and 503, at least
   std::function<std::string()> metrics_text;  // Prometheus text
   // Told once of every request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a

@@ -300,12 +300,16 @@ TEST(EngineLimitsTest, TooMuchWaitingIsRefused) {
   ASSERT_TRUE(engine.Submit(MakeRequest(2, 10, 2)).ok());
   const Status too_many_tokens = engine.Submit(MakeRequest(3, 21, 2));
   EXPECT_EQ(too_many_tokens.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(too_many_tokens.message(),
-            "20 prompt tokens wait already, the limit is 40; retry later");
+  EXPECT_EQ(
+      too_many_tokens.message(),
+      "20 prompt tokens wait already, 20 of this client; the limit is 40, an eighth of it kept for "
+      "others; retry later");
   ASSERT_TRUE(engine.Submit(MakeRequest(4, 20, 2)).ok());
   const Status too_many = engine.Submit(MakeRequest(5, 1, 2));
   EXPECT_EQ(too_many.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(too_many.message(), "3 requests wait already, the limit is 3; retry later");
+  EXPECT_EQ(too_many.message(),
+            "3 requests wait already, 3 of this client; the limit is 3, an eighth of it kept for "
+            "others; retry later");
   const EngineStats stats = engine.Snapshot();
   EXPECT_EQ(stats.refused[static_cast<size_t>(RefusalReason::kTokensFull)], 1u);
   EXPECT_EQ(stats.refused[static_cast<size_t>(RefusalReason::kQueueFull)], 1u);

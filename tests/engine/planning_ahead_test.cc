@@ -206,7 +206,7 @@ TEST_F(PlanningAheadTest, NobodyIsPreemptedWhileAStepIsUnderWay) {
   Commit();
   EXPECT_EQ(Plan().size(), 2u);
   EXPECT_EQ(scheduler_->counters().preemptions, 1u);
-  EXPECT_EQ(scheduler_->waiting().front()->request.id, 3u);
+  EXPECT_EQ(scheduler_->line().Next()->request.id, 3u);
 }
 
 TEST_F(PlanningAheadTest, AnEndThatIsUnderWayFreesThePagesThatAreShort) {

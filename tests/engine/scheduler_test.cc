@@ -7,56 +7,20 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/testing/engine_requests.h"
-#include "tests/testing/fake_executor.h"
+#include "tests/testing/scheduler_bench.h"
 
 namespace diffserve {
 namespace {
 
 using testing::FakeExecutor;
 using testing::MakeRequest;
+using testing::SchedulerBench;
 using testing::SmallEngine;
-
-// A Scheduler with a FakeExecutor; Step returns what each sequence computed.
-class Bench {
- public:
-  explicit Bench(const EngineOptions& options, FakeExecutor::Options fake = {})
-      : scheduler(options), executor_(options, std::move(fake)) {}
-
-  void Add(Request request) { scheduler.Add(std::move(request)); }
-  std::map<RequestId, int> Step() {
-    const StepPlan step = scheduler.Plan();
-    plan = testing::CopyOf(step);
-    executor_.Launch(step);
-    for (TokenEvent& event : scheduler.Commit(executor_.Collect())) {
-      auto& tokens = outputs[event.request];
-      tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
-      if (event.finish != FinishReason::kNone) ends.emplace(event.request, event);
-      events.push_back(std::move(event));
-    }
-    scheduler.CheckInvariants();
-    std::map<RequestId, int> computed;
-    for (const testing::PlannedCopy& planned : plan) computed[planned.id] = planned.num_planned;
-    return computed;
-  }
-  void RunToEnd() {
-    while (scheduler.HasWork()) Step();
-  }
-
-  Scheduler scheduler;
-  std::vector<testing::PlannedCopy> plan;  // of the last step
-  std::vector<TokenEvent> events;
-  std::map<RequestId, TokenEvent> ends;
-  std::map<RequestId, std::vector<int32_t>> outputs;
-
- private:
-  FakeExecutor executor_;
-};
 
 using Tokens = std::map<RequestId, int>;
 
 TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 40, 3));
   EXPECT_EQ(bench.Step(), (Tokens{{1, 16}}));
   EXPECT_EQ(bench.plan[0].samples, 0);
@@ -73,7 +37,7 @@ TEST(SchedulerTest, ALongPromptIsComputedInChunksAndThenDecodes) {
 }
 
 TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 3, 9));
   bench.Step();
   bench.Add(MakeRequest(2, 6, 9, 50));
@@ -86,7 +50,7 @@ TEST(SchedulerTest, DecodesComeFirstAndPromptsShareTheRestInOrderOfArrival) {
 }
 
 TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 60, 2));
   bench.Add(MakeRequest(2, 5, 2, 100));
   EXPECT_EQ(bench.Step(), (Tokens{{1, 11}, {2, 5}}))
@@ -98,7 +62,7 @@ TEST(SchedulerTest, AShortPromptNeedNotWaitForALongOneBeforeIt) {
 TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
   EngineOptions options = SmallEngine();
   options.num_pages = 100;
-  Bench bench(options);
+  SchedulerBench bench(options);
   for (RequestId id = 1; id <= 3; ++id)
     bench.Add(MakeRequest(id, 40, 2, 100 * static_cast<int>(id)));
   EXPECT_EQ(bench.Step(), (Tokens{{1, 8}, {2, 4}, {3, 4}}))
@@ -106,7 +70,7 @@ TEST(SchedulerTest, OfSeveralLongPromptsTheOldestIsServed) {
 }
 
 TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 8, 1));
   bench.RunToEnd();
   bench.Add(MakeRequest(2, 8, 1));
@@ -121,7 +85,7 @@ TEST(SchedulerTest, APrefixHitLeavesAtLeastOneTokenToCompute) {
 }
 
 TEST(SchedulerTest, PagesWithGeneratedTokensAreCachedToo) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 3, 6));
   bench.RunToEnd();
   Request next = MakeRequest(2, 3, 2);
@@ -136,7 +100,7 @@ TEST(SchedulerTest, PagesWithGeneratedTokensAreCachedToo) {
 }
 
 TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   bench.Add(MakeRequest(1, 12, 20));
   bench.Step();
   bench.Add(MakeRequest(2, 13, 20));
@@ -148,7 +112,7 @@ TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
 }
 
 TEST(SchedulerTest, ContinuationsOfOnePromptComputeItOnce) {
-  Bench bench(SmallEngine());
+  SchedulerBench bench(SmallEngine());
   for (RequestId id = 1; id <= 4; ++id) {
     Request request = MakeRequest(id, 14, 3);
     request.sequence = id;
@@ -164,7 +128,7 @@ TEST(SchedulerTest, NobodyWaitsForAPrefixThatIsComputedSlowly) {
   EngineOptions options = SmallEngine();
   options.num_pages = 100;
   options.max_num_batched_tokens = 32;
-  Bench bench(options);
+  SchedulerBench bench(options);
   bench.Add(MakeRequest(1, 60, 2, 100));
   bench.Add(MakeRequest(2, 60, 2));  // long and not the oldest: a page a step
   bench.Add(MakeRequest(3, 8, 2));
@@ -174,7 +138,7 @@ TEST(SchedulerTest, NobodyWaitsForAPrefixThatIsComputedSlowly) {
 
 TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
   EngineOptions options = SmallEngine();
-  Bench bench(options);
+  SchedulerBench bench(options);
   Request scored = MakeRequest(1, 8, 5);
   bench.Add(scored);
   bench.Step();
@@ -190,7 +154,7 @@ TEST(SchedulerTest, TwinsThatRunTogetherEndUpOnTheSamePages) {
 
 TEST(SchedulerTest, CountsWhyNothingWasCached) {
   EngineOptions options = SmallEngine();
-  Bench bench(options);
+  SchedulerBench bench(options);
   const auto misses = [&](MissReason reason) {
     return bench.scheduler.counters().prefix_misses[static_cast<size_t>(reason)];
   };
@@ -219,14 +183,14 @@ TEST(SchedulerTest, PreemptsTheYoungestWhenNoPageIsFree) {
   EngineOptions options = SmallEngine();
   options.num_pages = 8;
   options.max_model_len = 32;
-  Bench bench(options);
+  SchedulerBench bench(options);
   for (RequestId id = 1; id <= 3; ++id)
     bench.Add(MakeRequest(id, 4, 20, 100 * static_cast<int>(id)));
   bench.Step();
   ASSERT_EQ(bench.scheduler.running().size(), 3u);
   while (bench.scheduler.counters().preemptions == 0) bench.Step();
-  ASSERT_EQ(bench.scheduler.waiting().size(), 1u);
-  EXPECT_EQ(bench.scheduler.waiting().front()->request.id, 3u);
+  ASSERT_EQ(bench.scheduler.line().num_waiting(), 1);
+  EXPECT_EQ(bench.scheduler.line().Next()->request.id, 3u);
   EXPECT_EQ(bench.scheduler.running().front()->request.id, 1u);
   bench.RunToEnd();
   for (RequestId id = 1; id <= 3; ++id) {
@@ -245,12 +209,12 @@ TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
     options.max_model_len = 12;
     options.enable_prefix_caching = false;
     options.max_preemptions_per_sequence = limit;
-    Bench bench(options);
+    SchedulerBench bench(options);
     for (RequestId id = 1; id <= 12; ++id) bench.Add(MakeRequest(id, 1, 11, static_cast<int>(id)));
     int most = 0;
     while (bench.scheduler.HasWork()) {
       bench.Step();
-      for (const auto& sequence : bench.scheduler.waiting())
+      for (const Sequence* sequence : bench.scheduler.line().ByArrival())
         most = std::max(most, sequence->preemptions);
     }
     EXPECT_EQ(most, limit);
@@ -261,7 +225,7 @@ TEST(SchedulerTest, PreemptionsOfOneSequenceAreBounded) {
 TEST(SchedulerTest, ACancelledSequenceFreesItsPagesAtOnce) {
   EngineOptions options = SmallEngine();
   options.enable_prefix_caching = false;
-  Bench bench(options);
+  SchedulerBench bench(options);
   bench.Add(MakeRequest(1, 12, 9));
   bench.Add(MakeRequest(2, 12, 9, 50));
   bench.Step();
@@ -279,7 +243,7 @@ TEST(SchedulerTest, EosAndStopIdsEndASequence) {
   const Request plain = MakeRequest(1, 5, 12);
   const std::vector<int32_t> outputs = FakeExecutor::Continue(plain);
   const auto run = [&](Request request) {
-    Bench bench(SmallEngine());
+    SchedulerBench bench(SmallEngine());
     bench.Add(request);
     bench.RunToEnd();
     return std::pair(bench.ends.at(request.id), bench.outputs[request.id]);
@@ -311,7 +275,7 @@ TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
   options.num_pages = 12;
   options.max_model_len = 48;
   options.max_num_batched_tokens = 2;
-  Bench bench(options);
+  SchedulerBench bench(options);
   bench.Add(MakeRequest(1, 4, 40));
   Request scored = MakeRequest(2, 30, 4, 60);
   scored.prompt_logprobs = 2;
@@ -336,7 +300,7 @@ TEST(SchedulerTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
 TEST(SchedulerTest, ARowThatIsNotFiniteEndsItsRequestAlone) {
   FakeExecutor::Options fake;
   fake.is_corrupt = [](RequestId id, int position) { return id == 2 && position == 14; };
-  Bench bench(SmallEngine(), fake);
+  SchedulerBench bench(SmallEngine(), fake);
   for (RequestId id = 1; id <= 3; ++id)
     bench.Add(MakeRequest(id, 10, 10, 30 * static_cast<int>(id)));
   bench.RunToEnd();
@@ -377,7 +341,7 @@ TEST(SchedulerTest, AdmissionProvesThatARequestFits) {
       << "the last token is never computed: 128 slots";
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 100, 30)).param(), "max_tokens");
   EXPECT_EQ(CheckFits(options, MakeRequest(1, 129, 1)).param(), "prompt");
-  Bench bench(options);
+  SchedulerBench bench(options);
   bench.Add(MakeRequest(1, 100, 29));
   bench.RunToEnd();
   EXPECT_EQ(bench.outputs[1].size(), 29u);
@@ -389,7 +353,7 @@ TEST(SchedulerTest, TheSameCallsGiveTheSamePlans) {
     EngineOptions options = SmallEngine();
     options.num_pages = 14;
     options.max_model_len = 56;
-    Bench bench(options);
+    SchedulerBench bench(options);
     for (RequestId id = 1; id <= 6; ++id)
       bench.Add(MakeRequest(id, 5 + 3 * static_cast<int>(id), 9, static_cast<int>(id % 2)));
     while (bench.scheduler.HasWork()) {

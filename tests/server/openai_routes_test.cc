@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/openai/routes.h"
+#include "tests/testing/engine_requests.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 
@@ -391,6 +393,37 @@ TEST(OpenAiRoutesTest, OverloadIsToldWithRetryAfter) {
   }
   EXPECT_EQ(served, 2) << "the one whose first step is held counts as waiting";
   EXPECT_EQ(refused, 10);
+}
+
+// A request that the line knows nothing of holds the only seat until theirs are overdue.
+TEST(OpenAiRoutesTest, WhatCannotStartInTimeIsToldByStatusAndRetryAfterStreamedOrNot) {
+  ServingOptions options;
+  options.engine.max_num_seqs = 1;
+  options.engine.max_queue_wait_s = 0.001f;
+  options.hold_steps = true;
+  ServingFixture server(options);
+  Request first = testing::MakeRequest(RequestId{1} << 40, 5, 20);
+  ASSERT_TRUE(server.engine->Submit(std::move(first)).ok());
+  server.steps.WaitForArrival();
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (const char* body :
+       {R"({"prompt":"b","max_tokens":5})", R"({"prompt":"b","max_tokens":5,"stream":true})"}) {
+    clients.push_back(std::make_unique<HttpClient>(server.port()));
+    clients.back()->SendPost("/v1/completions", body);
+  }
+  const auto refused = [&] { return server.Refused(RefusalReason::kQueueWait); };
+  ASSERT_TRUE(Eventually([&] {
+    return refused() + static_cast<uint64_t>(server.Stats().waiting) == 3;
+  })) << "both wait beside the first, or came too late for that";
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  server.steps.Open();
+  for (const auto& client : clients) {
+    ClientReply reply = client->ReadReply();
+    EXPECT_EQ(reply.status, 429);
+    EXPECT_EQ(reply.fields["retry-after"], "1");
+    EXPECT_EQ(reply.fields["content-type"], "application/json");
+  }
+  EXPECT_EQ(refused(), 2u);
 }
 
 TEST(OpenAiRoutesTest, ARowWithNaNEndsOnlyItsOwnRequest) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/kv_event.h"
+#include "engine/sequence.h"
 
 namespace diffserve::testing {
 
@@ -25,28 +26,40 @@ class KvEventFollower {
   const std::map<uint64_t, Page>& pages() const { return pages_; }  // by chain hash
   uint64_t num_events() const { return num_events_; }
 
+  // Whether the pages that the sequence has in the index are known, with their tokens and salt.
+  bool Knows(const Sequence& sequence) const {
+    for (int i = 0; i < sequence.num_indexed_pages; ++i) {
+      const auto known = pages_.find(sequence.page_hashes[static_cast<size_t>(i)]);
+      const auto tokens = sequence.PageTokens(i, static_cast<int>(page_size_));
+      if (known == pages_.end() || known->second.salt != sequence.request.cache_salt ||
+          !std::ranges::equal(known->second.tokens, tokens))
+        return false;
+    }
+    return true;
+  }
+
   // What is wrong with the event, or nothing.
   std::string Take(const KvEvent& event) {
     ++num_events_;
     const bool stored = event.kind == KvEvent::Kind::kStored;
-    if (event.hashes.empty()) return "an event tells of a page";
+    if (event.hashes.empty()) return "13: an event tells of a page";
     if (event.tokens.size() != (stored ? event.hashes.size() * page_size_ : 0))
-      return "a stored page has its tokens";
+      return "13: a stored page has its tokens";
     std::optional<uint64_t> parent = event.parent;
     for (size_t i = 0; i < event.hashes.size(); ++i) {
       const uint64_t hash = event.hashes[i];
       if (!stored) {
         const auto hangs_on_it = [&](const auto& entry) { return entry.second.parent == hash; };
-        if (pages_.erase(hash) == 0) return "what is removed was there";
-        if (std::ranges::any_of(pages_, hangs_on_it)) return "the end of a chain leaves first";
+        if (pages_.erase(hash) == 0) return "13: what is removed was there";
+        if (std::ranges::any_of(pages_, hangs_on_it)) return "13: the end of a chain leaves first";
         continue;
       }
-      if (parent && !pages_.contains(*parent)) return "what is stored hangs on what is there";
+      if (parent && !pages_.contains(*parent)) return "13: what is stored hangs on what is there";
       const auto begin = event.tokens.begin() + static_cast<ptrdiff_t>(i * page_size_);
       Page page{parent,
                 {begin, begin + static_cast<ptrdiff_t>(page_size_)},
                 parent ? pages_[*parent].salt : event.salt};
-      if (!pages_.emplace(hash, std::move(page)).second) return "a page is stored once";
+      if (!pages_.emplace(hash, std::move(page)).second) return "13: a page is stored once";
       parent = hash;
     }
     return {};

@@ -47,7 +47,10 @@ class RandomRequests {
   RandomRequests(Dice& dice, const EngineOptions& options) : options_(options) {
     for (int i = 0; i < 4; ++i) families_.push_back(dice.Tokens(options.max_model_len));
     if (dice.Chance(30)) penalty_percent_ = 15;
+    if (dice.Chance(50)) num_clients_ = dice.Pick(2, 4);
   }
+
+  int num_clients() const { return num_clients_; }
 
   Request Next(Dice& dice) const {
     Request request;
@@ -74,6 +77,8 @@ class RandomRequests {
     if (dice.Chance(20)) request.ignore_eos = true;
     if (dice.Chance(20)) request.min_tokens = dice.Pick(0, request.max_tokens);
     if (dice.Chance(25)) request.cache_salt = "tenant";
+    // The first client sends most of them.
+    request.client = static_cast<uint64_t>(dice.Chance(60) ? 1 : dice.Pick(1, num_clients_));
     return request;
   }
 
@@ -81,6 +86,7 @@ class RandomRequests {
   const EngineOptions& options_;
   std::vector<std::vector<int32_t>> families_;
   int penalty_percent_ = 0;
+  int num_clients_ = 1;
 };
 
 }  // namespace diffserve::testing

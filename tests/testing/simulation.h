@@ -3,19 +3,19 @@
 // faults, and whether it drains or its device fails in the end. The thirteen invariants below are
 // checked after each plan and each turn; Run returns the first violation in words, or nothing.
 //
-//  1. free + in use + cached = all pages          7. the oldest running sequence advances in every
-//     step
-//  2. holders of a page = sequences that list it  8. it is never preempted, preemptions are
-//     bounded, what fits is admitted
-//  3. what has ended holds no page                9. first come, first served
-//  4. a shared page is never written             10. a prefix hit has the same salt and the same
-//     tokens
-//  5. page table length = ceil(tokens / size)    11. exactly one terminal event for each request,
-//     nothing after it
-//  6. tokens, sequences and pages within limits  12. the output of a sequence = its output when it
-//     runs alone
-//                                                13. who follows the KV events knows the pages of
-//                                                    the prefix index
+//  1. free + in use + cached = all pages
+//  2. holders of a page = sequences that list it
+//  3. what has ended holds no page
+//  4. a shared page is never written
+//  5. page table length = ceil(tokens / size)
+//  6. tokens, sequences and pages within limits
+//  7. the oldest running sequence advances in every step, or its client's others take turns
+//  8. it is never preempted, preemptions are bounded, what fits is admitted
+//  9. first come, first served, of each client
+// 10. a prefix hit has the same salt and the same tokens
+// 11. exactly one terminal event for each request, nothing after it
+// 12. the output of a sequence = its output when it runs alone
+// 13. who follows the KV events knows the pages of the prefix index
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,6 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +34,7 @@
 #include "tests/testing/followed_request.h"
 #include "tests/testing/kv_event_follower.h"
 #include "tests/testing/simulated_requests.h"
+#include "tests/testing/watched_executor.h"
 
 namespace diffserve::testing {
 
@@ -43,7 +43,7 @@ class Simulation {
   using Outcome = FollowedRequest::Outcome;  // it does not depend on depth and speculative tokens
   struct Counts {
     uint64_t finished = 0, cancelled = 0, corrupted = 0, refused = 0, launched_ahead = 0,
-             results_dropped = 0, drained = 0, lost = 0;
+             results_dropped = 0, drained = 0, lost = 0, overdue = 0, foreseen = 0, shared = 0;
   };
 
   // `depth`: as in Executor; above 1 only without `speculative_tokens`. Request number i is the
@@ -54,9 +54,11 @@ class Simulation {
         options_(RandomOptions(dice_, speculative_tokens)),
         requests_(dice_, options_),
         follower_(options_.page_size),
-        inbox_(options_),
-        loop_(options_, std::make_unique<Watched>(*this, depth), inbox_, RandomWorld()) {
+        inbox_(options_, [this] { return Now(); }),
+        loop_(options_, WatchedExecutor(depth), inbox_, RandomWorld()) {
     busyness_ = dice_.Pick(1, 60);
+    overhead_us_ = dice_.Pick(0, 200);
+    token_us_ = dice_.Pick(1, 20);
     drains_ = dice_.Chance(10);
     if (dice_.Chance(5)) lost_at_ = static_cast<uint64_t>(dice_.Pick(1, 400));
   }
@@ -94,26 +96,6 @@ class Simulation {
   const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
 
  private:
-  // The loop's executor: what it is told is looked at first.
-  class Watched : public Executor {
-   public:
-    Watched(Simulation& simulation, int depth)
-        : simulation_(simulation), fake_(simulation.options_, simulation.Fake(depth)) {}
-    int depth() const override { return fake_.depth(); }
-    void Launch(const StepPlan& plan) override {
-      simulation_.OnLaunch(plan);
-      fake_.Launch(plan);
-    }
-    StepResult Collect() override {
-      simulation_.OnCollect();
-      return fake_.Collect();
-    }
-
-   private:
-    Simulation& simulation_;
-    FakeExecutor fake_;
-  };
-
   // --- Random choices ---
   EngineLoop::World RandomWorld() {
     EngineLoop::World world;
@@ -125,12 +107,15 @@ class Simulation {
     world.publish = [this](const EngineStats& stats) { stats_ = stats; };
     world.kv_events = [this](const std::vector<KvEvent>& events) {
       Require(!events.empty(), "13: there is something to tell");
-      for (const KvEvent& event : events) {
-        if (const std::string wrong = follower_.Take(event); !wrong.empty())
-          Require(false, "13: " + wrong);
-      }
+      for (const KvEvent& event : events) RequireNothing(follower_.Take(event));
     };
     return world;
+  }
+  // What it is told is looked at first.
+  std::unique_ptr<Executor> WatchedExecutor(int depth) {
+    return std::make_unique<testing::WatchedExecutor>(
+        FakeExecutor(options_, Fake(depth)), [this](const StepPlan& plan) { OnLaunch(plan); },
+        [this] { OnCollect(); });
   }
   FakeExecutor::Options Fake(int depth) {
     FakeExecutor::Options options;
@@ -157,18 +142,25 @@ class Simulation {
       request.id = arrival * 4 + static_cast<uint64_t>(i) + 1;
       request.sequence = i;
       request.arrival = Now();
+      if (i == 0 && dice.Chance(20))
+        request.start_by = request.arrival + std::chrono::microseconds(dice.Pick(0, 5000));
       const int64_t tokens = static_cast<int64_t>(model.prompt.size()) + model.max_tokens;
       const int64_t slots = int64_t{options_.page_size} * options_.num_pages;
       const bool fits = tokens <= options_.max_model_len && MaxCachedTokens(model) <= slots;
       const int waiting = live() - static_cast<int>(scheduler().running().size());
+      const int own = NumWaitingOf(request.client);
       const StatusCode expected = closing_ || lost_ ? StatusCode::kUnavailable
                                   : !fits           ? StatusCode::kInvalidArgument
-                                  : waiting >= options_.max_waiting_requests
+                                  : own >= 7 * (options_.max_waiting_requests - waiting)
                                       ? StatusCode::kResourceExhausted
                                       : StatusCode::kOk;
       const int corrupt = dice.Chance(3) ? dice.Pick(1, static_cast<int>(tokens)) : -1;
       const Status status = inbox_.Submit(request);
-      Require(status.code() == expected,
+      const bool foreseen = status.retry_after_s() > 0;
+      counts_.foreseen += foreseen ? 1 : 0;
+      Require(!foreseen || own > 0 || request.start_by <= Now(),
+              "who has nothing in the line waits for nobody: " + status.message());
+      Require(status.code() == expected || (foreseen && expected == StatusCode::kOk),
               "admission refuses exactly what it must: " + status.message());
       if (!status.ok()) {
         ++counts_.refused;
@@ -176,6 +168,14 @@ class Simulation {
       }
       records_.try_emplace(request.id, request, kSimulatedVocab, corrupt);
     }
+  }
+
+  int NumWaitingOf(uint64_t client) const {
+    const auto is_own = [&](const auto& of) { return of.client == client; };
+    const auto running = [](const auto& sequence) -> auto& { return sequence->request; };
+    const auto live = [](const auto& entry) -> auto& { return entry.second.request; };
+    return static_cast<int>(std::ranges::count_if(records_, is_own, live) -
+                            std::ranges::count_if(scheduler().running(), is_own, running));
   }
 
   void CancelOne() {
@@ -228,6 +228,7 @@ class Simulation {
 
   void OnLaunch(const StepPlan& plan) {
     Require(plan.step == ++steps_, "steps are numbered one by one");
+    ticks_ += overhead_us_ + token_us_ * plan.num_tokens();
     launched_now_ = true;
     CheckPlan(plan);
     CheckService(plan);
@@ -297,7 +298,16 @@ class Simulation {
                                 oldest.num_remaining() == 0;
     const bool advances = std::ranges::any_of(
         plan.sequences, [&](const auto& s) { return s.id() == oldest.request.id; });
-    Require(advances || all_is_planned, "7: the oldest sequence advances");
+    Require(advances || all_is_planned || oldest.share == 0, "7: the oldest sequence advances");
+    const bool same = std::exchange(last_oldest_, oldest.request.id) == oldest.request.id;
+    idle_steps_ = advances || all_is_planned || !same ? 0 : idle_steps_ + 1;
+    Require(idle_steps_ <= options_.max_num_seqs, "7: a client's sequences take turns");
+    for (const auto& sequence : scheduler().running()) {
+      counts_.shared += sequence->share == 0 ? 1 : 0;
+      for (const PlannedSequence& of : plan.sequences)
+        Require(of.id() != sequence->request.id || of.num_planned <= sequence->share,
+                "7: nobody takes more than its share");
+    }
   }
 
   // 8 and 9, after Plan.
@@ -308,7 +318,8 @@ class Simulation {
             "8: the oldest running sequence stays");
     RequestId last = 0;  // ids go up in order of arrival
     const auto check_order = [&](const Sequence& sequence) {
-      Require(sequence.request.id > last, "9: first come, first served");
+      Require(sequence.request.id > last || requests_.num_clients() > 1,
+              "9: first come, first served");
       last = sequence.request.id;
     };
     int64_t pages_at_end = 0;
@@ -316,16 +327,23 @@ class Simulation {
       check_order(*sequence);
       pages_at_end += PagesFor(MaxCachedTokens(sequence->request), options_.page_size);
     }
-    for (const auto& sequence : scheduler().waiting()) {
+    for (const Sequence* sequence : scheduler().line().ByArrival()) {
       check_order(*sequence);
       Require(sequence->preemptions <= options_.max_preemptions_per_sequence,
               "8: preemptions are bounded");
     }
-    if (scheduler().waiting().empty()) return;
-    const Request& head = scheduler().waiting().front()->request;
-    pages_at_end += PagesFor(MaxCachedTokens(head), options_.page_size);
-    const bool has_room = pages_at_end <= options_.num_pages &&
-                          plan.num_tokens() < options_.max_num_batched_tokens &&
+    const Sequence* const next = scheduler().line().Next();
+    if (next == nullptr) return;
+    const Request& head = next->request;
+    // Whoever's turn it was when this step was planned.
+    const bool all_fit = std::ranges::all_of(scheduler().line().clients(), [&](const auto& entry) {
+      const Client& client = entry.second;
+      if (client.waiting.empty()) return true;
+      const int64_t slots = MaxCachedTokens(client.waiting.front()->request);
+      return pages_at_end + PagesFor(slots, options_.page_size) <= options_.num_pages &&
+             client.tokens_left > 0;
+    });
+    const bool has_room = all_fit && plan.num_tokens() < options_.max_num_batched_tokens &&
                           static_cast<int>(scheduler().running().size()) <
                               std::min(options_.max_num_seqs, options_.max_num_batched_tokens);
     const bool deferred = counters().deferrals > counters_before_.deferrals;
@@ -385,14 +403,7 @@ class Simulation {
     for (const auto& sequence : scheduler().running()) {
       if (sequence->num_indexed_pages == 0 || !scheduler().index().Contains(sequence->pages[0]))
         continue;
-      for (int i = 0; i < sequence->num_indexed_pages; ++i) {
-        const auto known = follower_.pages().find(sequence->page_hashes[static_cast<size_t>(i)]);
-        if (!Require(known != follower_.pages().end(), "13: indexed pages are known")) return;
-        Require(
-            std::ranges::equal(known->second.tokens, sequence->PageTokens(i, options_.page_size)),
-            "13: with their tokens");
-        Require(known->second.salt == sequence->request.cache_salt, "13: with their salt");
-      }
+      Require(follower_.Knows(*sequence), "13: indexed pages are known");
     }
   }
 
@@ -416,6 +427,12 @@ class Simulation {
       Require(event.finish == *record.cancelled_as && event.tokens.empty(),
               "11: what is cancelled ends as it was asked to");
       ++counts_.cancelled;
+      return false;
+    }
+    if (event.error.code() == StatusCode::kResourceExhausted) {
+      Require(record.request.start_by <= Now() && !started_.contains(event.request),
+              "what waited too long, and nothing else, leaves the line");
+      ++counts_.overdue;
       return false;
     }
     if (event.error.code() == StatusCode::kUnavailable) {
@@ -447,13 +464,13 @@ class Simulation {
   int64_t ticks_ = 0;
   EngineStats stats_;
   std::map<RequestId, FollowedRequest> records_;  // live requests
-  int busyness_ = 0;
+  int busyness_ = 0, overhead_us_ = 0, token_us_ = 0;
   bool drains_ = false;
   uint64_t lost_at_ = 0;  // step
   bool closing_ = false, lost_ = false;
   uint64_t arrivals_ = 0, steps_ = 0;
-  int steps_deferred_ = 0;
-  RequestId last_head_ = 0;
+  int steps_deferred_ = 0, idle_steps_ = 0;
+  RequestId last_head_ = 0, last_oldest_ = 0;
   std::set<RequestId> started_, wasters_;
   std::deque<std::vector<PlannedCopy>> launched_;  // not collected yet, oldest first
   std::map<RequestId, Outcome> outcomes_;

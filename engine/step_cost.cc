@@ -1,0 +1,28 @@
+#include "engine/step_cost.h"
+
+#include <algorithm>
+
+namespace diffserve {
+namespace {
+
+constexpr double kKeep = 0.98;  // so that about 50 steps count
+
+}  // namespace
+
+void StepCostMeter::Take(int tokens, double seconds) {
+  const double n = tokens;
+  weight_ = kKeep * weight_ + 1;
+  tokens_ = kKeep * tokens_ + n;
+  seconds_ = kKeep * seconds_ + seconds;
+  tokens_squared_ = kKeep * tokens_squared_ + n * n;
+  tokens_seconds_ = kKeep * tokens_seconds_ + n * seconds;
+  // Weighted variance of the sizes; steps of nearly one size say nothing of the slope.
+  const double mean = tokens_ / weight_;
+  const double variance = tokens_squared_ / weight_ - mean * mean;
+  if (variance < 0.01 * mean * mean) return;
+  const double slope = (tokens_seconds_ / weight_ - mean * seconds_ / weight_) / variance;
+  if (slope <= 0) return;
+  cost_ = {std::max(0.0, seconds_ / weight_ - slope * mean), slope};
+}
+
+}  // namespace diffserve

@@ -1,0 +1,37 @@
+"""Short forms of the programmes in tests/reliability: they run, and what they require holds. Their
+figures are for a quiet machine."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from server_process import DEVICE, REPOSITORY
+
+
+@unittest.skipUnless(DEVICE == "cpu", "the programmes start servers of their own")
+class ReliabilityTest(unittest.TestCase):
+    def run_programme(self, name: str, *arguments) -> dict:
+        with tempfile.TemporaryDirectory() as directory:
+            figures = Path(directory) / "figures.json"
+            done = subprocess.run(
+                [sys.executable, REPOSITORY / "tests" / "reliability" / name, "--json", figures,
+                 *map(str, arguments)], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return json.loads(figures.read_text())
+
+    def test_overload_is_refused_and_the_rest_is_served(self):
+        figures = self.run_programme("overload.py", "--seconds", 2, "--factors", 10, "--layers", 2,
+                                     "--max-queue-wait", 0.2)
+        self.assertEqual(figures["10x"]["requests"],
+                         figures["10x"]["whole"] + figures["10x"]["refused"])
+
+    def test_chats_are_answered_beside_many_prompts(self):
+        figures = self.run_programme("fairness.py", "--prompts", 40, "--chats", 2, "--layers", 2)
+        self.assertEqual(figures["failed"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,100 @@
+#include "engine/inbox.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/engine_requests.h"
+
+namespace diffserve {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using testing::MakeRequest;
+using testing::SmallEngine;
+
+class InboxTest : public ::testing::Test {
+ protected:
+  InboxTest() : inbox_(Options(), [this] { return now_; }) {}
+
+  static EngineOptions Options() {
+    EngineOptions options = SmallEngine();
+    options.max_waiting_requests = 16;
+    return options;
+  }
+  // Steps of 100 ms and 10 ms a token, in which 4 sequences run; requests generate 20 tokens.
+  static LineState Line() {
+    LineState line;
+    line.running = 4;
+    line.mean_generated_tokens = 20;
+    line.cost = StepCost{0.1, 0.01};
+    return line;
+  }
+  Status Submit(uint64_t client, milliseconds may_wait = milliseconds(100000)) {
+    Request request = MakeRequest(++last_id_, 10, 5);
+    request.client = client;
+    request.start_by = now_ + may_wait;
+    return inbox_.Submit(std::move(request));
+  }
+  uint64_t Refused(RefusalReason reason) {
+    EngineStats stats;
+    inbox_.Describe(stats);
+    return stats.refused[static_cast<size_t>(reason)];
+  }
+
+  TimePoint now_ = TimePoint(milliseconds(5000));
+  Inbox inbox_;
+  RequestId last_id_ = 0;
+};
+
+TEST_F(InboxTest, OneClientLeavesAnEighthOfTheLineToOthers) {
+  for (int i = 0; i < 14; ++i) ASSERT_TRUE(Submit(1).ok()) << i;
+  EXPECT_EQ(Options().MaxWaitingRequestsOfAClient(), 14);
+  const Status refused = Submit(1);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("14 requests wait already, 14 of this client"));
+  EXPECT_EQ(Refused(RefusalReason::kQueueFull), 1u);
+  EXPECT_TRUE(Submit(2).ok());
+}
+
+TEST_F(InboxTest, WhatCouldNotStartInTimeIsRefusedAtOnceAndToldWhenToComeAgain) {
+  inbox_.SetLine(Line());
+  EXPECT_TRUE(Submit(1, milliseconds(1)).ok()) << "nothing waits";
+  // One is before it: 10 tokens of prompt, and 20 to be generated before a seat is free.
+  const double wait = 10 * 0.01 + 20 * (0.1 / 4 + 0.01);
+  const Status refused = Submit(1, milliseconds(static_cast<int>(1000 * wait) - 10));
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "the request would wait about 0.8 s for its turn and may wait 0.8 s; retry later");
+  EXPECT_EQ(refused.retry_after_s(), 1);
+  EXPECT_EQ(Refused(RefusalReason::kQueueWait), 1u);
+  EXPECT_TRUE(Submit(1, milliseconds(static_cast<int>(1000 * wait) + 10)).ok());
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(Submit(1).ok());
+  EXPECT_EQ(Submit(1, milliseconds(0)).retry_after_s(), 8);
+  EXPECT_TRUE(Submit(2, milliseconds(1)).ok()) << "another client's turn comes next";
+}
+
+TEST_F(InboxTest, TheLineCanBeAskedBeforeTheTextWorkIsDone) {
+  inbox_.SetLine(Line());
+  EXPECT_TRUE(inbox_.CheckLine(1, now_).ok());
+  ASSERT_TRUE(Submit(1).ok());
+  EXPECT_EQ(inbox_.CheckLine(1, now_).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(inbox_.CheckLine(1, TimePoint::max()).ok());
+  EXPECT_EQ(Refused(RefusalReason::kQueueWait), 1u);
+  inbox_.Drain(TimePoint());
+  EXPECT_EQ(inbox_.CheckLine(1, TimePoint::max()).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(InboxTest, WhatWaitedTooLongIsTold) {
+  Request request = MakeRequest(1, 10, 5);
+  request.arrival = now_ - milliseconds(2500);
+  request.start_by = now_ - milliseconds(500);
+  const Status status = inbox_.RefuseOverdue(request, now_);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(),
+            "the request waited 2.5 s for its turn and might wait 2.0 s; retry later");
+  EXPECT_EQ(Refused(RefusalReason::kQueueWait), 1u);
+}
+
+}  // namespace
+}  // namespace diffserve
