@@ -52,8 +52,8 @@ struct Int8Queries {
 
   uint32_t q[kUnits][4];
   float scale[2];
-  // K's codes are (code - kZero). 1.5 * 2^23 as bits of a float, plus a whole number below 2^22, is
-  // the float of that sum.
+  // What sums begin with: the bits of the float 1.5 * 2^23, so that a sum is the bits of one that
+  // is larger by it, less the codes of q times kZero, which is in each code of K.
   int32_t first[2];
 
   // By all lanes.
