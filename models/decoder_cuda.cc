@@ -15,7 +15,7 @@ namespace diffserve::cuda {
 Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
   const Workspace& work = parts_.work;
   const int tokens = step.all.num_tokens;
-  DS_RETURN_IF_ERROR(PlanAttention(step, kv.layers().front().codec.dtype));
+  DS_RETURN_IF_ERROR(PlanGenerated(step));
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
   DS_RETURN_IF_ERROR(EmbeddingLookup(parts_.weights.embedding,
@@ -29,6 +29,9 @@ Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row
   // Stage 2: the layers add to it.
   for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
     const Weights::Layer& layer = parts_.weights.layers[l];
+    const DType pages = kv.layers()[l].codec.dtype;
+    if (l == 0 || pages != kv.layers()[l - 1].codec.dtype)
+      DS_RETURN_IF_ERROR(PlanPrompts(step, pages));
     DS_RETURN_IF_ERROR(Attention(layer, step, kv.Layer(static_cast<int>(l))));
     DS_RETURN_IF_ERROR(Mlp(layer, tokens));
   }
@@ -180,16 +183,18 @@ Status Decoder::LogitsOf(int first, int count) {
                 *parts_.matrices, stream_);
 }
 
-// Which blocks of the device compute what, once a step for all layers.
-Status Decoder::PlanAttention(const DeviceStep& step, DType pages) {
-  const Workspace& work = parts_.work;
-  if (step.generated.num_tokens > 0) {
-    DS_RETURN_IF_ERROR(PlanDiffAttention(step.generated_tiling, step.generated,
-                                         work.generated_plan.Plan(), stream_));
-  }
+// Which blocks of the device compute what of the generated tokens, once a step for all layers.
+Status Decoder::PlanGenerated(const DeviceStep& step) {
+  if (step.generated.num_tokens == 0) return Status();
+  return PlanDiffAttention(step.generated_tiling, step.generated, parts_.work.generated_plan.Plan(),
+                           stream_);
+}
+
+// The same of the prompts, for the layers that follow each other with such pages.
+Status Decoder::PlanPrompts(const DeviceStep& step, DType pages) {
   if (step.prompts.num_tokens == 0) return Status();
   return PlanDiffAttention(DiffPrefillTiling(parts_.config.attention, pages), step.prompts,
-                           work.prompt_plan.Plan(), stream_);
+                           parts_.work.prompt_plan.Plan(), stream_);
 }
 
 }  // namespace diffserve::cuda

@@ -48,7 +48,8 @@ class Decoder {
   Status Mlp(const Weights::Layer& layer, int tokens);
   Status Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
               const int32_t* indices = nullptr);
-  Status PlanAttention(const DeviceStep& step, DType pages);
+  Status PlanGenerated(const DeviceStep& step);
+  Status PlanPrompts(const DeviceStep& step, DType pages);
 
   const Parts parts_;
   const Stream& stream_;

@@ -55,11 +55,11 @@ class StepRunner : public Model {
 };
 
 Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers, int num_pages) const {
-  const KvFormat image = ImageFormat(config().attention, layers.front().codec.dtype);
   for (KvFormat& format : layers) {
-    DS_CHECK(format.page_size == image.page_size && format.codec.dtype == image.codec.dtype &&
+    const KvFormat image = ImageFormat(config().attention, format.codec.dtype);
+    DS_CHECK(format.page_size == image.page_size &&
                  DiffAttentionUnsupported(config().attention, image) == nullptr,
-             "CUDA pages are 64 slots of one format that attention has kernels for");
+             "CUDA pages are 64 slots of a format that attention has kernels for");
     format = image;
   }
   Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layers) *

@@ -112,8 +112,8 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
 // All pointers are device memory.
 struct AttentionSchedule {
   AttentionTiling tiling;  // DiffDecodeTiling or DiffPrefillTiling
-  AttentionPlan plan;  // made by PlanDiffAttention for this batch and tiling, once a step for all
-                       // layers
+  AttentionPlan plan;  // made by PlanDiffAttention for this batch and tiling, once for all layers
+                       // that follow each other with them
   float* partials = nullptr;      // decode: [DiffDecodePartialFloats()], one layer's at a time
   float* extents = nullptr;       // decode with quantised logits: [DiffDecodeExtentFloats()]
   bool allow_bulk_copies = true;  // false: cp.async on every device

@@ -10,6 +10,7 @@
 #include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/kv_strip.cuh"
 #include "kernels/attention/logit_quant.cuh"
+#include "kernels/attention/query_operands.cuh"
 
 namespace diffserve::cuda {
 
@@ -117,9 +118,9 @@ template <typename Codec, int kHeadDim, int kVDim, int kKMaps>
 struct QueryWarp {
   using KStrip = KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize, true>;
   using K = typename KStrip::K;
-  static constexpr int kKSteps = kHeadDim / 16;
+  using Operands = QueryOperands<Codec, kHeadDim>;
 
-  uint32_t q[kKSteps][4];
+  Operands operands;
   int num_slots[2];
   int lane;
 
@@ -128,13 +129,7 @@ struct QueryWarp {
     for (int half = 0; half < 2; ++half) {
       const TileQuery query = TileQueryOf(call, tile, lane / 4 + 8 * half);
       num_slots[half] = query.num_slots;
-#pragma unroll
-      for (int step = 0; step < kKSteps; ++step) {
-#pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          q[step][2 * part + half] = query.q == nullptr ? 0 : K::Q(query.q + 16 * step, part, lane);
-        }
-      }
+      operands.Load(half, query.q, lane);
     }
   }
 
@@ -142,37 +137,45 @@ struct QueryWarp {
   // with its own map's K: operands with zeros in the other map's rows would need twice the
   // registers for q.
   __device__ __forceinline__ void Scores(uint32_t strip, float (&scores)[2][4]) const {
-    float products[kKMaps][2][4] = {};
+    typename Operands::Sum sums[kKMaps][2][4];
     uint32_t zeros[kKMaps][2] = {};
 #pragma unroll
-    for (int map = 0; map < kKMaps; ++map) KStrip::LoadKZeros(zeros[map], strip, map, lane);
+    for (int map = 0; map < kKMaps; ++map) {
+      KStrip::LoadKZeros(zeros[map], strip, map, lane);
 #pragma unroll
-    for (int step = 0; step < kKSteps; step += K::kUnits) {
+      for (int i = 0; i < 8; ++i) sums[map][i / 4][i % 4] = operands.First(i % 4 / 2);
+    }
+#pragma unroll
+    for (int first = 0; first < Operands::kUnits; first += K::kUnits) {
 #pragma unroll
       for (int map = 0; map < kKMaps; ++map) {
         uint32_t k[K::kUnits][4];
-        KStrip::LoadK(k, strip, map, 16 * step, zeros[map], lane);
+        KStrip::LoadK(k, strip, map, Operands::kDims * first, zeros[map], lane);
 #pragma unroll
         for (int unit = 0; unit < K::kUnits; ++unit) {
-          if (step + unit >= kKSteps) break;
-          MmaBFloat16(products[map][0], q[step + unit], k[unit][0], k[unit][1]);
-          MmaBFloat16(products[map][1], q[step + unit], k[unit][2], k[unit][3]);
+          if (first + unit >= Operands::kUnits) break;
+          operands.Multiply(sums[map], first + unit, k[unit]);
         }
       }
     }
-    if constexpr (KStrip::kHasScales) {
 #pragma unroll
-      for (int map = 0; map < kKMaps; ++map) {
-        float scales[4];
-        KStrip::LoadScales(scales, strip, map, lane);
+    for (int i = 0; i < 8; ++i) {
+      const auto sum = sums[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
+      scores[i / 4][i % 4] = operands.Product(sum, i % 4 / 2);
+    }
+    if constexpr (KStrip::kHasScales) MultiplyByScales(strip, scores);
+  }
+  __device__ __forceinline__ void MultiplyByScales(uint32_t strip, float (&scores)[2][4]) const {
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-          products[map][i / 4][i % 4] *= K::Scale(scales[i / 4 * 2 + i % 2]);
+    for (int map = 0; map < kKMaps; ++map) {
+      float scales[4];
+      KStrip::LoadScales(scales, strip, map, lane);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (map != (i % 4 < 2 ? 0 : kKMaps - 1)) continue;
+        scores[i / 4][i % 4] *= K::Scale(scales[i / 4 * 2 + i % 2]);
       }
     }
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      scores[i / 4][i % 4] = products[i % 4 < 2 ? 0 : kKMaps - 1][i / 4][i % 4];
   }
 
   // Of the i'th score that a lane holds of a strip, whose first slot is `first_slot`.

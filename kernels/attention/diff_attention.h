@@ -25,7 +25,8 @@
 // bfloat16. Over pages of codes, at every level, q is rounded to int8 by head (after the transform,
 // where K is stored after one), and the same weights, times the scale of each slot's V, to 16 bits
 // of the largest of a range of slots; all sums over them are exact. On a GPU q, p (over pages of
-// codes times the scale of V) and out are bfloat16 and all between is float32; where K is stored
+// codes times the scale of V) and out are bfloat16 and all between is float32; q of bfloat16 is
+// rounded on to int8 by head where K has int8 codes, and their sums are exact; where K is stored
 // after a transform, q comes after the same, as RopeAppend writes it.
 #pragma once
 

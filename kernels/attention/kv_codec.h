@@ -27,6 +27,10 @@ struct KvCodec {
   // scale.
   DIFFSERVE_HOST_DEVICE constexpr bool transforms_k() const { return k_bits == 4; }
   DIFFSERVE_HOST_DEVICE constexpr bool transforms_v() const { return v_bits == 4; }
+  // A GPU multiplies such K by a q of int8 (int8_row.h), any other by one of bfloat16.
+  DIFFSERVE_HOST_DEVICE constexpr bool has_int8_k() const {
+    return dtype == DType::kInt8 || dtype == DType::kInt8KInt4V;
+  }
 };
 
 struct Float32Codec {

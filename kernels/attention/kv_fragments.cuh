@@ -3,8 +3,9 @@
 // of their own: Q gives the operand that fits K, and column 2 t + e of the i'th product of a unit
 // is column OutColumn(t, e, i) of V.
 //
-// Codes become bfloat16, which holds them exactly, in registers. A number of a slot is what the
-// fragment holds times Scale(the slot's scale as it is stored).
+// Codes become bfloat16, which holds them exactly, in registers; but int8 codes of K stay as they
+// are, 16 slots by 32 dims a unit, and meet a q of int8 (query_operands.cuh). A number of a slot is
+// what the fragment holds times Scale(the slot's scale as it is stored).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,14 +29,9 @@ struct ZeroIsKnown {
   __device__ __forceinline__ static uint32_t Zeros(float, float) { return 0; }
 };
 
-template <>
-struct KFragments<BFloat16Codec> : ZeroIsKnown {
+struct KAsStored : ZeroIsKnown {
   static constexpr int kUnits = 1;
 
-  // Of dims 0-15: those that meet the lower (part 0) or the upper fragment.
-  __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
-    return *reinterpret_cast<const uint32_t*>(q + 8 * part + lane % 4 * 2);
-  }
   // `offset`: of the lane's row, by (row, half). zeros: of slot lane / 4, twice, and of that + 8.
   template <typename Offset>
   __device__ __forceinline__ static void Load(uint32_t (&k)[kUnits][4], int lane,
@@ -43,6 +39,17 @@ struct KFragments<BFloat16Codec> : ZeroIsKnown {
     LdMatrix4(k[0], offset(lane / 16 * 8 + lane % 8, lane / 8 % 2));
   }
 };
+
+template <>
+struct KFragments<BFloat16Codec> : KAsStored {
+  // Of dims 0-15: those that meet the lower (part 0) or the upper fragment.
+  __device__ __forceinline__ static uint32_t Q(const uint16_t* q, int part, int lane) {
+    return *reinterpret_cast<const uint32_t*>(q + 8 * part + lane % 4 * 2);
+  }
+};
+
+template <>
+struct KFragments<Int8Codec> : KAsStored {};
 
 template <>
 struct VFragments<BFloat16Codec> : ZeroIsKnown {
@@ -82,15 +89,11 @@ struct BytePairs {
   }
 };
 
-// -256 twice and -128 twice, in bfloat16; bit 7 of a code turns each into the other.
-inline constexpr uint32_t kUnsignedExcess = 0xc380c380u;
-inline constexpr uint32_t kSignedExcess = 0xc300c300u;
-
-// Bytes 0 and 2: 128 + the low 7 bits, and what that is too large by.
-template <uint32_t kExcess>
+// Bytes 0 and 2: 128 + the low 7 bits, and what that is too large by, which is 128 or, with bit 7,
+// 256.
 __device__ __forceinline__ uint32_t WidenInt8(uint32_t codes) {
   return FmaBFloat16((codes & 0x007f007fu) | 0x43004300u, 0x3f803f80u,
-                     (codes & 0x00800080u) ^ kExcess);
+                     (codes & 0x00800080u) ^ 0xc300c300u);
 }
 
 // Bytes 0 and 2. E4M3's exponent and mantissa in the place of a bfloat16's are 2^-120 of the
@@ -100,8 +103,8 @@ __device__ __forceinline__ uint32_t WidenFp8E4M3(uint32_t codes) {
   return FmaBFloat16(bits, 0x7b807b80u, 0);
 }
 
-template <uint32_t (*kWiden)(uint32_t)>
-struct KOfBytes : ZeroIsKnown, BytePairs {
+template <>
+struct KFragments<Fp8E4M3Codec> : ZeroIsKnown, BytePairs {
   static constexpr int kUnits = 2;
 
   template <typename Offset>
@@ -111,8 +114,8 @@ struct KOfBytes : ZeroIsKnown, BytePairs {
     LoadCodes(codes, lane, offset);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      k[i / 2][i % 2 * 2] = kWiden(codes[i]);
-      k[i / 2][i % 2 * 2 + 1] = kWiden(codes[i] >> 8);
+      k[i / 2][i % 2 * 2] = WidenFp8E4M3(codes[i]);
+      k[i / 2][i % 2 * 2 + 1] = WidenFp8E4M3(codes[i] >> 8);
     }
   }
 };
@@ -135,11 +138,7 @@ struct VOfBytes : ZeroIsKnown, BytePairs {
 };
 
 template <>
-struct KFragments<Int8Codec> : KOfBytes<WidenInt8<kUnsignedExcess>> {};
-template <>
-struct VFragments<Int8Codec> : VOfBytes<WidenInt8<kSignedExcess>> {};
-template <>
-struct KFragments<Fp8E4M3Codec> : KOfBytes<WidenFp8E4M3> {};
+struct VFragments<Int8Codec> : VOfBytes<WidenInt8> {};
 template <>
 struct VFragments<Fp8E4M3Codec> : VOfBytes<WidenFp8E4M3> {};
 

@@ -134,8 +134,8 @@ struct KvStrip {
       BulkCopy(shared + ScaleRun(run), ScalesInPage(page, run, index), kScaleRunBytes, barrier);
   }
 
-  // K of 16 slots and dims [unit, unit + 16 kUnits), or up to the last: of each unit, fragments 0
-  // and 1 are B of slots 0-7, 2 and 3 of slots 8-15.
+  // K of 16 slots and kUnits units' dims from `unit` on, or up to the last: of each unit, fragments
+  // 0 and 1 are B of slots 0-7, 2 and 3 of slots 8-15.
   __device__ __forceinline__ static void LoadK(uint32_t (&k)[K::kUnits][4], uint32_t strip, int map,
                                                int unit, const uint32_t (&zeros)[2], int lane) {
     const uint32_t begin = strip + static_cast<uint32_t>(kChunkColumnBytes * map * kKChunks);

@@ -4,13 +4,14 @@
 
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/hadamard.h"
+#include "kernels/attention/int8_row.h"
 #include "kernels/attention/kv_codec.h"
 #include "kernels/attention/logit_quant.h"
 #include "kernels/base/simd.h"
 
 namespace diffserve::DS_ISA {
 
-constexpr float kLeastScaled = 0x1p-100f;  // what is smaller counts as 0 beside int8 codes
+constexpr float kLeastScaled = Int8Row::kLeast;
 
 // Calls store(i, code) for each of the values, and returns their scale; a NaN, and the codes 0, if
 // one of them is not finite.
@@ -23,15 +24,9 @@ float QuantiseRow(const float* values, int count, StoreCode store) {
     largest = magnitude > largest ? magnitude : largest;
     poison += values[i] * 0.0f;
   }
-  if (poison != 0) largest = 0;  // it is a NaN
-  const bool is_zero = !(largest > kLeastScaled);
-  const float inverse = is_zero ? 0.0f : Int8Codec::kMost / largest;
-  for (int i = 0; i < count; ++i) {
-    // The addition rounds to nearest even and leaves the whole number in the low bits.
-    const float shifted = is_zero ? 12582912.0f : values[i] * inverse + 12582912.0f;
-    store(i, static_cast<int8_t>(__builtin_bit_cast(int32_t, shifted)));
-  }
-  return (is_zero ? 0.0f : largest / Int8Codec::kMost) + poison;
+  const Int8Row row = Int8Row::Of(largest, poison);
+  for (int i = 0; i < count; ++i) store(i, static_cast<int8_t>(row.CodeOf(values[i])));
+  return row.scale;
 }
 
 // The same in four bits; what is returned holds the step and the zero.

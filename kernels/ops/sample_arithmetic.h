@@ -19,38 +19,10 @@
 #include <type_traits>
 
 #include "kernels/base/host_device.h"
+#include "kernels/base/rounded.h"
 #include "kernels/ops/sample.h"
 
 namespace diffserve {
-
-namespace rounded {
-
-DIFFSERVE_HOST_DEVICE constexpr float Add(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  if (!std::is_constant_evaluated()) return __fadd_rn(a, b);
-#endif
-  return a + b;
-}
-DIFFSERVE_HOST_DEVICE constexpr float Sub(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  if (!std::is_constant_evaluated()) return __fsub_rn(a, b);
-#endif
-  return a - b;
-}
-DIFFSERVE_HOST_DEVICE constexpr float Mul(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  if (!std::is_constant_evaluated()) return __fmul_rn(a, b);
-#endif
-  return a * b;
-}
-constexpr float Div(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  if (!std::is_constant_evaluated()) return __fdiv_rn(a, b);
-#endif
-  return a / b;
-}
-
-}  // namespace rounded
 
 inline constexpr int kMassBits = 41;  // the mass of weight 1 is 2^kMassBits
 

@@ -161,11 +161,6 @@ Status ChooseLengths(const SessionOptions& options, SessionPlan* plan) {
                            "--page-size");
   }
   DS_RETURN_IF_ERROR(CheckPageType(options, plan->on_gpu()));
-  if (plan->on_gpu() && !options.kv_cache_skip_layers.empty()) {
-    return InvalidArgument(
-        "--kv-cache-dtype-skip-layers is given, allowed on a GPU: no layers (or --device cpu)",
-        "--kv-cache-dtype-skip-layers");
-  }
   if (engine.page_size == 0) engine.page_size = plan->on_gpu() ? cuda::kPageSize : kCpuPageSize;
   const int max_positions = plan->summary.config.max_positions;
   if (engine.max_model_len > max_positions) {

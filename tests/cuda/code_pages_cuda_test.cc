@@ -132,6 +132,63 @@ TEST_P(CodePagesOnDeviceTest, NansStayInTheirSequenceAndReachWhatAttendsToThem) 
   }
 }
 
+TEST_P(CodePagesOnDeviceTest, ANonFiniteQueryYieldsNanInItsHeadAlone) {
+  for (float poison : {kNan, std::numeric_limits<float>::infinity()}) {
+    const DiffSpec spec = DiffLlamaSpec(2, 1, 64);
+    ImageBatch batch = MakeBatch(spec, {{10, 9}, {100, 1}});
+    const std::vector<float> clean = Attend(batch);
+    batch.q[5 * static_cast<size_t>(spec.q_width()) + 64] = poison;  // q1 of head 1
+    const std::vector<float> out = Attend(batch);
+    const size_t hit = 5 * static_cast<size_t>(spec.out_width()) + 128;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const bool is_hit = i >= hit && i < hit + 128;
+      ASSERT_TRUE(is_hit ? std::isnan(out[i]) : out[i] == clean[i]) << i;
+    }
+  }
+}
+
+// Of sums that are as large as codes of 8 bits allow, one slot's is the largest, or all are equal.
+TEST_P(CodePagesOnDeviceTest, ExtremeCodesDoNotOverflow) {
+  const DiffSpec spec = testing::PlainSpec(7, 1, 128);
+  for (bool weighs_all_equally : {false, true}) {
+    ImageBatch batch = MakeBatch(spec, {{300, 1}});
+    batch.out_scale = 1;
+    for (float& value : batch.q) value = -2;
+    std::vector<float> v;
+    for (int d = 0; d < spec.v_dim; ++d) v.push_back(d % 2 == 0 ? 1.0f : -1.0f);
+    for (int slot = 0; slot <= 300; ++slot) {
+      const float k = weighs_all_equally || slot % 2 == 0 ? -0.25f : 0.25f;
+      batch.SetKRow(0, 0, slot, 0, std::vector<float>(v.size(), k));
+      batch.SetVRow(0, 0, slot, v);
+    }
+    const std::vector<float> out = Attend(batch);
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], i % 2 == 0 ? 1 : -1, 0.02);
+  }
+}
+
+// Two slots, of which q prefers the first by a dim that is less than half a code, half a code, or
+// more.
+TEST_P(CodePagesOnDeviceTest, QMeetsCodesOfEightBitsAsCodes) {
+  DiffSpec spec = testing::PlainSpec(1, 1, 64);
+  spec.sub_norm = SubNorm::kNone;
+  for (const auto& [number, expected] :
+       {std::pair{0.375f, 0.0f}, {0.5f, 0.0f}, {0.625f, 1.0f}, {-0.625f, -1.0f}}) {
+    ImageBatch batch = MakeBatch(spec, {{1, 1}});
+    if (!batch.memory.format().codec.has_int8_k()) GTEST_SKIP() << "q is bfloat16 there";
+    batch.out_scale = 1;
+    std::fill(batch.q.begin(), batch.q.end(), 0.0f);
+    batch.q[0] = Int8Codec::kMost;
+    batch.q[1] = number;
+    for (int slot = 0; slot < 2; ++slot) {
+      std::vector<float> k(64);
+      k[1] = slot == 0 ? 127.0f : -127.0f;
+      batch.SetKRow(0, 0, slot, 0, k);
+      batch.SetVRow(0, 0, slot, std::vector<float>(64, slot == 0 ? 1.0f : -1.0f));
+    }
+    for (float value : Attend(batch)) ASSERT_NEAR(value, expected, 1e-3) << number;
+  }
+}
+
 using Fp8PagesOnDeviceTest = testing::OnDeviceTest;
 
 // All but the NaNs, which no page has.

@@ -36,6 +36,19 @@ __global__ void __launch_bounds__(32) MmaKernel(const uint32_t* a, const uint32_
   for (int i = 0; i < 4; ++i) c[lane * 4 + i] = sums[i];
 }
 
+__global__ void __launch_bounds__(32)
+    MmaInt8Kernel(const uint32_t* a, const uint32_t* b, int32_t* c) {
+  const int lane = static_cast<int>(threadIdx.x);
+  int32_t sums[4];
+  uint32_t left[4];
+  for (int i = 0; i < 4; ++i) {
+    sums[i] = c[lane * 4 + i];
+    left[i] = a[lane * 4 + i];
+  }
+  MmaInt8(sums, left, b[lane * 2], b[lane * 2 + 1]);
+  for (int i = 0; i < 4; ++i) c[lane * 4 + i] = sums[i];
+}
+
 __global__ void __launch_bounds__(32) CpAsyncKernel(const uint32_t* from, uint32_t* to) {
   const uint32_t* shared = reinterpret_cast<const uint32_t*>(DynamicShared());
   const int lane = static_cast<int>(threadIdx.x);
@@ -132,6 +145,9 @@ int RunLdMatrix(bool transposed, const uint16_t* matrices, uint32_t* fragments,
 }
 int RunMma(const uint32_t* a, const uint32_t* b, float* c, CUstream_st* stream) {
   return RunOnce(MmaKernel, 1, 32, stream, a, b, c);
+}
+int RunMmaInt8(const uint32_t* a, const uint32_t* b, int32_t* c, CUstream_st* stream) {
+  return RunOnce(MmaInt8Kernel, 1, 32, stream, a, b, c);
 }
 int RunCpAsync(const uint32_t* from, uint32_t* to, CUstream_st* stream) {
   return RunOnce(CpAsyncKernel, 1, 32, stream, from, to);

@@ -93,15 +93,19 @@ class CodePagesTest(unittest.TestCase):
             for word in (f"--kv-cache-dtype is {name}", f"multiple of {multiple}", str(head_dim)):
                 self.assertIn(word, refused.stderr)
 
-    def test_a_gpu_has_them_for_all_layers_and_tells_their_bytes(self):
-        command = [ON_SHIM, "inspect", tiny_model.directory(), "--device", "cuda"]
-        refused = subprocess.run([*command, "--kv-cache-dtype-skip-layers", "0"],
-                                 capture_output=True, text=True)
-        self.assertEqual(refused.returncode, 2)
-        self.assertIn("allowed on a GPU: no layers", refused.stderr)
-        told = json.loads(subprocess.run([*command, "--json"], capture_output=True,
-                                         check=True).stdout)
-        found = told["memory"]["kv_bytes_per_token_by_dtype"]
+    def test_a_gpu_tells_their_bytes_and_the_layers_that_are_skipped(self):
+        command = [ON_SHIM, "inspect", tiny_model.directory(), "--device", "cuda", "--json"]
+
+        def told_by(*flags):
+            told = subprocess.run([*command, *flags], capture_output=True, check=True)
+            return json.loads(told.stdout)
+
+        mixed = told_by("--kv-cache-dtype", "int4", "--kv-cache-dtype-skip-layers", "0")
+        self.assertEqual(mixed["kv_cache_layers"], "int4, of layer 0 bfloat16")
+        layers = tiny_model.CONFIG["num_hidden_layers"]
+        self.assertEqual(mixed["memory"]["kv_bytes_per_token"],
+                         4 * (32 + (16 + 4) * (layers - 1)))
+        found = told_by()["memory"]["kv_bytes_per_token_by_dtype"]
         # K1, K2 and the halves of V in each layer and group, 16 numbers of one scale each. Those of
         # 4 bits take 16 bytes all the same.
         heads = 4 * tiny_model.CONFIG["num_hidden_layers"]

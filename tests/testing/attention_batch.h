@@ -2,6 +2,7 @@
 // slot that no token was written to holds NaNs.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "kernels/attention/diff_attention.h"
 #include "kernels/attention/hadamard.h"
+#include "kernels/attention/int8_row.h"
 #include "tests/testing/kernel_levels.h"
 #include "tests/testing/paged_memory.h"
 
@@ -94,8 +96,10 @@ class AttentionBatch {
     const KvCodec& codec = memory.format().codec;
     const bool has_scales = codec.scale_bits > 0;
     for (float& value : q) value = std::nearbyint(1.5f * value);
-    for (size_t i = 0; i < q.size() && has_scales; i += static_cast<size_t>(spec.head_dim))
+    for (size_t i = 0; i < q.size() && has_scales; i += static_cast<size_t>(spec.head_dim)) {
       q[i] = 0;
+      if (codec.has_int8_k()) q[i + 1] = Int8Codec::kMost;  // a scale of 1 here too
+    }
     for (size_t sequence = 0; sequence < memory.sequences().size(); ++sequence) {
       const SequenceTokens& rows = memory.sequences()[sequence];
       for (int slot = 0; slot < rows.position + rows.num_tokens; ++slot) {
@@ -108,6 +112,7 @@ class AttentionBatch {
           if (has_scales) {  // a scale of 1, by what meets a q of 0
             k.front() = codec.dtype == DType::kFp8E4M3 ? kFp8E4M3Max : Int8Codec::kMost;
           }
+          if (codec.has_int8_k()) k[1] = 0;
           if (codec.transforms_k()) {
             k[0] = FourBits::kMost - 2;  // the like of four bits, with the least
             k[1] = -2;
@@ -118,6 +123,22 @@ class AttentionBatch {
       }
     }
     if (codec.transforms_k()) TransformHeads(q, spec.head_dim);
+  }
+
+  // q as kernels with bfloat16 activations multiply K by it: int8 codes times their scale, where K
+  // is int8. (With float32 ones q is as it is.)
+  std::vector<float> RoundedQ() const {
+    std::vector<float> rounded = q;
+    if (activations() == DType::kFloat32 || !memory.format().codec.has_int8_k()) return rounded;
+    const auto head_dim = static_cast<std::ptrdiff_t>(spec.head_dim);
+    for (auto row = rounded.begin(); row != rounded.end(); row += head_dim) {
+      const auto [least, most] = std::minmax_element(row, row + head_dim);
+      const Int8Row codes = Int8Row::Of(std::max(*most, -*least), 0);
+      std::transform(row, row + head_dim, row, [&](float value) {
+        return static_cast<float>(codes.CodeOf(value)) * codes.scale;
+      });
+    }
+    return rounded;
   }
 
   int num_tokens() const { return memory.num_tokens(); }
@@ -140,7 +161,10 @@ class AttentionBatch {
   }
   std::vector<float> Reference() {
     std::vector<float> out;
-    DiffAttentionRef(Args(out));
+    DiffAttentionArgs<float> args = Args(out);
+    const std::vector<float> rounded_q = RoundedQ();
+    args.q = rounded_q.data();
+    DiffAttentionRef(args);
     return out;
   }
 

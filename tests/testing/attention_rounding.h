@@ -12,15 +12,12 @@
 
 namespace diffserve::testing {
 
-// One map of one row with what bf16 kernels round: p before it meets V.
+// One map of one row with what bf16 kernels round: p before it meets V. q: of the row.
 inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceTokens& rows, int row,
-                                      int q_head, int k_map, int group) {
+                                      const float* q, int k_map, int group) {
   const DiffSpec& spec = batch.spec;
   const PagedKv kv = batch.memory.kv();
   const int page_size = kv.format.page_size;
-  const float* q = batch.q.data() +
-                   static_cast<size_t>(rows.first_row + row) * static_cast<size_t>(spec.q_width()) +
-                   static_cast<size_t>(q_head * spec.head_dim);
   const int count = rows.position + row + 1;
   const auto page_of = [&](int slot) { return kv.Page(rows.pages[slot / page_size], group); };
   std::vector<double> scores(static_cast<size_t>(count));
@@ -49,16 +46,21 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
 // avoid.
 inline std::vector<float> RoundedReference(AttentionBatch& batch) {
   const DiffSpec& spec = batch.spec;
+  const std::vector<float> q = batch.RoundedQ();
+  const auto q_of = [&](int row, int head) {
+    return q.data() + int64_t{row} * spec.q_width() + head * spec.head_dim;
+  };
   std::vector<float> out;
   for (const SequenceTokens& rows : batch.memory.sequences()) {
     for (int row = 0; row < rows.num_tokens; ++row) {
       for (int head = 0; head < spec.num_q1_heads; ++head) {
         const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
-        std::vector<double> o = RoundedMap(batch, rows, row, head, 0, group);
+        std::vector<double> o = RoundedMap(batch, rows, row, q_of(rows.first_row + row, head), 0,
+                                           group);
         if (spec.has_second_map()) {
           const int noise = spec.num_q1_heads + head / (spec.num_q1_heads / spec.num_q2_heads);
-          const std::vector<double> a2 = RoundedMap(batch, rows, row, noise, spec.k_maps - 1,
-                                                    group);
+          const std::vector<double> a2 = RoundedMap(
+              batch, rows, row, q_of(rows.first_row + row, noise), spec.k_maps - 1, group);
           const size_t at = static_cast<size_t>((rows.first_row + row) * spec.num_q1_heads + head);
           const double lambda = batch.lambda_rows.empty() ? batch.lambda : batch.lambda_rows[at];
           for (size_t d = 0; d < o.size(); ++d) o[d] -= lambda * a2[d];

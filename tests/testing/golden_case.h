@@ -196,15 +196,16 @@ struct GoldenRun {
 // and hold NaNs until a token is written to them.
 class GoldenRunner {
  public:
+  // Pages of `kv_dtype`, but of the layers in `skipped` of the model's dtype.
   GoldenRunner(Model& model, size_t max_tokens, int page_size = kGoldenPageSize,
-               std::optional<DType> kv_dtype = std::nullopt)
+               std::optional<DType> kv_dtype = std::nullopt,
+               const std::vector<size_t>& skipped = {})
       : model_(model),
         page_size_(static_cast<size_t>(page_size)),
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
         kv_(model
-                .MakeUniformKvCache(KvFormat::Of(model.config().attention, page_size,
-                                                 kv_dtype.value_or(model.dtype())),
-                                    2 * static_cast<int>(pages_per_sequence_))
+                .MakeKvCache(LayersOf(model, page_size, kv_dtype.value_or(model.dtype()), skipped),
+                             2 * static_cast<int>(pages_per_sequence_))
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
       odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
@@ -260,6 +261,14 @@ class GoldenRunner {
   }
 
  private:
+  static std::vector<KvFormat> LayersOf(const Model& model, int page_size, DType dtype,
+                                        const std::vector<size_t>& skipped) {
+    const DiffSpec& spec = model.config().attention;
+    std::vector<KvFormat> layers(static_cast<size_t>(model.config().num_layers),
+                                 KvFormat::Of(spec, page_size, dtype));
+    for (size_t layer : skipped) layers.at(layer) = KvFormat::Of(spec, page_size, model.dtype());
+    return layers;
+  }
   // A device's pages hold what they hold.
   void Poison() {
     if (page_size_ != kGoldenPageSize) return;

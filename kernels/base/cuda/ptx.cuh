@@ -114,6 +114,15 @@ __device__ __forceinline__ void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// The same of whole numbers: C[16][8] += A[16][32] B[32][8], A signed and B unsigned bytes.
+__device__ __forceinline__ void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 // Two numbers each, x y + z rounded once to bf16; subnormal ones count.
 __device__ __forceinline__ uint32_t FmaBFloat16(uint32_t x, uint32_t y, uint32_t z) {

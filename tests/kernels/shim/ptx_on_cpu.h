@@ -75,10 +75,11 @@ void LdMatrix4(uint32_t (&fragments)[4], uint32_t row) {
   for (int i = 0; i < 4; ++i) fragments[i] = result[i];
 }
 
+template <typename Sum>
 struct MmaArgument {
   uint32_t a[4];
   uint32_t b[2];
-  float* c;  // [4]
+  Sum* c;  // [4]
 };
 
 inline float Half(uint32_t pair, int which) {
@@ -91,7 +92,7 @@ inline void MmaApply(void* const (&lanes)[32]) {
   float a[16][16];
   float b[16][8];
   for (int lane = 0; lane < 32; ++lane) {
-    const auto& argument = *static_cast<const MmaArgument*>(lanes[lane]);
+    const auto& argument = *static_cast<const MmaArgument<float>*>(lanes[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 2; ++i) {
       for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][2 * t + i + r / 2 * 8] = Half(argument.a[r], i);
@@ -99,11 +100,36 @@ inline void MmaApply(void* const (&lanes)[32]) {
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
-    float* c = static_cast<const MmaArgument*>(lanes[lane])->c;
+    float* c = static_cast<const MmaArgument<float>*>(lanes[lane])->c;
     for (int i = 0; i < 4; ++i) {
       float sum = 0;
       for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
       c[i] += sum;
+    }
+  }
+}
+
+// The same of bytes, four a register: a0 is A[g][4t..], a1 A[g + 8][4t..], a2 A[g][4t + 16..], a3
+// A[g + 8][4t + 16..]; b0 is B[4t..][g], b1 B[4t + 16..][g]. Sums wrap around.
+inline void MmaInt8Apply(void* const (&lanes)[32]) {
+  int8_t a[16][32];
+  uint8_t b[32][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& argument = *static_cast<const MmaArgument<int32_t>*>(lanes[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; ++i) {
+      for (int r = 0; r < 4; ++r)
+        a[g + r % 2 * 8][4 * t + i + r / 2 * 16] = static_cast<int8_t>(argument.a[r] >> 8 * i);
+      for (int r = 0; r < 2; ++r)
+        b[4 * t + i + r * 16][g] = static_cast<uint8_t>(argument.b[r] >> 8 * i);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    int32_t* c = static_cast<const MmaArgument<int32_t>*>(lanes[lane])->c;
+    for (int i = 0; i < 4; ++i) {
+      int32_t sum = 0;
+      for (int k = 0; k < 32; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+      c[i] = static_cast<int32_t>(static_cast<uint32_t>(c[i]) + static_cast<uint32_t>(sum));
     }
   }
 }
@@ -118,8 +144,12 @@ inline void LdMatrix4Transposed(uint32_t (&fragments)[4], uint32_t row) {
 }
 
 inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  on_cpu::MmaArgument argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  on_cpu::MmaArgument<float> argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
   shim::MeetWarp(0xffffffffu, "mma", &argument, on_cpu::MmaApply);
+}
+inline void MmaInt8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  on_cpu::MmaArgument<int32_t> argument{{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  shim::MeetWarp(0xffffffffu, "mma of bytes", &argument, on_cpu::MmaInt8Apply);
 }
 
 // In double, where products and sums of bf16 numbers of like size are exact.

@@ -1,0 +1,130 @@
+// q of a warp's 16 mma rows as the operand that meets K (kv_fragments.cuh). Lane l holds numbers of
+// rows l / 4 and l / 4 + 8, its halves.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attention/int8_row.h"
+#include "kernels/attention/kv_fragments.cuh"
+#include "kernels/base/cuda/ptx.cuh"
+
+namespace diffserve::cuda {
+
+// As RopeAppend writes it.
+template <typename Codec, int kHeadDim>
+struct BFloat16Queries {
+  using Sum = float;
+  static constexpr int kDims = 16;  // of a unit of K
+  static constexpr int kUnits = kHeadDim / kDims;
+
+  uint32_t q[kUnits][4];
+
+  // nullptr: none.
+  __device__ __forceinline__ void Load(int half, const uint16_t* row, int lane) {
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+#pragma unroll
+      for (int part = 0; part < 2; ++part)
+        q[unit][2 * part + half] = row == nullptr
+                                       ? 0
+                                       : KFragments<Codec>::Q(row + kDims * unit, part, lane);
+    }
+  }
+  // Sums begin with First, and Product is what one came to.
+  __device__ __forceinline__ Sum First(int) const { return 0.0f; }
+  __device__ __forceinline__ void Multiply(Sum (&sums)[2][4], int unit,
+                                           const uint32_t (&k)[4]) const {
+    MmaBFloat16(sums[0], q[unit], k[0], k[1]);
+    MmaBFloat16(sums[1], q[unit], k[2], k[3]);
+  }
+  __device__ __forceinline__ float Product(Sum sum, int) const { return sum; }
+};
+
+// As int8 codes (int8_row.h), for K of int8: sums are exact.
+template <int kHeadDim>
+struct Int8Queries {
+  using Sum = int32_t;
+  static constexpr int kDims = 32;
+  static constexpr int kUnits = (kHeadDim + kDims - 1) / kDims;
+
+  uint32_t q[kUnits][4];
+  float scale[2];
+  // What sums begin with: the bits of the float 1.5 * 2^23, so that a sum is the bits of one that
+  // is larger by it, less the codes of q times kZero, which is in each code of K.
+  int32_t first[2];
+
+  // By all lanes.
+  __device__ __forceinline__ void Load(int half, const uint16_t* row, int lane) {
+    float largest = 0.0f;
+    float poison = 0.0f;
+    ForEachQuad(row, lane, [&](int, int, const float(&numbers)[4]) {
+#pragma unroll
+      for (float number : numbers) {
+        largest = fmaxf(largest, fabsf(number));
+        poison += number * 0.0f;
+      }
+    });
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, bit));
+      poison += __shfl_xor_sync(kAllLanes, poison, bit);
+    }
+    const Int8Row codes = Int8Row::Of(largest, poison);
+    int32_t sum = 0;
+    ForEachQuad(row, lane, [&](int unit, int part, const float(&numbers)[4]) {
+      uint32_t quad = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t code = codes.CodeOf(numbers[i]);
+        quad |= (static_cast<uint32_t>(code) & 0xff) << (8 * i);
+        sum += code;
+      }
+      q[unit][2 * part + half] = quad;
+    });
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
+    scale[half] = codes.scale;
+    first[half] = kFloatOfSums - Int8Codec::kZero * sum;
+  }
+  __device__ __forceinline__ Sum First(int half) const { return first[half]; }
+  __device__ __forceinline__ void Multiply(Sum (&sums)[2][4], int unit,
+                                           const uint32_t (&k)[4]) const {
+    MmaInt8(sums[0], q[unit], k[0], k[1]);
+    MmaInt8(sums[1], q[unit], k[2], k[3]);
+  }
+  __device__ __forceinline__ float Product(Sum sum, int half) const {
+    return (__builtin_bit_cast(float, sum) - 12582912.0f) * scale[half];
+  }
+
+ private:
+  static constexpr uint32_t kAllLanes = 0xffffffffu;
+  static constexpr int32_t kFloatOfSums = 0x4b400000;
+  static_assert(kHeadDim * Int8Codec::kMost * Int8Codec::kZero < 1 << 22);
+
+  // The lane's numbers of the row, four by four: zeros behind its last dim, and where there is no
+  // row.
+  template <typename Visit>
+  __device__ __forceinline__ static void ForEachQuad(const uint16_t* row, int lane,
+                                                     const Visit& visit) {
+#pragma unroll
+    for (int i = 0; i < 2 * kUnits; ++i) {
+      uint2 pairs = make_uint2(0, 0);
+      if (16 * i < kHeadDim && row != nullptr)
+        pairs = *reinterpret_cast<const uint2*>(row + 16 * i + lane % 4 * 4);
+      const float numbers[4] = {BFloat16ToFloat(static_cast<uint16_t>(pairs.x)),
+                                BFloat16ToFloat(static_cast<uint16_t>(pairs.x >> 16)),
+                                BFloat16ToFloat(static_cast<uint16_t>(pairs.y)),
+                                BFloat16ToFloat(static_cast<uint16_t>(pairs.y >> 16))};
+      visit(i / 2, i % 2, numbers);
+    }
+  }
+};
+
+template <typename Codec, int kHeadDim>
+using QueryOperands = std::conditional_t<Codec::Description().has_int8_k(), Int8Queries<kHeadDim>,
+                                         BFloat16Queries<Codec, kHeadDim>>;
+
+}  // namespace diffserve::cuda
