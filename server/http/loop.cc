@@ -26,9 +26,9 @@ using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kScratchBytes = 64 << 10;     // one read, a thread
-constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests, before the connection is read
-                                               // no further
-constexpr size_t kMaxLingerBytes = 1 << 20;    // dropped while the peer reads the last reply
+constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests; with more the connection ends
+                                               // after the reply under way
+constexpr size_t kMaxDroppedBytes = 1 << 20;   // then, and while the peer reads the last reply
 
 class Session;
 
@@ -72,6 +72,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void QueueReply(const HttpReply& reply);
   void FinishReply();
   void RefuseRequest(int status, std::string_view reason);
+  void DropLaterRequests();
   void Linger();
   void Close();
 
@@ -106,7 +107,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool timer_waiting_ = false;
   Clock::time_point head_begin_, body_begin_;
   size_t counted_bytes_ = 0;
-  size_t lingered_bytes_ = 0;
+  bool dropping_ = false;  // what the peer sends is no request any more
+  size_t dropped_bytes_ = 0;
 };
 
 void Session::Start() {
@@ -268,12 +270,18 @@ void Session::FinishReply() {
 // After it nothing that the peer has sent is trusted to be a request.
 void Session::RefuseRequest(int status, std::string_view reason) {
   Disarm();
-  reader_.Discard();
-  CountHeldBytes();
+  DropLaterRequests();
   phase_ = Phase::kAnswering;
   framing_ = {1, false, false};
-  close_after_reply_ = true;
   QueueReply(shared_.service.refuse(status, reason));
+}
+
+// The connection is read on all the same: only so is it seen that the peer goes away.
+void Session::DropLaterRequests() {
+  dropping_ = true;
+  close_after_reply_ = true;
+  reader_.Discard();
+  CountHeldBytes();
 }
 
 // True if all of out_ is written.
@@ -304,6 +312,7 @@ bool Session::Flush() {
 // peer.
 void Session::Linger() {
   phase_ = Phase::kLingering;
+  dropping_ = true;
   ErrorCode ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
   Arm(Timer::kLinger, Clock::now() + options().linger_timeout);
@@ -323,7 +332,7 @@ void Session::Close() {
 }
 
 void Session::WantRead() {
-  if (reading_ || phase_ == Phase::kClosed || reader_.waiting_bytes() > kMaxWaitingBytes) return;
+  if (reading_ || phase_ == Phase::kClosed) return;
   reading_ = true;
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
     self->reading_ = false;
@@ -349,13 +358,14 @@ void Session::OnReadable() {
   const size_t n = socket_.read_some(asio::buffer(loop_->scratch), error);
   if (error == asio::error::would_block || error == asio::error::try_again) return WantRead();
   if (error) return Close();  // also the orderly end: nobody waits for an answer any more
-  if (phase_ == Phase::kLingering) {
-    lingered_bytes_ += n;
-    if (lingered_bytes_ > kMaxLingerBytes) return Close();
-    return WantRead();
+  if (dropping_) {
+    dropped_bytes_ += n;
+    return dropped_bytes_ > kMaxDroppedBytes ? Close() : WantRead();
   }
   reader_.Feed(std::string_view(loop_->scratch.data(), n));
   CountHeldBytes();
+  if (phase_ == Phase::kAnswering && reader_.waiting_bytes() > kMaxWaitingBytes)
+    DropLaterRequests();
   if (phase_ == Phase::kReading && shared_.held_bytes > options().max_held_bytes) {
     RefuseRequest(503, "the requests being read take too much memory");
   }

@@ -3,8 +3,9 @@
 // and is served strictly one request after another.
 //
 // A client that goes away (FIN or RST) while its answer is made loses the exchange at once, which
-// cancels the work. A stream is asked for more bytes only when the socket has taken the previous
-// ones.
+// cancels the work; so a connection is always read. Of later requests 64 KiB are kept meanwhile:
+// where more come they are dropped, and the connection ends after the reply. A stream is asked for
+// more bytes only when the socket has taken the previous ones.
 // Thread safety: Start, Stop from one thread; the rest from any.
 #pragma once
 
