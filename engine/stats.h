@@ -37,7 +37,7 @@ struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
 };
 
 enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kCount };
-enum class RefusalReason { kTooLong, kQueueFull, kTokensFull, kDraining, kCount };
+enum class RefusalReason { kTooLong, kQueueFull, kTokensFull, kDraining, kMemoryFull, kCount };
 
 struct EngineStats {
   // Gauges.

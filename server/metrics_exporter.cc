@@ -24,7 +24,7 @@ static_assert(std::size(kMissReasons) == static_cast<size_t>(MissReason::kCount)
 constexpr FinishReason kEnds[] = {FinishReason::kStop, FinishReason::kLength,
                                   FinishReason::kCancelled, FinishReason::kError};
 constexpr std::string_view kRefusalReasons[] = {"too_long", "queue_full", "tokens_full",
-                                                "draining"};
+                                                "draining", "memory_full"};
 static_assert(std::size(kRefusalReasons) == static_cast<size_t>(RefusalReason::kCount));
 
 // Collects families; `prefix` and `common` go before and onto every series.

@@ -26,6 +26,8 @@ using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kScratchBytes = 64 << 10;     // one read, a thread
+constexpr size_t kTurnBytes = 64 << 10;        // of replies that a connection makes before others
+                                               // have a turn
 constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests; with more the connection ends
                                                // after the reply under way
 constexpr size_t kMaxDroppedBytes = 1 << 20;   // then, and while the peer reads the last reply
@@ -64,6 +66,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const HttpServerOptions& options() const { return shared_.options; }
   void Run();
+  void RunAgain();
   bool Step();
   bool StepReading();
   bool StepAnswering();
@@ -102,6 +105,8 @@ class Session : public std::enable_shared_from_this<Session> {
   int requests_ = 0;
   bool reading_ = false, writing_ = false;  // a readiness wait is under way
   bool running_ = false;
+  size_t turn_bytes_ = 0;  // of replies, made in this turn
+  bool waits_for_turn_ = false;
   Timer armed_ = Timer::kNone;
   Clock::time_point timer_end_;
   bool timer_waiting_ = false;
@@ -135,9 +140,22 @@ void Session::Stop(bool now) {
 void Session::Run() {
   if (running_) return;  // called from within a step; the loop below goes on
   running_ = true;
-  while (phase_ != Phase::kClosed && Step()) {
-  }
+  turn_bytes_ = 0;
+  bool goes_on = true;
+  while (goes_on && turn_bytes_ < kTurnBytes) goes_on = phase_ != Phase::kClosed && Step();
   running_ = false;
+  if (goes_on) RunAgain();
+}
+
+// After the other connections that have something to do.
+void Session::RunAgain() {
+  if (std::exchange(waits_for_turn_, true)) return;
+  asio::post(loop_->context, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) {
+      self->waits_for_turn_ = false;
+      self->Run();
+    }
+  });
 }
 
 // False if it waits for the peer, for `wake`, or for nothing any more.
@@ -230,6 +248,7 @@ void Session::QueueReply(const HttpReply& reply) {
                        (reply.streams && framing_.minor_version == 0);
   framing_.keep_alive = !close_after_reply_;
   out_ += ReplyText(reply, framing_);
+  turn_bytes_ += out_.size();
   reply_sent_ = true;
   ended_reply_ = !reply.streams;
 }
@@ -244,6 +263,7 @@ bool Session::StepAnswering() {
   } else {
     std::string bytes;
     const bool last = exchange_->Frames(&bytes);
+    turn_bytes_ += bytes.size();
     if (framing_.minor_version == 1)
       AppendChunk(bytes, &out_);
     else

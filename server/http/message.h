@@ -61,8 +61,8 @@ class HttpExchange {
   // The reply, or nullopt as long as it is not known; the `wake` given with the request is called
   // when it is worth asking again.
   virtual std::optional<HttpReply> Reply() = 0;
-  // Appends what there is of the body so far; true once it is complete. Asked only when the
-  // previous bytes have been written.
+  // Appends what there is of the body so far, no more than is made in a short turn; true once it is
+  // complete. Asked only when the previous bytes have been written.
   virtual bool Frames(std::string* bytes) = 0;
 };
 

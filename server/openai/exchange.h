@@ -47,8 +47,10 @@ class GenerateExchange : public HttpExchange {
                                         std::function<void()> wake);
 
  private:
-  // Takes events until there is none, the response is done, or `enough` bytes are pending.
-  void TakeEvents(size_t enough);
+  // Writes what the events bring until there is none, the response is done, or `bytes` are enough
+  // for one turn.
+  void TakeEvents(std::string* bytes);
+  bool whole() const { return response_.done() && response_.written() && pending_.empty(); }
 
   Frontend& frontend_;
   const Source source_;
@@ -56,7 +58,7 @@ class GenerateExchange : public HttpExchange {
   OpenAiResponse response_;
   const bool streams_;
   const Hooks hooks_;
-  std::string pending_;  // frames not yet asked for
+  std::string pending_;  // of the body, not yet asked for
   ExchangeOutcome outcome_;
 };
 
