@@ -121,11 +121,29 @@ Status FitAnswer(AnswerPrice& price, size_t max_bytes, GenerateRequest& request)
 }
 
 bool AnswerBudget::State::Add(size_t bytes) {
-  size_t before = taken;
-  do {
-    if (bytes > max_bytes - std::min(max_bytes, before)) return false;
-  } while (!taken.compare_exchange_weak(before, before + bytes));
+  std::lock_guard lock(mutex);
+  if (bytes > max_bytes - taken) return false;
+  taken += bytes;
   return true;
+}
+
+void AnswerBudget::State::Free(size_t bytes) {
+  {
+    std::lock_guard lock(mutex);
+    taken -= bytes;
+    if (taken > 0) return;
+  }
+  freed.notify_all();
+}
+
+size_t AnswerBudget::taken_bytes() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->taken;
+}
+
+void AnswerBudget::WaitUntilFree(std::chrono::steady_clock::time_point deadline) const {
+  std::unique_lock lock(state_->mutex);
+  state_->freed.wait_until(lock, deadline, [this] { return state_->taken == 0; });
 }
 
 std::shared_ptr<AnswerBudget::Share> AnswerBudget::Take(size_t bytes) const {
@@ -135,7 +153,7 @@ std::shared_ptr<AnswerBudget::Share> AnswerBudget::Take(size_t bytes) const {
 
 bool AnswerBudget::Share::Resize(size_t bytes) {
   if (bytes > bytes_ && !state_->Add(bytes - bytes_)) return false;
-  if (bytes < bytes_) state_->taken -= bytes_ - bytes;
+  if (bytes < bytes_) state_->Free(bytes_ - bytes);
   bytes_ = bytes;
   return true;
 }

@@ -3,11 +3,13 @@
 // output until the reply has left; beside it a connection makes 64 KiB of a reply at a time.
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <span>
+#include <utility>
 
 #include "server/frontend.h"
 
@@ -48,15 +50,20 @@ class AnswerBudget {
   class Share;
   // nullptr if so much is not left.
   std::shared_ptr<Share> Take(size_t bytes) const;
-  size_t taken_bytes() const { return state_->taken; }
+  size_t taken_bytes() const;
   size_t max_bytes() const { return state_->max_bytes; }
+  // Returns when nothing is taken any more, or at `deadline`.
+  void WaitUntilFree(std::chrono::steady_clock::time_point deadline) const;
 
  private:
   struct State {
     explicit State(size_t max) : max_bytes(max) {}
     bool Add(size_t bytes);
+    void Free(size_t bytes);
     const size_t max_bytes;
-    std::atomic<size_t> taken{0};
+    std::mutex mutex;
+    std::condition_variable freed;
+    size_t taken = 0;
   };
   std::shared_ptr<State> state_;
 };
@@ -64,7 +71,7 @@ class AnswerBudget {
 class AnswerBudget::Share {
  public:
   explicit Share(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  ~Share() { state_->taken -= bytes_; }
+  ~Share() { state_->Free(bytes_); }
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 

@@ -75,8 +75,8 @@ struct Frontend::Impl {
   using Share = std::shared_ptr<AnswerBudget::Share>;
   Result<AnswerPrice> Price(GenerateRequest& request, std::span<const PromptSize> prompts) const;
   Result<Share> SetAside(GenerateRequest& request) const;
-  // Once the prompts' tokens are known.
-  Status SettlePrice(GenerateRequest& request, const std::vector<PromptInfo>& prompts,
+  // Once the prompts' tokens are known, and with them how many may follow.
+  Status SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
                      AnswerBudget::Share& share, ResponseStream& stream) const;
   Status AnswersFull(size_t bytes) const;
   Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
@@ -170,11 +170,13 @@ Result<Frontend::Impl::Share> Frontend::Impl::SetAside(GenerateRequest& request)
   return share != nullptr ? Result<Share>(std::move(share)) : AnswersFull(price->total());
 }
 
-Status Frontend::Impl::SettlePrice(GenerateRequest& request, const std::vector<PromptInfo>& prompts,
+Status Frontend::Impl::SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
                                    AnswerBudget::Share& share, ResponseStream& stream) const {
   std::vector<PromptSize> sizes;
-  for (const PromptInfo& prompt : prompts)
+  for (const PromptInfo& prompt : tokenized.prompts)
     sizes.push_back({prompt.token_ids.size(), prompt.text.size()});
+  request.max_tokens =
+      std::ranges::max(tokenized.continuations, {}, &Request::max_tokens).max_tokens;
   const Result<AnswerPrice> price = Price(request, sizes);
   if (!price.ok()) return price.status();
   if (!share.Resize(price->total())) return AnswersFull(price->total());
@@ -259,7 +261,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
         try {
           Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
           if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
-          const Status settled = impl.SettlePrice(*shared, tokenized->prompts, *share, *stream);
+          const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
           if (!settled.ok()) return impl.output.End(id, settled);
           impl.output.Submit(id, std::move(tokenized).value());
         } catch (const std::exception&) {  // only memory can run out here
@@ -281,6 +283,10 @@ bool Frontend::Cancel(const std::string& request_id) {
 
 void Frontend::Abandon(ResponseId response) {
   impl_->output.End(response, Status(StatusCode::kCancelled, "the client went away"));
+}
+
+void Frontend::WaitForAnswers(Clock::time_point deadline) const {
+  impl_->answers.WaitUntilFree(deadline);
 }
 
 SamplingParams Frontend::DefaultSampling() const {

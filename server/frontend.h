@@ -95,6 +95,9 @@ class Frontend {
   // The transport's client is gone and the stream closed: ends the response if it still lives.
   void Abandon(ResponseId response);
 
+  // Returns when no transport holds an answer any more, or at `deadline`.
+  void WaitForAnswers(std::chrono::steady_clock::time_point deadline) const;
+
   // What a silent request gets: generation_config's values, and a fresh seed at each call.
   SamplingParams DefaultSampling() const;
 

@@ -36,8 +36,8 @@ struct HttpServerOptions {
   size_t body_bytes_per_second = 1024;
   std::chrono::milliseconds write_stall_timeout{30'000};  // a peer that takes no byte for so long
                                                           // is cut off
-  std::chrono::milliseconds linger_timeout{2'000};  // for the peer to read the last reply before
-                                                    // the connection is closed
+  std::chrono::milliseconds linger_timeout{2'000};  // for the peer to close after the last reply,
+                                                    // beyond what the kernel takes to deliver it
   int send_buffer_bytes = 128 << 10;                // the kernel's, a connection
 };
 
@@ -49,10 +49,11 @@ class HttpServer {
   // Binds, listens and starts the threads. Error: the address and what the system says.
   Status Start();
   int port() const;  // the one in use; REQUIRES: started
-  // Accepts no more, closes idle connections at once and the others after their reply; what is left
-  // after `patience` is cut. Idempotent. Readiness and new work during a drain are the service's
+  // Accepts no more, closes idle connections at once and the others after their reply. What is left
+  // after `patience` ends with an error event as far as it can, and after `last_words` more with a
+  // reset. Idempotent. Readiness and new work during a drain are the service's
   // affair: the server answers until Stop.
-  void Stop(std::chrono::milliseconds patience);
+  void Stop(std::chrono::milliseconds patience, std::chrono::milliseconds last_words = {});
   int num_connections() const;
 
  private:

@@ -37,10 +37,24 @@ std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<boo
   };
 }
 
+std::optional<ResponseEvent> GenerateExchange::NextEvent() {
+  if (!ends_with_error_) return source_.stream->TryPop();
+  return ResponseDone{Status(StatusCode::kUnavailable, "the server is shutting down"),
+                      {.completion_tokens = response_.completion_tokens()}};
+}
+
+bool GenerateExchange::EndWithError() {
+  if (!streams_ || !response_.started() || response_.done()) return false;
+  ends_with_error_ = true;
+  source_.stream->Close();
+  frontend_.Abandon(source_.id);
+  return true;
+}
+
 void GenerateExchange::TakeEvents(std::string* bytes) {
   wake_due_->store(false);  // before the queue is looked at: an event that comes later wakes again
   while (response_.Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_.done()) {
-    std::optional<ResponseEvent> event = source_.stream->TryPop();
+    std::optional<ResponseEvent> event = NextEvent();
     if (!event) return;
     response_.Take(std::move(*event));
   }
