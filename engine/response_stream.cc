@@ -1,41 +1,54 @@
 #include "engine/response_stream.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace diffserve {
 namespace {
 
-size_t BytesOf(const std::vector<SampleResult>& tokens) {
-  size_t bytes = tokens.size() * sizeof(SampleResult);
-  for (const SampleResult& token : tokens)
-    bytes += token.top_logprobs.size() * sizeof(TokenLogprob);
-  return bytes;
+size_t HeldBytes(const std::string& text) {
+  return text.capacity() < sizeof(std::string) / 2 ? 0 : HeapBytes(text.capacity() + 1);
 }
 
-// About what the event holds in memory.
-size_t BytesOf(const ResponseEvent& event) {
-  size_t bytes = sizeof(event);
-  if (const auto* started = std::get_if<ResponseStarted>(&event)) {
-    for (const PromptInfo& prompt : started->prompts) {
-      bytes += sizeof(prompt) + prompt.token_ids.size() * sizeof(int32_t) + prompt.text.size();
-    }
-  } else if (const auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {
-    bytes += BytesOf(logprobs->tokens);
-  } else if (const auto* delta = std::get_if<ResponseDelta>(&event)) {
-    bytes += delta->text.size() + BytesOf(delta->tokens);
-  }
+size_t HeldBytes(const std::vector<SampleResult>& tokens) {
+  size_t bytes = HeapBytes(tokens.capacity() * sizeof(SampleResult));
+  for (const SampleResult& token : tokens)
+    bytes += HeapBytes(token.top_logprobs.capacity() * sizeof(TokenLogprob));
   return bytes;
 }
 
 }  // namespace
 
+size_t HeldBytes(const ResponseEvent& event) {
+  size_t bytes = sizeof(event);
+  if (const auto* started = std::get_if<ResponseStarted>(&event)) {
+    for (const PromptInfo& prompt : started->prompts) {
+      bytes += sizeof(prompt) + HeldBytes(prompt.text) +
+               HeapBytes(prompt.token_ids.ids().capacity() * sizeof(int32_t));
+    }
+  } else if (const auto* logprobs = std::get_if<ResponsePromptLogprobs>(&event)) {
+    bytes += HeldBytes(*logprobs->tokens) / static_cast<size_t>(logprobs->shared_by);
+  } else if (const auto* delta = std::get_if<ResponseDelta>(&event)) {
+    bytes += HeldBytes(delta->text) + HeldBytes(delta->tokens);
+  }
+  return bytes;
+}
+
 ResponseStream::ResponseStream(size_t max_queued_bytes, std::function<void()> notify)
     : max_queued_bytes_(max_queued_bytes), notify_(std::move(notify)) {}
 
+void ResponseStream::Allow(size_t more_bytes) {
+  std::lock_guard lock(mutex_);
+  max_queued_bytes_ += more_bytes;
+}
+
+void ResponseStream::Keep(std::shared_ptr<const void> kept) {
+  std::lock_guard lock(mutex_);
+  kept_ = std::move(kept);
+}
+
 bool ResponseStream::Push(ResponseEvent event) {
   const bool is_done = std::holds_alternative<ResponseDone>(event);
-  const size_t bytes = std::min(BytesOf(event), std::max<size_t>(max_queued_bytes_ / 4, 1));
+  const size_t bytes = HeldBytes(event);
   std::lock_guard push_lock(push_mutex_);
   {
     std::lock_guard lock(mutex_);

@@ -7,6 +7,8 @@
 // wake-up: it may not call Close.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -31,11 +33,14 @@ struct ResponseStarted {
   std::vector<PromptInfo> prompts;
 };
 
-// Log-probabilities of a prompt: entry i belongs to prompt token i + 1, since nothing comes before
-// the first.
+// Log-probabilities of a prompt, held once for all its continuations: entry i belongs to prompt
+// token i + 1, since nothing comes before the first. Never null.
+using PromptScores = std::shared_ptr<const std::vector<SampleResult>>;
+
 struct ResponsePromptLogprobs {
   int choice = 0;
-  std::vector<SampleResult> tokens;
+  PromptScores tokens;
+  int shared_by = 1;  // events that hold the same
 };
 
 struct ResponseDelta {
@@ -63,14 +68,25 @@ struct ResponseDone {
 using ResponseEvent =
     std::variant<ResponseStarted, ResponsePromptLogprobs, ResponseDelta, ResponseDone>;
 
+// What glibc's allocator takes for `bytes` of one piece.
+constexpr size_t HeapBytes(size_t bytes) {
+  return bytes == 0 ? 0 : std::max<size_t>(32, (bytes + 8 + 15) / 16 * 16);
+}
+// What an event holds in memory, its own share of what it shares.
+size_t HeldBytes(const ResponseEvent& event);
+
 class ResponseStream {
  public:
   ResponseStream(size_t max_queued_bytes, std::function<void()> notify);
 
+  // Raises the limit by what the request's prompts make, which is paid for (server/answer_price.h):
+  // log-probabilities of a long prompt are not a slow reader's fault.
+  void Allow(size_t more_bytes);
+  // Held until the last holder of the stream lets go of it.
+  void Keep(std::shared_ptr<const void> kept);
+
   // False once the queue has overflowed or Close was called: the producer then cancels the request.
-  // ResponseDone always fits, and nothing is taken after it. One event counts for a quarter of the
-  // limit at most (its own size is bounded by the request), so that log-probabilities of a long
-  // prompt do not look like a slow reader.
+  // An event counts for what it holds; ResponseDone always fits, and nothing is taken after it.
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
   // The transport is gone: nothing more is queued, `notify` is never called again after this
@@ -83,13 +99,14 @@ class ResponseStream {
   mutable std::mutex mutex_;
   std::deque<std::pair<ResponseEvent, size_t>> events_;
   size_t queued_bytes_ = 0;
-  const size_t max_queued_bytes_;
+  size_t max_queued_bytes_;
   bool overflowed_ = false;
   bool done_ = false;  // ResponseDone was taken
   bool closed_ = false;
   std::mutex push_mutex_;  // held during Push, so that Close waits for a notify_ that has begun;
                            // taken before mutex_
   std::function<void()> notify_;
+  std::shared_ptr<const void> kept_;
 };
 
 }  // namespace diffserve

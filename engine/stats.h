@@ -44,6 +44,7 @@ enum class RefusalReason {
   kQueueWait,  // it could not, or did not, start in time
   kDeadline,   // it was over before the request came to the line
   kDraining,
+  kMemoryFull,  // of answers
   kCount
 };
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "kernels/base/random_bits.h"
+#include "server/answer_price.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
 
@@ -55,6 +57,7 @@ struct Frontend::Impl {
         chat_template(template_in),
         engine(engine_in),
         output(output_in),
+        answers(options.max_answers_bytes),
         seed_base(RandomBits()),
         pool({.threads = options.text_threads,
               .max_tasks = static_cast<size_t>(options.max_text_queue),
@@ -80,6 +83,14 @@ struct Frontend::Impl {
                               std::string* text) const;
   Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                            const char* param) const;
+  // The memory that the answer can take, set aside. Checks it against both limits.
+  using Share = std::shared_ptr<AnswerBudget::Share>;
+  Result<AnswerPrice> Price(GenerateRequest& request, std::span<const PromptSize> prompts) const;
+  Result<Share> SetAside(GenerateRequest& request) const;
+  // Once the prompts' tokens are known, and with them how many may follow.
+  Status SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
+                     AnswerBudget::Share& share, ResponseStream& stream) const;
+  Status AnswersFull(size_t bytes) const;
   Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
 
   const FrontendOptions options;
@@ -89,6 +100,7 @@ struct Frontend::Impl {
   Engine& engine;
   OutputLoop& output;
 
+  const AnswerBudget answers;
   const uint64_t seed_base;
   mutable std::atomic<uint64_t> seeds_drawn{0};
   TextPool pool;  // last: its threads use all of the above
@@ -141,6 +153,49 @@ Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t 
                          "min_tokens");
 }
 
+Result<AnswerPrice> Frontend::Impl::Price(GenerateRequest& request,
+                                          std::span<const PromptSize> prompts) const {
+  AnswerPrice price = PriceOf(request, prompts, static_cast<size_t>(MaxTokens()),
+                              options.max_stream_bytes);
+  const Status fits = FitAnswer(price, options.max_answer_bytes, request);
+  if (fits.ok()) return price;
+  engine.CountRefusal(RefusalReason::kTooLong);
+  return fits;
+}
+
+Status Frontend::Impl::AnswersFull(size_t bytes) const {
+  engine.CountRefusal(RefusalReason::kMemoryFull);
+  return Status(StatusCode::kResourceExhausted,
+                "the answers under way take too much memory: this one could take " +
+                    std::to_string(bytes) + " bytes, and of " +
+                    std::to_string(answers.max_bytes()) + " bytes " +
+                    std::to_string(answers.taken_bytes()) + " are taken");
+}
+
+Result<Frontend::Impl::Share> Frontend::Impl::SetAside(GenerateRequest& request) const {
+  std::vector<PromptSize> sizes;
+  for (const Prompt& prompt : request.prompts)
+    sizes.push_back(BoundOf(prompt, request, static_cast<size_t>(MaxTokens())));
+  const Result<AnswerPrice> price = Price(request, sizes);
+  if (!price.ok()) return price.status();
+  Share share = answers.Take(price->total());
+  return share != nullptr ? Result<Share>(std::move(share)) : AnswersFull(price->total());
+}
+
+Status Frontend::Impl::SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
+                                   AnswerBudget::Share& share, ResponseStream& stream) const {
+  std::vector<PromptSize> sizes;
+  for (const PromptInfo& prompt : tokenized.prompts)
+    sizes.push_back({prompt.token_ids.size(), prompt.text.size()});
+  request.max_tokens =
+      std::ranges::max(tokenized.continuations, {}, &Request::max_tokens).max_tokens;
+  const Result<AnswerPrice> price = Price(request, sizes);
+  if (!price.ok()) return price.status();
+  if (!share.Resize(price->total())) return AnswersFull(price->total());
+  stream.Allow(price->prompts);
+  return {};
+}
+
 Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
                                                  Clock::time_point arrival) const {
   TokenizedRequest tokenized;
@@ -160,6 +215,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       if (!text.ok()) return WithParam(text.status(), "prompt");
       info.text = std::move(text).value();
     }
+    if (!request.want_prompt_text) info.text = {};
     Request continuation;
     continuation.prompt = std::move(ids).value();
     continuation.sampling = request.sampling;
@@ -177,6 +233,9 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
                                 : TimePoint::max();
     for (int i = 0; i < request.n; ++i) {
       continuation.sequence = static_cast<uint64_t>(i);
+      // The first one scores the prompt for all; without output there must be something to do.
+      if (i == 1 && request.prompt_logprobs >= 0)
+        continuation.prompt_logprobs = *budget > 0 ? -1 : 0;
       tokenized.continuations.push_back(continuation);
       continuation.start_by = TimePoint::max();
     }
@@ -206,24 +265,30 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was read");
   }
   DS_RETURN_IF_ERROR(impl.engine.CheckLine(ClientOf(request), impl.StartBy(arrival, deadline)));
+  Result<Impl::Share> share = impl.SetAside(request);
+  if (!share.ok()) return share.status();
+  stream->Keep(*share);
   size_t bytes = 0;
   for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
 
   const ResponseId id = impl.output.Open(
       {.request_id = request.request_id, .stream = stream, .deadline = deadline});
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
-  const bool queued = impl.pool.TrySubmit(bytes, [&impl, id, stream, shared, arrival](bool run) {
-    if (!run) return impl.output.End(id, ShuttingDown());
-    if (!stream->is_open()) return;  // it has ended already: the work would be in vain
-    try {
-      Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
-      if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
-      impl.output.Submit(id, std::move(tokenized).value());
-    } catch (const std::exception&) {  // only memory can run out here
-      Log(LogLevel::kError, "text_work_failed", {{"request_id", shared->request_id}});
-      impl.output.End(id, Status(StatusCode::kInternal, "the prompt could not be prepared"));
-    }
-  });
+  const bool queued = impl.pool.TrySubmit(
+      bytes, [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
+        if (!run) return impl.output.End(id, ShuttingDown());
+        if (!stream->is_open()) return;  // it has ended already: the work would be in vain
+        try {
+          Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
+          if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
+          const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
+          if (!settled.ok()) return impl.output.End(id, settled);
+          impl.output.Submit(id, std::move(tokenized).value());
+        } catch (const std::exception&) {  // only memory can run out here
+          Log(LogLevel::kError, "text_work_failed", {{"request_id", shared->request_id}});
+          impl.output.End(id, Status(StatusCode::kInternal, "the prompt could not be prepared"));
+        }
+      });
   if (!queued) {
     impl.engine.CountRefusal(RefusalReason::kQueueFull);
     impl.output.End(id, TextQueueFull());
@@ -238,6 +303,10 @@ bool Frontend::Cancel(const std::string& request_id) {
 
 void Frontend::Abandon(ResponseId response) {
   impl_->output.End(response, Status(StatusCode::kCancelled, "the client went away"));
+}
+
+void Frontend::WaitForAnswers(Clock::time_point deadline) const {
+  impl_->answers.WaitUntilFree(deadline);
 }
 
 SamplingParams Frontend::DefaultSampling() const {

@@ -32,6 +32,10 @@ struct ChatPrompt {
 // are taken as they are.
 using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
 
+// What the transport holds of an answer until its last byte is sent: an event at a time, or all of
+// it, as text or with its tokens.
+enum class AnswerHolds { kEvents, kText, kTokens };
+
 struct GenerateRequest {
   std::string request_id;  // the client's X-Request-Id, or one that the transport made
   std::string client;      // ClientName: waiting lines are fair between clients
@@ -51,6 +55,7 @@ struct GenerateRequest {
   std::optional<bool> add_special_tokens;  // nullopt: as said at Prompt
   bool want_prompt_text = false;           // decode id prompts for PromptInfo::text (echo)
   int prompt_logprobs = -1;
+  AnswerHolds holds = AnswerHolds::kEvents;
   std::string cache_salt;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with
                                                                   // kDeadlineExceeded
@@ -67,6 +72,9 @@ struct FrontendOptions {
   int max_logprobs = 20;
   size_t max_cache_salt_bytes = 256;
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled
+  // What one answer, and all together, may take of memory (answer_price.h).
+  size_t max_answer_bytes = size_t{256} << 20;
+  size_t max_answers_bytes = size_t{2} << 30;
   int text_threads = 1;
   int max_text_queue = 1024;                       // requests waiting for a text thread
   size_t max_text_queue_bytes = size_t{64} << 20;  // their prompts together
@@ -78,13 +86,18 @@ class Frontend {
            const ChatTemplate* chat_template, Engine& engine, OutputLoop& output);
   ~Frontend();  // ends queued text work with kUnavailable and joins the text threads
 
-  // Checks the fields (Status names the parameter), then opens the response and queues the text
-  // work. Later failures, a full text queue among them, arrive as ResponseDone.
+  // Checks the fields (Status names the parameter) and the price of the answer, then opens the
+  // response and queues the text work. Later failures, a full text queue among them, arrive as
+  // ResponseDone. What the answer can take of memory is set aside until the last holder of `stream`
+  // lets go of it.
   Result<ResponseId> Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
   // Ends all responses of this request id (the Cancel RPC). False if it is not known (any more).
   bool Cancel(const std::string& request_id);
   // The transport's client is gone and the stream closed: ends the response if it still lives.
   void Abandon(ResponseId response);
+
+  // Returns when no transport holds an answer any more, or at `deadline`.
+  void WaitForAnswers(std::chrono::steady_clock::time_point deadline) const;
 
   // What a silent request gets: generation_config's values, and a fresh seed at each call.
   SamplingParams DefaultSampling() const;

@@ -23,8 +23,8 @@ constexpr std::string_view kMissReasons[] = {"no_prefix", "evicted", "salt", "pa
 static_assert(std::size(kMissReasons) == static_cast<size_t>(MissReason::kCount));
 constexpr FinishReason kEnds[] = {FinishReason::kStop, FinishReason::kLength,
                                   FinishReason::kCancelled, FinishReason::kError};
-constexpr std::string_view kRefusalReasons[] = {"too_long",   "queue_full", "tokens_full",
-                                                "queue_wait", "deadline",   "draining"};
+constexpr std::string_view kRefusalReasons[] = {
+    "too_long", "queue_full", "tokens_full", "queue_wait", "deadline", "draining", "memory_full"};
 static_assert(std::size(kRefusalReasons) == static_cast<size_t>(RefusalReason::kCount));
 
 // Collects families; `prefix` and `common` go before and onto every series.
@@ -282,6 +282,11 @@ std::string MetricsExporter::OwnNames(const EngineStats& stats) const {
                   {{"method", key.first}, {"code", std::to_string(key.second)}});
     }
   }
+  constexpr char kCutHelp[] = "HTTP replies that began and were not finished, by how they ended.";
+  own.Counter("http_replies_cut_total", kCutHelp,
+              static_cast<double>(num_cut(HttpCut::kErrorEvent)), {{"end", "error_event"}});
+  own.Counter("http_replies_cut_total", "", static_cast<double>(num_cut(HttpCut::kReset)),
+              {{"end", "reset"}});
   FamilyList process("process_", {});
   AddProcess(process, start_);
   return TextOf(own.Take()) + TextOf(process.Take());

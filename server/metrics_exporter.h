@@ -5,6 +5,8 @@
 // Thread safety: every method may be called from any thread.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "engine/stats.h"
+#include "server/http/message.h"
 
 namespace diffserve {
 
@@ -46,6 +49,8 @@ class MetricsExporter {
   // or the grpc::StatusCode.
   void CountHttp(std::string_view route, int code);
   void CountGrpc(std::string_view method, int code);
+  void CountCut(HttpCut how) { ++cuts_[static_cast<size_t>(how)]; }
+  uint64_t num_cut(HttpCut how) const { return cuts_[static_cast<size_t>(how)]; }
 
  private:
   std::string OwnNames(const EngineStats& stats) const;
@@ -57,6 +62,7 @@ class MetricsExporter {
   const std::chrono::system_clock::time_point start_;
   mutable std::mutex mutex_;
   RequestCounts http_, grpc_;
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(HttpCut::kCount)> cuts_{};
 };
 
 }  // namespace diffserve

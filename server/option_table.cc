@@ -190,6 +190,15 @@ std::vector<FlagSpec> ServerFlags() {
           .Default("none"),
       {"--strict", kServe, At<&Options::serve, &ServeOptions::strict>(),
        "refuse unknown request fields"},
+      FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
+               "for HTTP connections; no more are started than there are CPUs")
+          .In(1, 64),
+      {"--max-answer-memory SIZE", kServe, At<&Options::serve, &ServeOptions::max_answer_memory>(),
+       "what one answer may take of memory (prompts, n, tokens, log-probabilities); a request for "
+       "more is refused with 400"},
+      {"--max-answers-memory SIZE", kServe,
+       At<&Options::serve, &ServeOptions::max_answers_memory>(),
+       "what all answers under way may take together; beyond it new ones are refused with 429"},
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")

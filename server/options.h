@@ -63,6 +63,9 @@ struct ServeOptions {
   std::string api_key_file;
   bool strict = false;
   int drain_timeout_s = 45;
+  int http_threads = 2;
+  MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
+  MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 

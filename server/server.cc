@@ -1,6 +1,9 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "kernels/base/log.h"
 
 namespace diffserve {
 namespace {
@@ -8,7 +11,14 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kOutboxEvents = 8192;
-constexpr std::chrono::seconds kLastReplies{2};  // for answers under way when the drain is over
+constexpr std::chrono::seconds kLastReplies{2};  // for answers to end with an error when the drain
+                                                 // is over
+
+std::chrono::milliseconds TimeUntil(steady_clock::time_point time) {
+  return std::max(
+      std::chrono::milliseconds(0),
+      std::chrono::duration_cast<std::chrono::milliseconds>(time - steady_clock::now()));
+}
 
 Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
   if (publisher == nullptr) return {};
@@ -40,7 +50,9 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
 }
 
 Status Server::Listen() {
-  http_ = std::make_unique<HttpServer>(options_.http, routes_->Service());
+  HttpService service = routes_->Service();
+  service.on_cut = [this](HttpCut how) { metrics_.CountCut(how); };
+  http_ = std::make_unique<HttpServer>(options_.http, std::move(service));
   DS_RETURN_IF_ERROR(http_->Start());
   Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(options_.grpc, *frontend_,
                                                                   parts_.keys, &metrics_);
@@ -55,9 +67,13 @@ void Server::Stop(steady_clock::time_point deadline) {
   health_.BeginDrain();
   if (grpc_ != nullptr) grpc_->SetServing(false);
   engine_.Drain(deadline);
+  frontend_->WaitForAnswers(deadline);     // until then both ports answer, as probes ask them
   engine_.Fail("the server has stopped");  // a step that still runs delivers nothing any more
-  if (http_ != nullptr) http_->Stop(kLastReplies);
+  if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
   if (grpc_ != nullptr) grpc_->Shutdown(steady_clock::now() + kLastReplies);
+  Log(LogLevel::kInfo, "drained",
+      {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
+       {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
   grpc_.reset();
   http_.reset();
   routes_.reset();

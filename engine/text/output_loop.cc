@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace diffserve {
@@ -67,7 +68,7 @@ void OutputLoop::Run() {
     if (responses_.next_deadline() != Clock::time_point::max()) responses_.EndOverdue(Clock::now());
     if (!message) continue;
     if (auto* event = std::get_if<TokenEvent>(&*message)) {
-      responses_.Take(*event);
+      responses_.Take(std::move(*event));
     } else if (auto* opened = std::get_if<OpenedResponse>(&*message)) {
       responses_.Open(std::move(*opened));
     } else if (auto* tokenized = std::get_if<Tokenized>(&*message)) {

@@ -27,7 +27,9 @@ struct Responses::Response {
   bool logprobs = false;
   int min_tokens = 0;  // stop strings end nothing before this many tokens
   size_t choices_per_prompt = 1;
-  std::vector<Choice> choices;  // that the engine took
+  std::vector<bool> waits_for_scores;  // [prompts]
+  std::vector<TokenEvent> held;        // of choices whose prompt waits for them, in order
+  std::vector<Choice> choices;         // that the engine took
   size_t num_running = 0;
   bool cancelled = false;  // a choice ended as cancelled
   Usage usage;
@@ -61,6 +63,8 @@ void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
   response.tokenized = std::move(tokenized);
   response.logprobs = continuations.front().sampling.num_logprobs >= 0;
   response.min_tokens = continuations.front().min_tokens;
+  response.waits_for_scores.assign(started.prompts.size(),
+                                   continuations.front().prompt_logprobs >= 0);
   response.started = std::move(started);
   for (Request& request : continuations) {
     const RequestId request_id = request.id = ++last_request_;
@@ -72,31 +76,54 @@ void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
   }
 }
 
-void Responses::Take(const TokenEvent& event) {
+void Responses::Take(TokenEvent event) {
   const auto found = choices_.find(event.request);
   if (found == choices_.end()) return;
   Response& response = *found->second.first;
-  Choice& choice = response.choices[found->second.second];
+  const size_t index = found->second.second;
+  const size_t prompt = index / response.choices_per_prompt;
+  const bool fails = event.finish == FinishReason::kError;
+  if (response.started && !fails)
+    response.opened.stream->Push(*std::exchange(response.started, std::nullopt));
+  if (response.waits_for_scores[prompt] && !fails) {
+    if (index % response.choices_per_prompt != 0) {
+      response.held.push_back(std::move(event));
+      return;
+    }
+    response.waits_for_scores[prompt] = false;
+    return TakeScores(response, index, event);
+  }
+  Choice& choice = response.choices[index];
   choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
   if (event.finish != FinishReason::kNone) {
     // The engine has ended it: it is not to be cancelled.
     choices_.erase(found);
     --response.num_running;
   }
-  if (event.finish == FinishReason::kError) {
+  if (fails) {
     return End(response,
                event.error.ok() ? Status(StatusCode::kInternal, "the engine failed") : event.error);
   }
   TakeText(response, choice, event);
 }
 
+// The first event of the continuation that scores its prompt; then what waited for it.
+void Responses::TakeScores(Response& response, size_t first, TokenEvent& event) {
+  if (!event.prompt_logprobs.empty()) {
+    const auto scores = std::make_shared<const std::vector<SampleResult>>(
+        std::move(event.prompt_logprobs));
+    const auto n = static_cast<int>(response.choices_per_prompt);
+    for (int i = 0; i < n; ++i)
+      response.opened.stream->Push(ResponsePromptLogprobs{static_cast<int>(first) + i, scores, n});
+  }
+  std::vector<TokenEvent> events = std::exchange(response.held, {});
+  events.insert(events.begin(), std::move(event));
+  for (TokenEvent& each : events) Take(std::move(each));
+}
+
 void Responses::TakeText(Response& response, Choice& choice, const TokenEvent& event) {
   const int index = static_cast<int>(&choice - response.choices.data());
   bool taken = true;
-  if (response.started)
-    taken = response.opened.stream->Push(*std::exchange(response.started, std::nullopt));
-  if (taken && !event.prompt_logprobs.empty())
-    taken = response.opened.stream->Push(ResponsePromptLogprobs{index, event.prompt_logprobs});
   ResponseDelta delta = Delta(event, response, choice);
   delta.choice = index;
   response.cancelled |= delta.finish == FinishReason::kCancelled;

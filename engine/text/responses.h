@@ -34,7 +34,8 @@ struct OpenedResponse {
 struct TokenizedRequest {
   std::vector<PromptInfo> prompts;
   std::vector<Request> continuations;  // as many of each prompt, in order: one a choice; their ids
-                                       // are given when they are submitted
+                                       // are given when they are submitted. The first one of a
+                                       // prompt scores it for all of them.
   std::vector<std::string> stop;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
@@ -57,8 +58,9 @@ class Responses {
   // Hands the continuations to the engine; a refusal ends the response with that status. A response
   // that has ended is ignored.
   void Submit(ResponseId id, TokenizedRequest tokenized);
-  // An event of an unknown or ended continuation is dropped.
-  void Take(const TokenEvent& event);
+  // An event of an unknown or ended continuation is dropped. Where prompts are scored, those of a
+  // prompt's other continuations wait until the scores are there.
+  void Take(TokenEvent event);
   // Ends the response and cancels what runs of it. One that has ended is ignored.
   void End(ResponseId id, Status status);
   // Ends those whose deadline has passed.
@@ -73,6 +75,7 @@ class Responses {
   struct Choice;
   struct Response;
   void End(Response& response, Status status);
+  void TakeScores(Response& response, size_t first, TokenEvent& event);
   void TakeText(Response& response, Choice& choice, const TokenEvent& event);
   ResponseDelta Delta(const TokenEvent& event, const Response& response, Choice& choice) const;
 

@@ -148,6 +148,9 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
+  server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
+  server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
+  server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.grpc.port = serve.grpc_port;
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
   if (wrap) executor = wrap(std::move(executor));

@@ -78,7 +78,7 @@ void Append(const ResponsePromptLogprobs& scores, const AnswerShape& shape,
   v1::PromptLogprobs& message = *out.emplace_back().mutable_prompt_logprobs();
   message.set_choice(scores.choice);
   message.add_tokens();  // the first has none
-  for (const SampleResult& token : scores.tokens)
+  for (const SampleResult& token : *scores.tokens)
     Fill(token, shape.tokenizer, *message.add_tokens());
 }
 

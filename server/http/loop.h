@@ -29,6 +29,13 @@ struct HttpShared {
   void ConnectionEnded();
 };
 
+// How connections are made to end. Idle ones end at once, unless the kernel still delivers.
+enum class HttpEnding {
+  kAfterReply,
+  kWithError,  // a reply that can tell of an error does so soon; others as before
+  kNow,        // a reply under way is reset
+};
+
 class HttpLoop {
  public:
   explicit HttpLoop(std::shared_ptr<HttpShared> shared);
@@ -36,8 +43,7 @@ class HttpLoop {
 
   // Takes over a connected socket. May be called from any thread, as may StopSessions.
   void Adopt(int socket_fd, bool ipv6);
-  // Ends idle connections at once and the others after their reply, or all of them now.
-  void StopSessions(bool now);
+  void StopSessions(HttpEnding ending);
 
  private:
   struct Impl;

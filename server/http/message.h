@@ -62,10 +62,17 @@ class HttpExchange {
   // The reply, or nullopt as long as it is not known; the `wake` given with the request is called
   // when it is worth asking again.
   virtual std::optional<HttpReply> Reply() = 0;
-  // Appends what there is of the body so far; true once it is complete. Asked only when the
-  // previous bytes have been written.
+  // Appends what there is of the body so far, no more than is made in a short turn; true once it is
+  // complete. Asked only when the previous bytes have been written.
   virtual bool Frames(std::string* bytes) = 0;
+  // Leaves out what is still to come of a reply that has begun, and ends it with an error event.
+  // False if its form has no such event: it then goes on.
+  virtual bool EndWithError() { return false; }
+  virtual bool EndedWithError() const { return false; }
 };
+
+// How a reply that had begun ended without its end.
+enum class HttpCut { kErrorEvent, kReset, kCount };
 
 using HttpAnswer = std::variant<HttpReply, std::unique_ptr<HttpExchange>>;
 
@@ -78,6 +85,8 @@ struct HttpService {
   std::function<HttpReply(int status, std::string_view reason)> refuse;
   // While true, every connection is closed after its reply.
   std::function<bool()> draining;
+  // Told of each reply that was cut; from any I/O thread. May be empty.
+  std::function<void(HttpCut how)> on_cut;
 };
 
 }  // namespace diffserve

@@ -156,7 +156,7 @@ Status HttpServer::Start() {
 int HttpServer::port() const { return impl_->bound_port; }
 int HttpServer::num_connections() const { return impl_->shared->connections; }
 
-void HttpServer::Stop(std::chrono::milliseconds patience) {
+void HttpServer::Stop(std::chrono::milliseconds patience, std::chrono::milliseconds last_words) {
   Impl& impl = *impl_;
   if (!impl.thread.joinable()) return;
   impl.shared->stopping = true;
@@ -167,12 +167,15 @@ void HttpServer::Stop(std::chrono::milliseconds patience) {
   });
   impl.thread.join();
   const auto none_left = [&impl] { return impl.shared->connections == 0; };
-  // First those who can end by themselves, then all; the handlers of a closed connection need a
-  // moment to let go of it.
-  for (const bool now : {false, true}) {
-    for (const auto& loop : impl.loops) loop->StopSessions(now);
+  // The handlers of a closed connection need a moment to let go of it.
+  const std::pair<HttpEnding, std::chrono::milliseconds> endings[] = {
+      {HttpEnding::kAfterReply, patience},
+      {HttpEnding::kWithError, last_words},
+      {HttpEnding::kNow, std::chrono::milliseconds(1000)}};
+  for (const auto& [ending, time] : endings) {
+    for (const auto& loop : impl.loops) loop->StopSessions(ending);
     std::unique_lock lock(impl.shared->mutex);
-    impl.shared->ended.wait_for(lock, now ? std::chrono::milliseconds(1000) : patience, none_left);
+    impl.shared->ended.wait_for(lock, time, none_left);
   }
   {
     std::lock_guard lock(impl.shared->mutex);

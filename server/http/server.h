@@ -3,8 +3,9 @@
 // and is served strictly one request after another.
 //
 // A client that goes away (FIN or RST) while its answer is made loses the exchange at once, which
-// cancels the work. A stream is asked for more bytes only when the socket has taken the previous
-// ones.
+// cancels the work; so a connection is always read. Of later requests 64 KiB are kept meanwhile:
+// where more come they are dropped, and the connection ends after the reply. A stream is asked for
+// more bytes only when the socket has taken the previous ones.
 // Thread safety: Start, Stop from one thread; the rest from any.
 #pragma once
 
@@ -35,8 +36,8 @@ struct HttpServerOptions {
   size_t body_bytes_per_second = 1024;
   std::chrono::milliseconds write_stall_timeout{30'000};  // a peer that takes no byte for so long
                                                           // is cut off
-  std::chrono::milliseconds linger_timeout{2'000};  // for the peer to read the last reply before
-                                                    // the connection is closed
+  std::chrono::milliseconds linger_timeout{2'000};  // for the peer to close after the last reply,
+                                                    // beyond what the kernel takes to deliver it
   int send_buffer_bytes = 128 << 10;                // the kernel's, a connection
 };
 
@@ -48,10 +49,11 @@ class HttpServer {
   // Binds, listens and starts the threads. Error: the address and what the system says.
   Status Start();
   int port() const;  // the one in use; REQUIRES: started
-  // Accepts no more, closes idle connections at once and the others after their reply; what is left
-  // after `patience` is cut. Idempotent. Readiness and new work during a drain are the service's
+  // Accepts no more, closes idle connections at once and the others after their reply. What is left
+  // after `patience` ends with an error event as far as it can, and after `last_words` more with a
+  // reset. Idempotent. Readiness and new work during a drain are the service's
   // affair: the server answers until Stop.
-  void Stop(std::chrono::milliseconds patience);
+  void Stop(std::chrono::milliseconds patience, std::chrono::milliseconds last_words = {});
   int num_connections() const;
 
  private:

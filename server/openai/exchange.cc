@@ -6,8 +6,8 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kFrameBatchBytes = 64 << 10;  // one write of a stream at most, so that connections
-                                               // take turns
+constexpr size_t kTurnBytes = 64 << 10;  // made at a time, so that connections take turns; a body
+                                         // that fits has a Content-Length
 
 }  // namespace
 
@@ -23,12 +23,9 @@ GenerateExchange::GenerateExchange(Frontend& frontend, Source source,
 
 GenerateExchange::~GenerateExchange() {
   source_.stream->Close();
-  if (response_.done()) {
-    outcome_.status = response_.status();
-  } else {
-    frontend_.Abandon(source_.id);
-    outcome_.status = Status(StatusCode::kCancelled, "the client went away");
-  }
+  if (!response_.done()) frontend_.Abandon(source_.id);
+  outcome_.status = whole() ? response_.status()
+                            : Status(StatusCode::kCancelled, "the client went away");
   outcome_.completion_tokens = response_.completion_tokens();
   hooks_.on_end(outcome_);
 }
@@ -40,17 +37,31 @@ std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<boo
   };
 }
 
-void GenerateExchange::TakeEvents(size_t enough) {
+std::optional<ResponseEvent> GenerateExchange::NextEvent() {
+  if (!ends_with_error_) return source_.stream->TryPop();
+  return ResponseDone{Status(StatusCode::kUnavailable, "the server is shutting down"),
+                      {.completion_tokens = response_.completion_tokens()}};
+}
+
+bool GenerateExchange::EndWithError() {
+  if (!streams_ || !response_.started() || response_.done()) return false;
+  ends_with_error_ = true;
+  source_.stream->Close();
+  frontend_.Abandon(source_.id);
+  return true;
+}
+
+void GenerateExchange::TakeEvents(std::string* bytes) {
   wake_due_->store(false);  // before the queue is looked at: an event that comes later wakes again
-  while (!response_.done() && pending_.size() < enough) {
-    std::optional<ResponseEvent> event = source_.stream->TryPop();
+  while (response_.Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_.done()) {
+    std::optional<ResponseEvent> event = NextEvent();
     if (!event) return;
-    response_.Take(std::move(*event), &pending_);
+    response_.Take(std::move(*event));
   }
 }
 
 std::optional<HttpReply> GenerateExchange::Reply() {
-  TakeEvents(kFrameBatchBytes);
+  TakeEvents(&pending_);
   if (!response_.done() && !(streams_ && response_.started())) return std::nullopt;
   HttpReply reply;
   if (response_.done() && !response_.status().ok() && !(streams_ && response_.started())) {
@@ -59,18 +70,19 @@ std::optional<HttpReply> GenerateExchange::Reply() {
     reply.streams = true;
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  } else if (response_.written()) {
+    reply.body = std::exchange(pending_, {});
   } else {
-    reply.body = response_.Body();
+    reply.streams = true;
   }
   outcome_.http_status = reply.status;
   return reply;
 }
 
 bool GenerateExchange::Frames(std::string* bytes) {
-  TakeEvents(kFrameBatchBytes);
-  *bytes += pending_;
-  pending_.clear();
-  return response_.done();
+  *bytes += std::exchange(pending_, {});
+  TakeEvents(bytes);
+  return whole();
 }
 
 struct PendingReplyExchange::Place {

@@ -40,6 +40,10 @@ class GenerateExchange : public HttpExchange {
 
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string* bytes) override;
+  bool EndWithError() override;
+  bool EndedWithError() const override {
+    return response_.started() && response_.done() && !response_.status().ok();
+  }
 
   // A notify that wakes the connection once for any number of events until the exchange looks
   // again.
@@ -47,8 +51,11 @@ class GenerateExchange : public HttpExchange {
                                         std::function<void()> wake);
 
  private:
-  // Takes events until there is none, the response is done, or `enough` bytes are pending.
-  void TakeEvents(size_t enough);
+  std::optional<ResponseEvent> NextEvent();
+  // Writes what the events bring until there is none, the response is done, or `bytes` are enough
+  // for one turn.
+  void TakeEvents(std::string* bytes);
+  bool whole() const { return response_.done() && response_.written() && pending_.empty(); }
 
   Frontend& frontend_;
   const Source source_;
@@ -56,7 +63,8 @@ class GenerateExchange : public HttpExchange {
   OpenAiResponse response_;
   const bool streams_;
   const Hooks hooks_;
-  std::string pending_;  // frames not yet asked for
+  std::string pending_;           // of the body, not yet asked for
+  bool ends_with_error_ = false;  // as soon as what was begun is written
   ExchangeOutcome outcome_;
 };
 
@@ -83,6 +91,8 @@ class DeferredExchange : public HttpExchange {
       : begin_(std::move(begin)) {}
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string* bytes) override { return inner_->Frames(bytes); }
+  bool EndWithError() override { return inner_ != nullptr && inner_->EndWithError(); }
+  bool EndedWithError() const override { return inner_ != nullptr && inner_->EndedWithError(); }
 
  private:
   const std::function<std::optional<HttpAnswer>()> begin_;

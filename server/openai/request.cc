@@ -335,6 +335,11 @@ void ReadTextPrompts(JsonFields& fields, const FrontendOptions& limits,
   }
 }
 
+AnswerHolds Holds(const OpenAiRequest& request) {
+  if (request.stream) return AnswerHolds::kEvents;
+  return request.logprobs || request.return_token_ids ? AnswerHolds::kTokens : AnswerHolds::kText;
+}
+
 }  // namespace
 
 Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context) {
@@ -357,6 +362,7 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAi
     if (generate.max_tokens == 0) generate.prompt_logprobs = std::max(generate.prompt_logprobs, 0);
   }
   if (!fields.status().ok()) return fields.status();
+  generate.holds = Holds(request);
   return request;
 }
 
@@ -378,6 +384,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   if (request.logprobs) request.generate.sampling.num_logprobs = top_logprobs;
   if (request.echo) fields.Fail(Unsupported("echo", " for chat"));
   if (!fields.status().ok()) return fields.status();
+  request.generate.holds = Holds(request);
   return request;
 }
 

@@ -1,9 +1,8 @@
 #include "server/openai/response.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "server/openai/json.h"
@@ -26,134 +25,6 @@ Json StopReasonJson(const std::variant<std::monostate, std::string, int32_t>& re
   if (const auto* text = std::get_if<std::string>(&reason)) return *text;
   if (const auto* id = std::get_if<int32_t>(&reason)) return *id;
   return nullptr;
-}
-
-// JSON knows no infinity; -9999 is what clients of other servers meet for a probability of zero.
-double LogprobNumber(float logprob) {
-  return std::isfinite(logprob) ? std::max(logprob, -9999.0f) : -9999.0;
-}
-
-bool IsUtf8(std::string_view bytes) {
-  try {
-    (void)nlohmann::json(bytes).dump();
-    return true;
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-}
-
-// A token's text; one that is part of a character is shown as its bytes, so that different tokens
-// stay different.
-std::string TokenKey(const std::string& bytes) {
-  if (IsUtf8(bytes)) return bytes;
-  std::string key = "bytes:";
-  constexpr char kHex[] = "0123456789abcdef";
-  for (const unsigned char c : bytes) {
-    key += "\\x";
-    key += kHex[c >> 4];
-    key += kHex[c & 15];
-  }
-  return key;
-}
-
-int64_t CharactersStartedIn(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(),
-                       [](unsigned char c) { return (c & 0xC0) != 0x80; });
-}
-
-Json ByteList(const std::string& bytes) {
-  Json list = Json::array();
-  for (const unsigned char c : bytes) list.push_back(c);
-  return list;
-}
-
-// More may have been computed than this list shows.
-std::span<const TokenLogprob> FirstOf(const std::vector<TokenLogprob>& top, int count) {
-  return std::span(top).first(std::min(static_cast<size_t>(std::max(count, 0)), top.size()));
-}
-
-// The lists of a completion's logprobs object, filled token by token.
-struct CompletionLogprobs {
-  const TokenBytes& token_bytes;
-  const int num_top;
-  int64_t* const offset;  // characters before the next token
-  Json tokens = Json::array(), token_logprobs = Json::array(), top_logprobs = Json::array(),
-       text_offset = Json::array();
-
-  // The first token of a prompt has no log-probability.
-  void AddPrompt(const SharedTokens& ids, const std::vector<SampleResult>& scores) {
-    if (!ids.empty()) AddToken(token_bytes(*ids.begin()), nullptr, nullptr);
-    for (const SampleResult& score : scores) Add(score);
-  }
-  void Add(const SampleResult& sample) {
-    const std::string bytes = token_bytes(sample.token);
-    Json top = Json::object();
-    for (const TokenLogprob& other : FirstOf(sample.top_logprobs, num_top)) {
-      top[TokenKey(token_bytes(other.token))] = LogprobNumber(other.logprob);
-    }
-    top[TokenKey(bytes)] = LogprobNumber(sample.logprob);
-    AddToken(bytes, LogprobNumber(sample.logprob), std::move(top));
-  }
-  void AddToken(const std::string& bytes, Json logprob, Json top) {
-    tokens.push_back(TokenKey(bytes));
-    token_logprobs.push_back(std::move(logprob));
-    top_logprobs.push_back(std::move(top));
-    text_offset.push_back(*offset);
-    *offset += CharactersStartedIn(bytes);
-  }
-  Json Object() && {
-    return Json{{"tokens", std::move(tokens)},
-                {"token_logprobs", std::move(token_logprobs)},
-                {"top_logprobs", std::move(top_logprobs)},
-                {"text_offset", std::move(text_offset)}};
-  }
-};
-
-Json ChatToken(const std::string& bytes, float logprob) {
-  return Json{{"token", bytes}, {"logprob", LogprobNumber(logprob)}, {"bytes", ByteList(bytes)}};
-}
-
-Json ChatLogprobs(const std::vector<SampleResult>& tokens, int num_top,
-                  const TokenBytes& token_bytes) {
-  Json content = Json::array();
-  for (const SampleResult& sample : tokens) {
-    Json entry = ChatToken(token_bytes(sample.token), sample.logprob);
-    Json top = Json::array();
-    for (const TokenLogprob& other : FirstOf(sample.top_logprobs, num_top))
-      top.push_back(ChatToken(token_bytes(other.token), other.logprob));
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
-  }
-  return Json{{"content", std::move(content)}, {"refusal", nullptr}};
-}
-
-// vLLM's form: for each prompt token an object of id to {logprob, rank, decoded_token}; null for
-// the first.
-Json PromptLogprobsJson(const std::vector<SampleResult>& tokens, int num_top,
-                        const TokenBytes& token_bytes) {
-  Json list = Json::array({nullptr});
-  for (const SampleResult& sample : tokens) {
-    Json entry = Json::object();
-    const auto add = [&](int32_t id, float logprob, const Json& rank) {
-      entry[std::to_string(id)] = Json{{"logprob", LogprobNumber(logprob)},
-                                       {"rank", rank},
-                                       {"decoded_token", TokenKey(token_bytes(id))}};
-    };
-    // Its rank is known only if it is among the alternatives.
-    add(sample.token, sample.logprob, nullptr);
-    int rank = 0;
-    for (const TokenLogprob& other : sample.top_logprobs) {
-      if (++rank <= num_top || other.token == sample.token) add(other.token, other.logprob, rank);
-    }
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
-Json IdList(const std::vector<SampleResult>& tokens) {
-  Json list = Json::array();
-  for (const SampleResult& sample : tokens) list.push_back(sample.token);
-  return list;
 }
 
 Json UsageJson(int64_t prompt_tokens, int64_t completion_tokens) {
@@ -223,16 +94,22 @@ const PromptInfo& OpenAiResponse::PromptOf(int choice) const {
   return prompts_[static_cast<size_t>(choice / n_)];
 }
 
-void OpenAiResponse::Take(ResponseEvent event, std::string* frames) {
+void OpenAiResponse::Take(ResponseEvent event) {
+  DS_CHECK(written(), "an event is written before the next one comes");
   if (done_) return;
   if (auto* started = std::get_if<ResponseStarted>(&event))
     OnStarted(std::move(*started));
   else if (auto* prompt = std::get_if<ResponsePromptLogprobs>(&event))
-    OnPromptLogprobs(std::move(*prompt), frames);
+    OnPromptLogprobs(std::move(*prompt));
   else if (auto* delta = std::get_if<ResponseDelta>(&event))
-    OnDelta(std::move(*delta), frames);
+    OnDelta(std::move(*delta));
   else
-    OnDone(std::move(std::get<ResponseDone>(event)), frames);
+    OnDone(std::move(std::get<ResponseDone>(event)));
+}
+
+bool OpenAiResponse::Write(size_t enough, std::string* out) {
+  pieces_.Write(enough, out);
+  return written();
 }
 
 void OpenAiResponse::OnStarted(ResponseStarted event) {
@@ -242,17 +119,17 @@ void OpenAiResponse::OnStarted(ResponseStarted event) {
     prompt_tokens_ += static_cast<int64_t>(prompt.token_ids.size());
 }
 
-void OpenAiResponse::OnPromptLogprobs(ResponsePromptLogprobs event, std::string* frames) {
+void OpenAiResponse::OnPromptLogprobs(ResponsePromptLogprobs event) {
   DS_CHECK(event.choice >= 0 && static_cast<size_t>(event.choice) < choices_.size(),
            "an event names an unknown choice");
-  choices_[static_cast<size_t>(event.choice)].prompt_logprobs = std::move(event.tokens);
+  choices_[static_cast<size_t>(event.choice)].prompt_scores = std::move(event.tokens);
   if (!stream_) return;
-  OpenChoice(event.choice, frames);
+  OpenChoice(event.choice);
 }
 
 // The first chunk of each choice: the role for chat, the prompt for an echo, the prompt's ids if
 // they were asked for.
-void OpenAiResponse::OpenChoice(int index, std::string* frames) {
+void OpenAiResponse::OpenChoice(int index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (choice.opened) return;
   choice.opened = true;
@@ -261,10 +138,10 @@ void OpenAiResponse::OpenChoice(int index, std::string* frames) {
   Chunk chunk;
   chunk.opens = true;
   if (echo_) chunk.text = PromptOf(index).text;
-  AppendChunk(index, chunk, frames);
+  AddChunk(index, chunk);
 }
 
-void OpenAiResponse::OnDelta(ResponseDelta event, std::string* frames) {
+void OpenAiResponse::OnDelta(ResponseDelta event) {
   DS_CHECK(event.choice >= 0 && static_cast<size_t>(event.choice) < choices_.size(),
            "an event names an unknown choice");
   Choice& choice = choices_[static_cast<size_t>(event.choice)];
@@ -279,116 +156,211 @@ void OpenAiResponse::OnDelta(ResponseDelta event, std::string* frames) {
     choice.stop_reason = std::move(event.stop_reason);
     return;
   }
-  OpenChoice(event.choice, frames);
+  OpenChoice(event.choice);
   const bool ends = event.finish != FinishReason::kNone;
   // While text is held back (a possible stop string, half a character) there may be nothing to say.
   if (event.text.empty() && !ends && (event.tokens.empty() || (!logprobs_ && !return_token_ids_)))
     return;
+  delta_ = std::move(event);
   Chunk chunk;
-  chunk.text = event.text;
-  chunk.tokens = &event.tokens;
-  chunk.end = ends ? &event : nullptr;
-  AppendChunk(event.choice, chunk, frames);
+  chunk.text = delta_.text;
+  chunk.tokens = &delta_.tokens;
+  chunk.end = ends ? &delta_ : nullptr;
+  AddChunk(delta_.choice, chunk);
 }
 
-void OpenAiResponse::OnDone(ResponseDone event, std::string* frames) {
+void OpenAiResponse::OnDone(ResponseDone event) {
   done_ = true;
   status_ = std::move(event.status);
   usage_ = event.usage;
-  if (!stream_) return;
   if (!status_.ok()) {
-    if (started_) *frames += "data: " + OpenAiErrorBody(status_) + "\n\n";
+    if (started_) pieces_.Add("data: " + OpenAiErrorBody(status_) + "\n\n");
     return;
   }
+  if (!stream_) return AddBody();
   started_ = true;
   if (include_usage_)
-    *frames += "data: " + head_ + "],\"usage\":" + Dump(UsageJson(usage_)) + "}\n\n";
-  *frames += "data: [DONE]\n\n";
+    pieces_.Add("data: " + head_ + "],\"usage\":" + Dump(UsageJson(usage_)) + "}\n\n");
+  pieces_.Add("data: [DONE]\n\n");
 }
 
 std::string OpenAiResponse::RunningUsage() const {
   return Dump(UsageJson(prompt_tokens_, streamed_tokens_));
 }
 
-void OpenAiResponse::AppendChunk(int index, const Chunk& chunk, std::string* frames) {
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  std::string& out = *frames;
-  out += "data: " + head_ + "{\"index\":" + std::to_string(index);
+void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
+  pieces_.Add("data: " + head_ + "{\"index\":" + std::to_string(index));
   if (!chat_) {
-    out += ",\"text\":" + JsonQuoted(chunk.text);
+    pieces_.Add(",\"text\":");
+    pieces_.AddQuoted(chunk.text);
   } else if (chunk.opens) {
-    out += ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}";
+    pieces_.Add(",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+  } else if (chunk.text.empty()) {
+    pieces_.Add(",\"delta\":{}");
   } else {
-    out += ",\"delta\":{" + (chunk.text.empty() ? "" : "\"content\":" + JsonQuoted(chunk.text)) +
-           "}";
+    pieces_.Add(",\"delta\":{\"content\":");
+    pieces_.AddQuoted(chunk.text);
+    pieces_.Add("}");
   }
-  out += ",\"logprobs\":";
-  if (logprobs_ && chat_ && chunk.tokens != nullptr && !chunk.tokens->empty()) {
-    out += Dump(ChatLogprobs(*chunk.tokens, num_logprobs_, token_bytes_));
-  } else if (logprobs_ && !chat_) {
-    CompletionLogprobs lists{token_bytes_, num_logprobs_, &choice.text_offset};
-    if (chunk.opens && echo_) lists.AddPrompt(PromptOf(index).token_ids, choice.prompt_logprobs);
-    for (size_t i = 0; chunk.tokens != nullptr && i < chunk.tokens->size(); ++i)
-      lists.Add((*chunk.tokens)[i]);
-    out += Dump(std::move(lists).Object());
-  } else {
-    out += "null";
-  }
-  out += ",\"finish_reason\":" +
-         Dump(FinishJson(chunk.end == nullptr ? FinishReason::kNone : chunk.end->finish));
+  static const std::vector<SampleResult> kNoTokens;
+  const std::vector<SampleResult>& tokens = chunk.tokens == nullptr ? kNoTokens : *chunk.tokens;
+  pieces_.Add(",\"logprobs\":");
+  if (logprobs_ && chat_ && !tokens.empty())
+    AddChatLogprobs(tokens);
+  else if (logprobs_ && !chat_)
+    AddCompletionLogprobs(index, chunk.opens && echo_, tokens);
+  else
+    pieces_.Add("null");
+  pieces_.Add(",\"finish_reason\":" +
+              Dump(FinishJson(chunk.end == nullptr ? FinishReason::kNone : chunk.end->finish)));
   if (chunk.end != nullptr)
-    out += ",\"stop_reason\":" + Dump(StopReasonJson(chunk.end->stop_reason));
-  if (return_token_ids_ && chunk.tokens != nullptr)
-    out += ",\"token_ids\":" + Dump(IdList(*chunk.tokens));
-  if (return_token_ids_ && chunk.opens)
-    out += ",\"prompt_token_ids\":" + Dump(Json(PromptOf(index).token_ids.ids()));
-  out += "}]";
+    pieces_.Add(",\"stop_reason\":" + Dump(StopReasonJson(chunk.end->stop_reason)));
+  if (return_token_ids_ && chunk.tokens != nullptr) {
+    pieces_.Add(",\"token_ids\":");
+    AddIds(tokens);
+  }
+  if (return_token_ids_ && chunk.opens) {
+    pieces_.Add(",\"prompt_token_ids\":");
+    AddIds(PromptOf(index).token_ids);
+  }
+  pieces_.Add("}]");
   if (continuous_usage_)
-    out += ",\"usage\":" + RunningUsage();
+    pieces_.Add(",\"usage\":" + RunningUsage());
   else if (include_usage_)
-    out += ",\"usage\":null";
-  out += "}\n\n";
+    pieces_.Add(",\"usage\":null");
+  pieces_.Add("}\n\n");
 }
 
-std::string OpenAiResponse::Body() const {
-  Json choices = Json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& choice = choices_[i];
-    const PromptInfo& prompt = PromptOf(static_cast<int>(i));
-    Json json{{"index", i}};
-    if (chat_) {
-      json["message"] = Json{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-      json["logprobs"] = logprobs_ ? ChatLogprobs(choice.tokens, num_logprobs_, token_bytes_)
-                                   : Json(nullptr);
-    } else {
-      json["text"] = echo_ ? prompt.text + choice.text : choice.text;
-      json["logprobs"] = nullptr;
-      if (logprobs_) {
-        int64_t offset = 0;
-        CompletionLogprobs lists{token_bytes_, num_logprobs_, &offset};
-        if (echo_) lists.AddPrompt(prompt.token_ids, choice.prompt_logprobs);
-        for (const SampleResult& token : choice.tokens) lists.Add(token);
-        json["logprobs"] = std::move(lists).Object();
-      }
-    }
-    json["finish_reason"] = FinishJson(choice.finish);
-    json["stop_reason"] = StopReasonJson(choice.stop_reason);
-    if (!chat_ && prompt_logprobs_ >= 0)
-      json["prompt_logprobs"] = PromptLogprobsJson(choice.prompt_logprobs, prompt_logprobs_,
-                                                   token_bytes_);
-    if (return_token_ids_) json["token_ids"] = IdList(choice.tokens);
-    if (return_token_ids_ && !chat_) json["prompt_token_ids"] = prompt.token_ids.ids();
-    choices.push_back(std::move(json));
-  }
-  std::string list = Dump(choices);
-  std::string body = head_ + list.substr(1) + ",\"usage\":" + Dump(UsageJson(usage_));
+// Each choice adds what it is made of when its turn comes, and is let go when that is written.
+void OpenAiResponse::AddBody() {
+  pieces_.Add(head_);
+  pieces_.AddItems(choices_.size(), [this](size_t i, std::string* out) {
+    if (i > 0) *out += ',';
+    AddBodyChoice(i);
+    if (chat_) return;  // what follows all choices needs the first one's prompt
+    pieces_.AddItems(1, [this, i](size_t, std::string*) { choices_[i] = {}; });
+  });
+  pieces_.Add("],\"usage\":" + Dump(UsageJson(usage_)));
   if (chat_ && prompt_logprobs_ >= 0 && !choices_.empty()) {
-    body += ",\"prompt_logprobs\":" + Dump(PromptLogprobsJson(choices_.front().prompt_logprobs,
-                                                              prompt_logprobs_, token_bytes_));
+    pieces_.Add(",\"prompt_logprobs\":");
+    AddPromptLogprobs(choices_.front().prompt_scores);
   }
-  if (chat_ && return_token_ids_)
-    body += ",\"prompt_token_ids\":" + Dump(Json(prompts_.front().token_ids.ids()));
-  return body + "}";
+  if (chat_ && return_token_ids_) {
+    pieces_.Add(",\"prompt_token_ids\":");
+    AddIds(prompts_.front().token_ids);
+  }
+  pieces_.Add("}");
+}
+
+void OpenAiResponse::AddBodyChoice(size_t index) {
+  const Choice& choice = choices_[index];
+  const PromptInfo& prompt = PromptOf(static_cast<int>(index));
+  pieces_.Add("{\"index\":" + std::to_string(index));
+  if (chat_) {
+    pieces_.Add(",\"message\":{\"role\":\"assistant\",\"content\":");
+    pieces_.AddQuoted(choice.text);
+    pieces_.Add(",\"refusal\":null}");
+  } else {
+    if (echo_) choices_[index].text.insert(0, prompt.text);
+    pieces_.Add(",\"text\":");
+    pieces_.AddQuoted(choice.text);
+  }
+  pieces_.Add(",\"logprobs\":");
+  if (!logprobs_)
+    pieces_.Add("null");
+  else if (chat_)
+    AddChatLogprobs(choice.tokens);
+  else
+    AddCompletionLogprobs(static_cast<int>(index), echo_, choice.tokens);
+  pieces_.Add(",\"finish_reason\":" + Dump(FinishJson(choice.finish)) +
+              ",\"stop_reason\":" + Dump(StopReasonJson(choice.stop_reason)));
+  if (!chat_ && prompt_logprobs_ >= 0) {
+    pieces_.Add(",\"prompt_logprobs\":");
+    AddPromptLogprobs(choice.prompt_scores);
+  }
+  if (return_token_ids_) {
+    pieces_.Add(",\"token_ids\":");
+    AddIds(choice.tokens);
+  }
+  if (return_token_ids_ && !chat_) {
+    pieces_.Add(",\"prompt_token_ids\":");
+    AddIds(prompt.token_ids);
+  }
+  pieces_.Add("}");
+}
+
+void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
+                                           const std::vector<SampleResult>& tokens) {
+  struct Entry {
+    int32_t token = 0;
+    const SampleResult* score = nullptr;  // nullptr: the first of a prompt has none
+  };
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  const SharedTokens prompt = echo ? PromptOf(index).token_ids : SharedTokens();
+  const size_t first = prompt.empty() ? 0 : 1;
+  const size_t scored = echo ? choice.prompt_scores->size() : 0;
+  const auto entry = [&choice, &tokens, prompt, first, scored](size_t i) {
+    if (i < first) return Entry{prompt[0], nullptr};
+    i -= first;
+    const SampleResult& score = i < scored ? (*choice.prompt_scores)[i] : tokens[i - scored];
+    return Entry{score.token, &score};
+  };
+  const size_t count = first + scored + tokens.size();
+  pieces_.Add("{\"tokens\":");
+  pieces_.AddList(count, [this, entry](size_t i, std::string* out) {
+    AppendTokenKey(token_bytes_(entry(i).token), out);
+  });
+  pieces_.Add(",\"token_logprobs\":");
+  pieces_.AddList(count, [entry](size_t i, std::string* out) {
+    const SampleResult* const score = entry(i).score;
+    if (score == nullptr)
+      *out += "null";
+    else
+      AppendLogprob(score->logprob, out);
+  });
+  pieces_.Add(",\"top_logprobs\":");
+  pieces_.AddList(count, [this, entry](size_t i, std::string* out) {
+    const SampleResult* const score = entry(i).score;
+    if (score == nullptr)
+      *out += "null";
+    else
+      AppendTopLogprobs(*score, num_logprobs_, token_bytes_, out);
+  });
+  pieces_.Add(",\"text_offset\":");
+  pieces_.AddList(count, [this, entry, &choice](size_t i, std::string* out) {
+    *out += std::to_string(choice.text_offset);
+    choice.text_offset += CharactersStartedIn(token_bytes_(entry(i).token));
+  });
+  pieces_.Add("}");
+}
+
+void OpenAiResponse::AddChatLogprobs(const std::vector<SampleResult>& tokens) {
+  pieces_.Add("{\"content\":");
+  pieces_.AddList(tokens.size(), [this, &tokens](size_t i, std::string* out) {
+    AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out);
+  });
+  pieces_.Add(",\"refusal\":null}");
+}
+
+// vLLM's form: null for the first token.
+void OpenAiResponse::AddPromptLogprobs(const PromptScores& scores) {
+  pieces_.AddList(scores->size() + 1, [this, scores](size_t i, std::string* out) {
+    if (i == 0)
+      *out += "null";
+    else
+      AppendPromptLogprobs((*scores)[i - 1], prompt_logprobs_, token_bytes_, out);
+  });
+}
+
+void OpenAiResponse::AddIds(const std::vector<SampleResult>& tokens) {
+  pieces_.AddList(tokens.size(), [&tokens](size_t i, std::string* out) {
+    *out += std::to_string(tokens[i].token);
+  });
+}
+
+void OpenAiResponse::AddIds(const SharedTokens& ids) {
+  pieces_.AddList(ids.size(),
+                  [ids](size_t i, std::string* out) { *out += std::to_string(ids[i]); });
 }
 
 namespace {

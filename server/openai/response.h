@@ -1,18 +1,20 @@
 // What goes out in OpenAI's form: one response assembled from its events, as a whole body or as
 // server-sent events, and the small objects of the other routes. Text that is not valid UTF-8
 // leaves with U+FFFD in its place.
+// What is long is made as it is written, a piece at a time.
 // Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
+#include "server/openai/logprobs_text.h"
 #include "server/openai/request.h"
+#include "server/openai/text_pieces.h"
 
 namespace diffserve {
 
@@ -27,15 +29,17 @@ struct OpenAiIdentity {
   int64_t created = 0;  // Unix seconds
 };
 
-// What a token stands for; may be part of a character.
-using TokenBytes = std::function<std::string(int32_t)>;
-
 class OpenAiResponse {
  public:
   OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenBytes token_bytes);
 
-  // Takes the next event; a streaming response appends its frames to `frames`.
-  void Take(ResponseEvent event, std::string* frames);
+  // Takes the next event. REQUIRES: written(); from the first event on this is not moved.
+  void Take(ResponseEvent event);
+  // Appends what there is to write until `out` has `enough` bytes or a little more: a stream's
+  // frames, or the body once it is done with an ok status. True if nothing is left.
+  bool Write(size_t enough, std::string* out);
+  // Nothing is left to write of what was taken.
+  bool written() const { return pieces_.empty(); }
   // Something has been answered: a later error cannot become an HTTP status any more.
   bool started() const { return started_; }
   bool done() const { return done_; }
@@ -44,20 +48,17 @@ class OpenAiResponse {
     return done_ ? usage_.completion_tokens : streamed_tokens_;
   }  // so far
 
-  // The whole body. REQUIRES: done, status().ok(), not streaming.
-  std::string Body() const;
-
  private:
   struct Choice {
     std::string text;
-    std::vector<SampleResult> tokens;           // kept for log-probabilities and ids
-    std::vector<SampleResult> prompt_logprobs;  // as ResponsePromptLogprobs has them
+    std::vector<SampleResult> tokens;  // of a whole body, kept for log-probabilities and ids
+    PromptScores prompt_scores = std::make_shared<const std::vector<SampleResult>>();
     FinishReason finish = FinishReason::kNone;
     std::variant<std::monostate, std::string, int32_t> stop_reason;
     int64_t text_offset = 0;  // characters before the next token
     bool opened = false;      // the first chunk has been sent
   };
-  // What one streamed chunk says of a choice.
+  // What one streamed chunk says of a choice; what it points to lives until it is written.
   struct Chunk {
     std::string_view text;
     const std::vector<SampleResult>* tokens = nullptr;
@@ -65,11 +66,19 @@ class OpenAiResponse {
     bool opens = false;
   };
   void OnStarted(ResponseStarted event);
-  void OnPromptLogprobs(ResponsePromptLogprobs event, std::string* frames);
-  void OnDelta(ResponseDelta event, std::string* frames);
-  void OnDone(ResponseDone event, std::string* frames);
-  void OpenChoice(int index, std::string* frames);
-  void AppendChunk(int index, const Chunk& chunk, std::string* frames);
+  void OnPromptLogprobs(ResponsePromptLogprobs event);
+  void OnDelta(ResponseDelta event);
+  void OnDone(ResponseDone event);
+  void OpenChoice(int index);
+  void AddChunk(int index, const Chunk& chunk);
+  void AddBody();
+  void AddBodyChoice(size_t index);
+  // Four parallel lists: of the prompt too if `echo`, then of `tokens`.
+  void AddCompletionLogprobs(int index, bool echo, const std::vector<SampleResult>& tokens);
+  void AddChatLogprobs(const std::vector<SampleResult>& tokens);
+  void AddPromptLogprobs(const PromptScores& scores);
+  void AddIds(const std::vector<SampleResult>& tokens);
+  void AddIds(const SharedTokens& ids);
   std::string RunningUsage() const;
   const PromptInfo& PromptOf(int choice) const;
 
@@ -80,12 +89,14 @@ class OpenAiResponse {
   std::string head_;  // of every chunk, up to "choices"
   std::vector<PromptInfo> prompts_;
   std::vector<Choice> choices_;
+  ResponseDelta delta_;  // of a stream, while its chunk is written
   int64_t prompt_tokens_ = 0;
   int64_t streamed_tokens_ = 0;
   Usage usage_;
   Status status_;
   bool started_ = false;
   bool done_ = false;
+  TextPieces pieces_;
 };
 
 struct ModelCard {

@@ -420,6 +420,8 @@ class OpenAiRoutes::Impl::AccountedExchange : public HttpExchange {
     if (last) EndOnce();
     return last;
   }
+  bool EndWithError() override { return inner_->EndWithError(); }
+  bool EndedWithError() const override { return inner_->EndedWithError(); }
 
  private:
   void EndOnce() {

@@ -227,6 +227,7 @@ TEST_F(CommandsTest, WhatConvertPacksIsToldByInspectAndGeneratesTheSameTokens) {
 }
 
 TEST_F(CommandsTest, ASlowLoadIsToldInMiB) {
+  SetLogLevel(LogLevel::kInfo);
   ::testing::internal::CaptureStderr();
   ShowLoading(3 << 19, 5 << 20);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "loading: 1.5 MiB of 5.0 MiB\n");

@@ -176,9 +176,7 @@ TEST_F(HttpCountTest, AClientThatLeavesIsCountedOnceWithWhatItHadSeen) {
   }
   EXPECT_TRUE(Eventually(has_left));
   EXPECT_EQ(Total(), 1);
-  server.steps.Open();
-  EXPECT_TRUE(server.EngineIsEmpty());
-  server.steps.Close();
+  EXPECT_TRUE(server.BecomesIdle());
   {
     HttpClient within_the_stream(server.port());
     within_the_stream.SendPost("/v1/completions", body + "true}");
@@ -187,8 +185,7 @@ TEST_F(HttpCountTest, AClientThatLeavesIsCountedOnceWithWhatItHadSeen) {
     ASSERT_TRUE(within_the_stream.ReadHead(&head));
   }
   EXPECT_TRUE(Eventually(has_left));
-  server.steps.Open();
-  EXPECT_TRUE(server.EngineIsEmpty());
+  EXPECT_TRUE(server.BecomesIdle());
   EXPECT_EQ(server.Stats().num_finished(FinishReason::kCancelled), 2u);
   EXPECT_EQ(Seen(), (Counts{{{"/v1/completions", 499}, 1}, {{"/v1/completions", 200}, 1}}));
 }

@@ -187,7 +187,7 @@ TEST_F(MetricsTextTest, TheNumberOfRequestSeriesIsBounded) {
   for (int i = 0; i < 5000; ++i) exporter_.CountHttp("/" + std::to_string(i), 200);
   const std::map<std::string, double> samples = Read(exporter_.Render()).samples;
   const auto series = std::count_if(samples.begin(), samples.end(), [](const auto& s) {
-    return s.first.starts_with("diffserve_http_");
+    return s.first.starts_with("diffserve_http_requests_total");
   });
   EXPECT_LE(series, 1024);
 }

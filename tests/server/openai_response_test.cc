@@ -29,17 +29,34 @@ class OpenAiResponseTest : public ::testing::Test {
   }
   // Frames for a stream, the body otherwise.
   std::string Run(std::vector<ResponseDelta> deltas, Status end = {}) {
-    OpenAiResponse response = Make();
-    std::string frames;
-    response.Take(ResponseStarted{{{{10, 11}, "ab"}}}, &frames);
+    std::vector<ResponseEvent> events = {ResponseStarted{{{{10, 11}, "ab"}}}};
     if (request_.echo && request_.logprobs) {
-      response.Take(ResponsePromptLogprobs{0, {Token(11, -1.5f, {{11, -1.5f}, {12, -2.0f}})}},
-                    &frames);
+      const std::vector<SampleResult> scores = {Token(11, -1.5f, {{11, -1.5f}, {12, -2.0f}})};
+      events.push_back(
+          ResponsePromptLogprobs{0, std::make_shared<const std::vector<SampleResult>>(scores)});
     }
-    for (ResponseDelta& delta : deltas) response.Take(std::move(delta), &frames);
-    response.Take(ResponseDone{end, {2, 2, 1}}, &frames);
-    EXPECT_TRUE(response.done());
-    return request_.stream || !end.ok() ? frames : response.Body();
+    for (ResponseDelta& delta : deltas) events.push_back(std::move(delta));
+    events.push_back(ResponseDone{end, {2, 2, 1}});
+    return Written(events);
+  }
+  // All that the events bring, written in one go and in pieces as small as they can be.
+  std::string Written(const std::vector<ResponseEvent>& events) {
+    std::string whole, pieces;
+    for (const bool at_once : {true, false}) {
+      OpenAiResponse response = Make();
+      for (const ResponseEvent& event : events) {
+        response.Take(event);
+        bool written = false;
+        while (!written) {
+          std::string piece;
+          written = response.Write(at_once ? ~size_t{0} : 1, &piece);
+          (at_once ? whole : pieces) += piece;
+        }
+      }
+      EXPECT_TRUE(response.done());
+    }
+    EXPECT_EQ(whole, pieces);
+    return whole;
   }
   static std::vector<ResponseDelta> Deltas() {
     ResponseDelta first, last;
@@ -114,12 +131,9 @@ TEST_F(OpenAiResponseTest, AnEchoedPromptOfOneTokenIsListedToo) {
   request_.echo = true;
   request_.logprobs = true;
   request_.prompt_logprobs = 0;
-  OpenAiResponse response = Make();
-  std::string frames;
-  response.Take(ResponseStarted{{{{10}, "a"}}}, &frames);
-  response.Take(Deltas()[1], &frames);
-  response.Take(ResponseDone{{}, {1, 1, 0}}, &frames);
-  const Json choice = Json::parse(response.Body())["choices"][0];
+  const std::string body = Written(
+      {ResponseStarted{{{{10}, "a"}}}, Deltas()[1], ResponseDone{{}, {1, 1, 0}}});
+  const Json choice = Json::parse(body)["choices"][0];
   EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<10>","yz"])"));
   EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-0.25]"));
   EXPECT_EQ(choice["prompt_logprobs"], Json::parse("[null]"));
@@ -228,11 +242,10 @@ TEST_F(OpenAiResponseTest, AnErrorInMidStreamIsAnEventAndNothingFollows) {
 TEST_F(OpenAiResponseTest, AnErrorBeforeTheFirstByteLeavesNothingInTheStream) {
   request_.stream = true;
   OpenAiResponse response = Make();
-  std::string frames;
-  response.Take(ResponseStarted{{{{10}, "a"}}}, &frames);
-  response.Take(ResponseDone{Status(StatusCode::kResourceExhausted, "full"), {}}, &frames);
+  response.Take(ResponseStarted{{{{10}, "a"}}});
+  response.Take(ResponseDone{Status(StatusCode::kResourceExhausted, "full"), {}});
   EXPECT_FALSE(response.started());
-  EXPECT_EQ(frames, "");
+  EXPECT_TRUE(response.written());
   EXPECT_EQ(response.status().code(), StatusCode::kResourceExhausted);
 }
 
@@ -256,18 +269,16 @@ TEST_F(OpenAiResponseTest, BrokenTextNeverLeaves) {
 TEST_F(OpenAiResponseTest, EveryChoiceHasItsIndex) {
   request_.generate.n = 2;
   request_.return_token_ids = true;
-  OpenAiResponse response = Make();
-  std::string frames;
-  response.Take(ResponseStarted{{{{10}, "a"}, {{20, 21}, "b"}}}, &frames);
+  std::vector<ResponseEvent> events = {ResponseStarted{{{{10}, "a"}, {{20, 21}, "b"}}}};
   for (const int choice : {3, 1, 0, 2}) {
     ResponseDelta delta;
     delta.choice = choice;
     delta.text = std::to_string(choice);
     delta.finish = FinishReason::kLength;
-    response.Take(delta, &frames);
+    events.push_back(std::move(delta));
   }
-  response.Take(ResponseDone{{}, {3, 0, 0}}, &frames);
-  const Json choices = Json::parse(response.Body())["choices"];
+  events.push_back(ResponseDone{{}, {3, 0, 0}});
+  const Json choices = Json::parse(Written(events))["choices"];
   ASSERT_EQ(choices.size(), 4u);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(choices[i]["index"], i);

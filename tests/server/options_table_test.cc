@@ -51,7 +51,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (!flag.allowed.empty()) return {flag.allowed.begin(), flag.allowed.end()};
   if (flag.Is<bool>()) return {"true", "false"};
   if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
-  if (flag.name == "--max-shard-size") return {"2G", "512MiB", "0.5K"};
+  if (flag.Is<MemorySize>()) return {"2G", "512MiB", "0.5K"};
   if (IsText(flag)) return {"anything"};
   if (flag.Is<uint64_t>()) return {"0", "18446744073709551615"};
   return {Number(flag, flag.min), Number(flag, flag.max)};
@@ -60,7 +60,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
 std::vector<std::string> BadValues(const FlagSpec& flag) {
   if (!flag.allowed.empty() || flag.Is<bool>()) return {"nonsense", ""};
   if (flag.name == "--kv-cache-memory") return {"2X", "-1", "", "G"};
-  if (flag.name == "--max-shard-size") return {"2X", "-1G", "", "G", "0.3", "1"};
+  if (flag.Is<MemorySize>()) return {"2X", "-1G", "", "G", "0.3", "1"};
   if (IsText(flag)) return {""};
   if (flag.Is<uint64_t>()) return {"-1", "18446744073709551616", "x"};
   return {Number(flag, flag.min - 1), Number(flag, flag.max + 1), "x", "", "1x", "nan",

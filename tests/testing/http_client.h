@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -154,6 +155,7 @@ class HttpClient {
     if (poll(&waiting, 1, timeout_ms) != 1) return false;
     char bytes[65536];
     const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
+    was_reset_ = n < 0 && errno == ECONNRESET;
     if (n <= 0) return false;
     buffer_.append(bytes, static_cast<size_t>(n));
     return true;
@@ -165,6 +167,8 @@ class HttpClient {
     char byte;
     return recv(fd_, &byte, 1, MSG_PEEK) <= 0;
   }
+  // The last ReadSome found that the peer had reset the connection.
+  bool WasReset() const { return was_reset_; }
   const std::string& buffered() const { return buffer_; }
 
   void ShutdownWrite() { shutdown(fd_, SHUT_WR); }
@@ -182,6 +186,7 @@ class HttpClient {
  private:
   int fd_ = -1;
   bool connected_ = false;
+  bool was_reset_ = false;
   std::string buffer_;
 };
 

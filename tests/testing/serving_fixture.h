@@ -69,8 +69,10 @@ class ServingFixture {
 
   void StopAll() {
     steps.Open();
-    server_->Stop(std::chrono::steady_clock::now());
+    Drain(std::chrono::steady_clock::now());
   }
+  // What a signal does.
+  void Drain(std::chrono::steady_clock::time_point deadline) { server_->Stop(deadline); }
 
   int port() const { return http->port(); }
   EngineStats Stats() const { return engine->Snapshot(); }

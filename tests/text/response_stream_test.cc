@@ -54,13 +54,44 @@ TEST(ResponseStreamTest, AReaderThatKeepsUpNeverOverflows) {
   }
 }
 
-TEST(ResponseStreamTest, OneLargeEventIsNotTakenForASlowReader) {
-  ResponseStream stream(64 << 10, nullptr);
+ResponsePromptLogprobs Scores(size_t tokens, int shared_by) {
+  const SampleResult score{.top_logprobs = std::vector<TokenLogprob>(20)};
+  return {0, std::make_shared<const std::vector<SampleResult>>(tokens, score), shared_by};
+}
+
+TEST(ResponseStreamTest, AnEventCountsForWhatItHolds) {
+  const size_t bytes = HeldBytes(Scores(1000, 1));
+  EXPECT_GE(bytes, 1000 * (sizeof(SampleResult) + 20 * sizeof(TokenLogprob)));
+  ResponseStream tight(bytes - 1, nullptr), wide(bytes, nullptr);
+  EXPECT_FALSE(tight.Push(Scores(1000, 1)));
+  EXPECT_TRUE(wide.Push(Scores(1000, 1)));
+  EXPECT_FALSE(wide.Push(Text(100)));
+}
+
+TEST(ResponseStreamTest, WhatEventsShareCountsOnce) {
+  const size_t bytes = HeldBytes(Scores(1000, 1));
+  ResponseStream stream(bytes + 8 * sizeof(ResponseEvent), nullptr);
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(stream.Push(Scores(1000, 8)));
+  EXPECT_FALSE(stream.Push(Scores(1000, 8)));
+}
+
+TEST(ResponseStreamTest, WhatIsAllowedComesOnTopOfTheLimit) {
+  ResponseStream stream(10 << 10, nullptr);
+  stream.Allow(1 << 20);
   EXPECT_TRUE(stream.Push(Text(1 << 20)));
-  EXPECT_TRUE(stream.Push(Text(100)));
-  EXPECT_TRUE(stream.Push(Text(1 << 20)));
-  EXPECT_TRUE(stream.Push(Text(1 << 20)));
-  EXPECT_FALSE(stream.Push(Text(1 << 20)));
+  EXPECT_TRUE(stream.Push(Text(5000)));
+  EXPECT_FALSE(stream.Push(Text(10 << 10)));
+}
+
+TEST(ResponseStreamTest, WhatItKeepsGoesWithItsLastHolder) {
+  auto kept = std::make_shared<int>(1);
+  auto stream = std::make_shared<ResponseStream>(1000, nullptr);
+  stream->Keep(kept);
+  const auto holder = stream;
+  stream->Push(ResponseDone{});
+  stream->Close();
+  stream.reset();
+  EXPECT_EQ(kept.use_count(), 2);
 }
 
 TEST(ResponseStreamTest, AfterCloseNothingIsQueuedOrNotified) {

@@ -190,7 +190,10 @@ TEST_F(ResponsesTest, AnIncompleteCharacterAtTheEndIsReplaced) {
 TEST_F(ResponsesTest, LogprobsCarryTheAlternatives) {
   Client client;
   TokenizedRequest spec = Ask({10}, 1);
-  for (Request& request : spec.continuations) request.sampling.num_logprobs = 2;
+  for (Request& request : spec.continuations) {
+    request.sampling.num_logprobs = 2;
+    request.prompt_logprobs = 1;
+  }
   Start(client, spec);
   const auto ids = Encode("न");
   TokenEvent event = Event(1, {ids[0]}, FinishReason::kLength);
@@ -205,9 +208,54 @@ TEST_F(ResponsesTest, LogprobsCarryTheAlternatives) {
   ASSERT_EQ(token.top_logprobs.size(), 2u);
   EXPECT_EQ(token.top_logprobs[1].token, kEos);
   ASSERT_EQ(client.prompt_logprobs.size(), 1u);
-  ASSERT_EQ(client.prompt_logprobs[0].tokens.size(), 1u);
-  EXPECT_EQ(client.prompt_logprobs[0].tokens[0].logprob, -2.0f);
-  EXPECT_EQ(client.prompt_logprobs[0].tokens[0].top_logprobs[0].logprob, -0.25f);
+  ASSERT_EQ(client.prompt_logprobs[0].tokens->size(), 1u);
+  EXPECT_EQ(client.prompt_logprobs[0].tokens->at(0).logprob, -2.0f);
+  EXPECT_EQ(client.prompt_logprobs[0].tokens->at(0).top_logprobs[0].logprob, -0.25f);
+}
+
+TEST_F(ResponsesTest, APromptsScoresAreHeldOnceAndComeBeforeAnyOfItsChoices) {
+  Client client;
+  TokenizedRequest spec = Ask({10, 10}, 3);
+  for (Request& request : spec.continuations) request.prompt_logprobs = 0;
+  Start(client, spec);
+  const auto ids = Encode("न");
+  const auto score = [&](RequestId id) {
+    TokenEvent event = Event(id, {ids[0]}, FinishReason::kLength);
+    event.prompt_logprobs = {SampleResult{3, true, -2.0f, {}}};
+    return event;
+  };
+  responses_.Take(Event(6, {ids[0]}, FinishReason::kLength));
+  responses_.Take(Event(2, {ids[0]}, FinishReason::kLength));
+  responses_.Take(Event(2 + 1, {ids[0]}));
+  client.Read();
+  EXPECT_TRUE(client.tokens.empty());
+  responses_.Take(score(1));
+  client.Read();
+  ASSERT_EQ(client.prompt_logprobs.size(), 3u);
+  for (const ResponsePromptLogprobs& scores : client.prompt_logprobs)
+    EXPECT_EQ(scores.tokens, client.prompt_logprobs[0].tokens);
+  EXPECT_EQ(client.tokens.size(), 3u) << "of the first prompt alone";
+  responses_.Take(score(4));
+  responses_.Take(Event(3, {ids[0]}, FinishReason::kLength));
+  responses_.Take(Event(5, {ids[0]}, FinishReason::kLength));
+  client.Read();
+  EXPECT_EQ(client.tokens.size(), 6u);
+  EXPECT_EQ(client.tokens[2].size(), 2u);
+  ASSERT_EQ(client.done.size(), 1u);
+  EXPECT_EQ(client.done[0].usage.completion_tokens, 7);
+  EXPECT_TRUE(cancelled_.empty());
+}
+
+TEST_F(ResponsesTest, AChoiceThatFailsDoesNotWaitForScores) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 2);
+  for (Request& request : spec.continuations) request.prompt_logprobs = 0;
+  Start(client, spec);
+  responses_.Take(Event(2, {}, FinishReason::kError));
+  client.Read();
+  ASSERT_EQ(client.done.size(), 1u);
+  EXPECT_EQ(client.done[0].status.code(), StatusCode::kInternal);
+  EXPECT_EQ(cancelled_, std::vector<RequestId>{1});
 }
 
 TEST_F(ResponsesTest, AScoredPromptWithoutOutputEndsWithLength) {

@@ -1,0 +1,385 @@
+#include "server/http/session.h"
+
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
+#include <boost/asio/post.hpp>
+#include <string>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+#include "server/client_identity.h"
+
+namespace diffserve {
+namespace {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kTurnBytes = 64 << 10;        // of replies that a connection makes before others
+                                               // have a turn
+constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests; with more the connection ends
+                                               // after the reply under way
+constexpr size_t kMaxDroppedBytes = 1 << 20;   // then, and while the peer reads the last reply
+
+}  // namespace
+
+void HttpSession::Start() {
+  ErrorCode ignored;
+  socket_.non_blocking(true, ignored);
+  socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  if (options().send_buffer_bytes > 0) {
+    socket_.set_option(asio::socket_base::send_buffer_size(options().send_buffer_bytes), ignored);
+  }
+  const auto user_timeout_ms = static_cast<unsigned>(options().write_stall_timeout.count());
+  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
+             sizeof(user_timeout_ms));
+  peer_ = PeerAddress(socket_.native_handle());
+  head_begin_ = Clock::now();
+  Run();
+}
+
+void HttpSession::Stop(HttpEnding ending) {
+  close_after_reply_ = true;
+  const bool idle = phase_ == Phase::kLingering || (phase_ == Phase::kReading && out_.empty());
+  if (ending == HttpEnding::kNow) return idle ? Close() : Cut();
+  if (idle && UndeliveredBytes() == 0) return Close();
+  if (phase_ == Phase::kReading && idle) return Linger();
+  if (ending == HttpEnding::kWithError && reply_sent_ && exchange_ != nullptr &&
+      exchange_->EndWithError())
+    Run();
+}
+
+void HttpSession::Run() {
+  if (running_) return;  // called from within a step; the loop below goes on
+  running_ = true;
+  turn_bytes_ = 0;
+  bool goes_on = true;
+  while (goes_on && turn_bytes_ < kTurnBytes) goes_on = phase_ != Phase::kClosed && Step();
+  running_ = false;
+  if (goes_on) RunAgain();
+}
+
+// After the other connections that have something to do.
+void HttpSession::RunAgain() {
+  if (std::exchange(waits_for_turn_, true)) return;
+  asio::post(loop_->context, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) {
+      self->waits_for_turn_ = false;
+      self->Run();
+    }
+  });
+}
+
+// False if it waits for the peer, for `wake`, or for nothing any more.
+bool HttpSession::Step() {
+  if (!out_.empty() && !Flush()) return false;
+  if (phase_ == Phase::kClosed) return false;
+  if (ended_reply_) {
+    FinishReply();
+    return phase_ == Phase::kReading;
+  }
+  switch (phase_) {
+    case Phase::kReading:
+      return StepReading();
+    case Phase::kAnswering:
+      return StepAnswering();
+    case Phase::kLingering:
+    case Phase::kClosed:
+      break;
+  }
+  return false;
+}
+
+bool HttpSession::StepReading() {
+  switch (reader_.state()) {
+    case HttpReader::State::kReady:
+      Dispatch();
+      return true;
+    case HttpReader::State::kRefused:
+      RefuseRequest(reader_.refusal().status, reader_.refusal().reason);
+      return true;
+    case HttpReader::State::kHead:
+    case HttpReader::State::kBody:
+      break;
+  }
+  if (reader_.TakeContinue()) {
+    out_ = "HTTP/1.1 100 Continue\r\n\r\n";
+    return true;
+  }
+  ArmForReading();
+  WantRead();
+  return false;
+}
+
+void HttpSession::ArmForReading() {
+  if (reader_.state() == HttpReader::State::kBody) {
+    if (body_begin_ == Clock::time_point()) body_begin_ = Clock::now();
+    const auto earned = std::chrono::milliseconds(1000 * reader_.body_bytes_received() /
+                                                  options().body_bytes_per_second);
+    Arm(Timer::kBody, body_begin_ + options().body_grace + earned);
+  } else if (reader_.idle() && requests_ > 0) {
+    head_begin_ = {};
+    if (armed_ != Timer::kIdle) Arm(Timer::kIdle, Clock::now() + options().idle_timeout);
+  } else {
+    if (head_begin_ == Clock::time_point()) head_begin_ = Clock::now();
+    Arm(Timer::kHead, head_begin_ + options().head_timeout);
+  }
+}
+
+void HttpSession::Dispatch() {
+  Disarm();
+  body_begin_ = head_begin_ = {};
+  HttpRequest request = reader_.Take();
+  request.peer = peer_;
+  ++requests_;
+  framing_ = {request.head.minor_version,
+              request.head.keep_alive && requests_ < options().max_requests_per_connection &&
+                  !close_after_reply_ && !shared_.stopping && !shared_.service.draining(),
+              request.head.method == "HEAD"};
+  CountHeldBytes();
+  phase_ = Phase::kAnswering;
+  reply_sent_ = false;
+  auto wake = [loop = loop_, weak = weak_from_this()] {
+    asio::post(loop->context, [weak] {
+      if (const auto self = weak.lock()) self->Run();
+    });
+  };
+  try {
+    HttpAnswer answer = shared_.service.serve(std::move(request), std::move(wake));
+    if (const auto* reply = std::get_if<HttpReply>(&answer))
+      QueueReply(*reply);
+    else
+      exchange_ = std::get<std::unique_ptr<HttpExchange>>(std::move(answer));
+  } catch (const std::exception&) {  // only memory can run out here
+    Log(LogLevel::kError, "http_request_failed");
+    QueueReply(shared_.service.refuse(500, "the request could not be handled"));
+  }
+}
+
+void HttpSession::QueueReply(const HttpReply& reply) {
+  close_after_reply_ = close_after_reply_ || !framing_.keep_alive || reply.close ||
+                       (reply.streams && framing_.minor_version == 0);
+  framing_.keep_alive = !close_after_reply_;
+  out_ += ReplyText(reply, framing_);
+  turn_bytes_ += out_.size();
+  reply_sent_ = true;
+  ended_reply_ = !reply.streams;
+}
+
+bool HttpSession::StepAnswering() {
+  DS_CHECK(exchange_ != nullptr, "an answer is made by an exchange");
+  if (!reply_sent_) {
+    if (const auto reply = exchange_->Reply()) {
+      QueueReply(*reply);
+      return true;
+    }
+  } else {
+    std::string bytes;
+    const bool last = exchange_->Frames(&bytes);
+    turn_bytes_ += bytes.size();
+    if (framing_.minor_version == 1)
+      AppendChunk(bytes, &out_);
+    else
+      out_ += bytes;
+    if (last) {
+      if (framing_.minor_version == 1) out_ += kLastChunk;
+      ended_reply_ = true;
+    }
+    if (last || !out_.empty()) return true;
+  }
+  WantRead();  // to see the client go away
+  return false;
+}
+
+void HttpSession::FinishReply() {
+  ended_reply_ = false;
+  out_ = {};  // an idle connection holds no buffer
+  if (exchange_ != nullptr && exchange_->EndedWithError()) CountCut(HttpCut::kErrorEvent);
+  exchange_.reset();
+  if (close_after_reply_) return Linger();
+  phase_ = Phase::kReading;
+  reader_.Next();
+  CountHeldBytes();
+}
+
+// After it nothing that the peer has sent is trusted to be a request.
+void HttpSession::RefuseRequest(int status, std::string_view reason) {
+  Disarm();
+  DropLaterRequests();
+  phase_ = Phase::kAnswering;
+  framing_ = {1, false, false};
+  QueueReply(shared_.service.refuse(status, reason));
+}
+
+// The connection is read on all the same: only so is it seen that the peer goes away.
+void HttpSession::DropLaterRequests() {
+  dropping_ = true;
+  close_after_reply_ = true;
+  reader_.Discard();
+  CountHeldBytes();
+}
+
+// True if all of out_ is written.
+bool HttpSession::Flush() {
+  while (written_ < out_.size()) {
+    ErrorCode error;
+    const size_t n = socket_.write_some(
+        asio::buffer(out_.data() + written_, out_.size() - written_), error);
+    if (error == asio::error::would_block || error == asio::error::try_again) {
+      if (armed_ != Timer::kWrite) Arm(Timer::kWrite, Clock::now() + options().write_stall_timeout);
+      WantWrite();
+      WantRead();
+      return false;
+    }
+    if (error) {
+      Close();
+      return false;
+    }
+    written_ += n;
+    if (armed_ == Timer::kWrite) Disarm();
+  }
+  out_.clear();
+  written_ = 0;
+  return true;
+}
+
+// Half-closes and drops what still comes, so that a reset does not take the last reply from the
+// peer.
+void HttpSession::Linger() {
+  phase_ = Phase::kLingering;
+  dropping_ = true;
+  ErrorCode ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  last_delivery_ = Clock::now();
+  Arm(Timer::kLinger, last_delivery_ + options().linger_timeout);
+  WantRead();
+}
+
+// The peer has not ended the connection. Only what the kernel has not delivered is waited for.
+void HttpSession::OnLingered() {
+  const size_t undelivered = UndeliveredBytes();
+  const Clock::time_point now = Clock::now();
+  if (undelivered == 0) return Close();
+  if (undelivered != std::exchange(undelivered_bytes_, undelivered)) last_delivery_ = now;
+  if (now - last_delivery_ >= options().write_stall_timeout) return Close();
+  Arm(Timer::kLinger, now + options().linger_timeout);
+}
+
+// Written, and not yet acknowledged by the peer.
+size_t HttpSession::UndeliveredBytes() {
+  int bytes = 0;
+  return ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 && bytes > 0
+             ? static_cast<size_t>(bytes)
+             : 0;
+}
+
+void HttpSession::CountCut(HttpCut how) const {
+  if (shared_.service.on_cut) shared_.service.on_cut(how);
+}
+
+// Ends the connection with a reset, so that what was sent of a reply is not taken for all of it.
+void HttpSession::Cut() {
+  if (phase_ == Phase::kAnswering) CountCut(HttpCut::kReset);
+  ErrorCode ignored;
+  socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  Close();
+}
+
+void HttpSession::Close() {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  const auto self = shared_from_this();
+  exchange_.reset();  // cancels what is not finished
+  Disarm();
+  timer_.cancel();
+  ErrorCode ignored;
+  socket_.close(ignored);
+  loop_->sessions.erase(self);
+}
+
+void HttpSession::WantRead() {
+  if (reading_ || phase_ == Phase::kClosed) return;
+  reading_ = true;
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
+    self->reading_ = false;
+    if (self->phase_ == Phase::kClosed) return;
+    if (error) return self->Close();
+    self->OnReadable();
+  });
+}
+
+void HttpSession::WantWrite() {
+  if (writing_) return;
+  writing_ = true;
+  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](ErrorCode error) {
+    self->writing_ = false;
+    if (self->phase_ == Phase::kClosed) return;
+    if (error) return self->Close();
+    self->Run();
+  });
+}
+
+void HttpSession::OnReadable() {
+  ErrorCode error;
+  const size_t n = socket_.read_some(asio::buffer(loop_->scratch), error);
+  if (error == asio::error::would_block || error == asio::error::try_again) return WantRead();
+  if (error) return Close();  // also the orderly end: nobody waits for an answer any more
+  if (dropping_) {
+    dropped_bytes_ += n;
+    return dropped_bytes_ > kMaxDroppedBytes ? Close() : WantRead();
+  }
+  reader_.Feed(std::string_view(loop_->scratch.data(), n));
+  CountHeldBytes();
+  if (phase_ == Phase::kAnswering && reader_.waiting_bytes() > kMaxWaitingBytes)
+    DropLaterRequests();
+  if (phase_ == Phase::kReading && shared_.held_bytes > options().max_held_bytes) {
+    RefuseRequest(503, "the requests being read take too much memory");
+  }
+  if (phase_ == Phase::kAnswering) WantRead();
+  Run();
+}
+
+void HttpSession::CountHeldBytes() {
+  const size_t held = reader_.held_bytes();
+  shared_.held_bytes += held - counted_bytes_;  // may wrap, and wraps back
+  counted_bytes_ = held;
+}
+
+// One wait at a time: a deadline that moves away is seen when the earlier one has passed.
+void HttpSession::Arm(Timer timer, Clock::time_point when) {
+  const bool sooner = when < timer_end_;
+  armed_ = timer;
+  timer_end_ = when;
+  if (timer_waiting_ && !sooner) return;
+  timer_waiting_ = true;
+  timer_.expires_at(when);
+  timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!self || error || self->phase_ == Phase::kClosed) return;
+    self->timer_waiting_ = false;
+    self->OnTimer();
+  });
+}
+
+void HttpSession::OnTimer() {
+  if (armed_ == Timer::kNone) return;
+  if (Clock::now() < timer_end_) return Arm(armed_, timer_end_);
+  const Timer expired = std::exchange(armed_, Timer::kNone);
+  if (expired == Timer::kBody || (expired == Timer::kHead && !reader_.idle())) {
+    RefuseRequest(408, "the request came too slowly");
+    return Run();
+  }
+  if (expired == Timer::kLinger) return OnLingered();
+  if (expired != Timer::kWrite) return Close();
+  Log(LogLevel::kInfo, "http_reader_stalled",
+      {{"unsent_bytes", std::to_string(out_.size() - written_)}});
+  Cut();
+}
+
+}  // namespace diffserve

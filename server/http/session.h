@@ -1,0 +1,117 @@
+// HttpSession: one connection, a loop of small steps; each either makes progress or has asked to be
+// woken. It reads, answers one request after another, and ends the connection; a reply that cannot
+// be finished ends with a reset, which no client takes for its end.
+// Thread safety: on its loop's thread alone.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "server/http/loop.h"
+#include "server/http/message.h"
+#include "server/http/reader.h"
+#include "server/http/reply_text.h"
+
+namespace diffserve {
+
+class HttpSession;
+
+// What the connections of a loop share; of the loop's thread alone.
+struct HttpSessions {
+  static constexpr size_t kScratchBytes = 64 << 10;  // one read
+
+  boost::asio::io_context context{1};
+  std::vector<char> scratch = std::vector<char>(kScratchBytes);
+  std::unordered_set<std::shared_ptr<HttpSession>> sessions;
+};
+
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  HttpSession(boost::asio::ip::tcp::socket socket, std::shared_ptr<HttpSessions> loop,
+              std::shared_ptr<HttpShared> shared)
+      : socket_(std::move(socket)),
+        timer_(loop->context),
+        loop_(std::move(loop)),
+        owner_(std::move(shared)),
+        shared_(*owner_),
+        reader_(shared_.options.limits) {}
+  ~HttpSession() {
+    shared_.held_bytes -= counted_bytes_;
+    shared_.ConnectionEnded();
+  }
+
+  void Start();
+  void Stop(HttpEnding ending);
+
+ private:
+  enum class Phase { kReading, kAnswering, kLingering, kClosed };
+  enum class Timer { kNone, kHead, kIdle, kBody, kWrite, kLinger };
+
+  const HttpServerOptions& options() const { return shared_.options; }
+  void Run();
+  void RunAgain();
+  bool Step();
+  bool StepReading();
+  bool StepAnswering();
+  bool Flush();
+  void Dispatch();
+  void QueueReply(const HttpReply& reply);
+  void FinishReply();
+  void RefuseRequest(int status, std::string_view reason);
+  void DropLaterRequests();
+  void Linger();
+  void OnLingered();
+  void Cut();
+  void CountCut(HttpCut how) const;
+  void Close();
+  size_t UndeliveredBytes();
+
+  void WantRead();
+  void WantWrite();
+  void OnReadable();
+  void Arm(Timer timer, std::chrono::steady_clock::time_point when);
+  void Disarm() { armed_ = Timer::kNone; }
+  void OnTimer();
+  void ArmForReading();
+  void CountHeldBytes();
+
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  const std::shared_ptr<HttpSessions> loop_;
+  const std::shared_ptr<HttpShared> owner_;
+  HttpShared& shared_;
+  HttpReader reader_;
+  std::string peer_;  // its address, without port
+  Phase phase_ = Phase::kReading;
+  std::unique_ptr<HttpExchange> exchange_;
+  bool reply_sent_ = false;  // of the exchange: its head is queued
+  ReplyFraming framing_;
+  bool close_after_reply_ = false;
+  bool ended_reply_ = false;  // all of the reply is in out_
+  std::string out_;           // to be written
+  size_t written_ = 0;
+  int requests_ = 0;
+  bool reading_ = false, writing_ = false;  // a readiness wait is under way
+  bool running_ = false;
+  size_t turn_bytes_ = 0;  // of replies, made in this turn
+  bool waits_for_turn_ = false;
+  Timer armed_ = Timer::kNone;
+  std::chrono::steady_clock::time_point timer_end_;
+  bool timer_waiting_ = false;
+  std::chrono::steady_clock::time_point head_begin_, body_begin_;
+  size_t counted_bytes_ = 0;
+  bool dropping_ = false;  // what the peer sends is no request any more
+  size_t dropped_bytes_ = 0;
+  size_t undelivered_bytes_ = 0;  // when it was last seen that the peer takes some
+  std::chrono::steady_clock::time_point last_delivery_;
+};
+
+}  // namespace diffserve

@@ -1,0 +1,55 @@
+// TextPieces: a text that is made while it is sent. It holds what is still to be said as parts of
+// many small items, and writes as much at a time as is asked for, so that neither a long text
+// exists as a whole nor a thread is held by it.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace diffserve {
+
+class TextPieces {
+ public:
+  // Appends item `i` of a list. What it adds to the pieces itself comes right behind it, before
+  // item i + 1.
+  using AppendItem = std::function<void(size_t i, std::string* out)>;
+
+  void Add(std::string_view text);
+  void AddItems(size_t count, AppendItem append);
+  // "[item,item,...]"
+  void AddList(size_t count, AppendItem append);
+  // A JSON string; `text` must live until it is written.
+  void AddQuoted(std::string_view text);
+
+  // Writes until `out` has at least `enough` bytes, or all. An item is written whole.
+  void Write(size_t enough, std::string* out);
+  bool empty() const { return levels_.empty() && added_.empty(); }
+
+ private:
+  struct Part {
+    std::string text;  // then
+    size_t count = 0;
+    AppendItem append;
+    size_t next = 0;
+  };
+  struct Level {
+    std::vector<Part> parts;
+    size_t first = 0;  // that is not written
+  };
+  void TakeAdded();
+  void DropWritten();
+
+  std::vector<Level> levels_;  // the last one is written first
+  std::vector<Part> added_;    // comes before all of them
+};
+
+// `text` as a JSON string literal; bytes that are not UTF-8 become U+FFFD.
+void AppendJsonString(std::string_view text, std::string* out);
+// REQUIRES: finite.
+void AppendJsonNumber(double value, std::string* out);
+
+}  // namespace diffserve

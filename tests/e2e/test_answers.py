@@ -1,0 +1,115 @@
+"""Long answers, what they may take, and readers that are slow, or leave."""
+
+import http.client
+import json
+import re
+import socket
+import unittest
+
+from raw_http import request_bytes
+from server_process import DEMO_MODEL, GatedServer, ServerProcess, eventually
+
+BEHIND = 200 << 10  # bytes behind a request: more than the server keeps
+SCORED = {"prompt": "one two three four five " * 60, "prompt_logprobs": 20, "max_tokens": 1}
+LONG = {**SCORED, "n": 16}  # some 7 MB
+
+
+def post(body: dict) -> bytes:
+    return request_bytes("POST", "/v1/completions", json.dumps(body).encode())
+
+
+class LeavingTest(unittest.TestCase):
+    def test_a_client_that_leaves_behind_many_bytes_is_noticed(self):
+        with GatedServer() as server:
+            for shut in (True, False):
+                server.close_gate()
+                with socket.create_connection(("127.0.0.1", server.port)) as client:
+                    client.sendall(post({"prompt": "x", "max_tokens": 50}))
+                    server.wait_for_waiting(1)
+                    client.sendall(b"x" * BEHIND)
+                    if shut:
+                        client.shutdown(socket.SHUT_WR)
+                        server.wait_until_left()
+                server.wait_until_left()
+                server.open_gate()
+                server.wait_until_idle()
+            self.assertEqual(
+                server.metric("diffserve_requests_finished_total", reason="cancelled"), 2)
+
+
+class PriceTest(unittest.TestCase):
+    def test_answers_have_a_limit_alone_and_together(self):
+        flags = ("--max-answer-memory", "512KiB", "--max-answers-memory", "1MiB")
+        with GatedServer(*flags, model=DEMO_MODEL) as server:
+            refused = server.post("/v1/completions", {**SCORED, "prompt": [SCORED["prompt"]] * 16})
+            self.assertEqual(refused.status, 400)
+            self.assertEqual(refused.error["param"], "prompt_logprobs")
+            for part in ("MiB", "16 prompts", "0.5 MiB", "prompt_logprobs 20"):
+                self.assertIn(part, refused.error["message"])
+            self.assertEqual(server.post("/v1/completions", SCORED).status, 200)
+            open_end = server.post("/v1/completions", {"prompt": "x", "logprobs": 20, "n": 2})
+            self.assertEqual(open_end.status, 200)
+
+            server.close_gate()
+            clients = []
+            while (metrics := server.metrics()
+                   )['diffserve_requests_refused_total{reason="memory_full"}'] == 0:
+                self.assertLess(len(clients), 100, metrics)
+                clients.append(socket.create_connection(("127.0.0.1", server.port)))
+                clients[-1].sendall(post(SCORED))
+            self.assertIn(b" 429 ", clients[-1].recv(100))
+            server.open_gate()
+            for client in clients:
+                client.close()
+            server.wait_until_left()
+            self.assertEqual(server.post("/v1/completions", SCORED).status, 200)
+
+
+class LongAnswerTest(unittest.TestCase):
+    def read_head(self, server) -> http.client.HTTPResponse:
+        """A long answer of which only the head is read, and little fits into buffers."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        self.addCleanup(connection.close)
+        connection.sendall(post(LONG))
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        self.addCleanup(response.close)
+        self.assertEqual(response.getheader("transfer-encoding"), "chunked")
+        return response
+
+    def cuts(self, server) -> tuple[int, int]:
+        line = re.search(r"drained replies_ended_by_error_event=(\d+) replies_reset=(\d+)",
+                         server.stderr())
+        return int(line[1]), int(line[2])
+
+    def test_it_is_whole_and_the_prompt_is_scored_once(self):
+        with ServerProcess(model=DEMO_MODEL) as server:
+            one = server.post("/v1/completions", SCORED).json()
+            before = server.metric("process_resident_memory_bytes")
+            long = server.post("/v1/completions", LONG)
+            self.assertGreater(len(long.body), 4 << 20)
+            scores = one["choices"][0]["prompt_logprobs"]
+            for choice in long.json()["choices"]:
+                self.assertEqual(choice["prompt_logprobs"], scores)
+            self.assertLess(server.metric("process_resident_memory_bytes") - before, 8 << 20)
+
+    def test_a_drain_waits_for_the_reader(self):
+        with ServerProcess("--drain-timeout", 600, model=DEMO_MODEL) as server:
+            response = self.read_head(server)
+            server.terminate()
+            eventually(lambda: server.get("/readyz").status == 503, "not ready")
+            server.wait_until_idle()
+            self.assertEqual(len(json.loads(response.read())["choices"]), 16)
+            self.assertEqual(server.wait(), 0)
+            self.assertEqual(self.cuts(server), (0, 0))
+
+    def test_what_is_unread_at_the_drain_limit_is_reset(self):
+        with ServerProcess("--drain-timeout", 0, model=DEMO_MODEL) as server:
+            response = self.read_head(server)
+            server.terminate()
+            self.assertEqual(server.wait(), 0)
+            with self.assertRaises(ConnectionResetError):
+                response.read()
+            self.assertEqual(self.cuts(server), (0, 1))
