@@ -66,14 +66,15 @@ Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name
   return keys;
 }
 
-bool ApiKeys::Accepts(std::string_view presented) const {
-  if (digests_.empty()) return true;
+std::optional<size_t> ApiKeys::Find(std::string_view presented) const {
   Digest digest;
   SHA256(reinterpret_cast<const unsigned char*>(presented.data()), presented.size(), digest.data());
-  int equal = 0;
-  for (const Digest& known : digests_)
-    equal |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0 ? 1 : 0;
-  return equal != 0;
+  size_t place = 0;  // from 1
+  for (size_t i = 0; i < digests_.size(); ++i) {
+    const bool equal = CRYPTO_memcmp(digests_[i].data(), digest.data(), digest.size()) == 0;
+    place = equal ? i + 1 : place;
+  }
+  return place > 0 ? std::optional(place - 1) : std::nullopt;
 }
 
 std::string_view ApiKeys::BearerToken(std::string_view authorization) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,11 @@ class ApiKeys {
   static Result<ApiKeys> FromText(std::string_view text, const std::string& name_in_errors);
 
   bool required() const { return !digests_.empty(); }
-  // True without keys. All digests are always compared in full.
-  bool Accepts(std::string_view presented) const;
+  // True without keys.
+  bool Accepts(std::string_view presented) const { return !required() || Find(presented); }
+  // The place of the key in the file, counted from 0; nullopt if it is none of them. All digests
+  // are always compared in full.
+  std::optional<size_t> Find(std::string_view presented) const;
   // The key of an Authorization value "Bearer KEY" (scheme in any case), or nothing.
   static std::string_view BearerToken(std::string_view authorization);
 

@@ -34,6 +34,7 @@ using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
 
 struct GenerateRequest {
   std::string request_id;  // the client's X-Request-Id, or one that the transport made
+  std::string client;      // ClientName: waiting lines are fair between clients
   std::string model;       // empty = the served one
   std::vector<Prompt> prompts;
   int n = 1;

@@ -1,7 +1,9 @@
 #include "server/grpc/call_record.h"
 
+#include <charconv>
 #include <string>
 
+#include "server/client_identity.h"
 #include "server/status_codes.h"
 
 namespace diffserve {
@@ -20,24 +22,33 @@ bool IsPrintable(std::string_view text) {
   return !text.empty();
 }
 
+// The first valid key that the metadata holds.
+std::string_view KeyOf(const ApiKeys& keys, const GrpcMetadata& metadata) {
+  std::string_view key;
+  for (const auto& [name, value] : metadata) {
+    std::string_view presented;
+    if (name == "authorization") presented = ApiKeys::BearerToken(View(value));
+    if (name == "x-api-key") presented = View(value);
+    if (key.empty() && !presented.empty() && keys.Find(presented)) key = presented;
+  }
+  return key;
+}
+
 }  // namespace
 
 Status CheckKey(const ApiKeys& keys, const GrpcMetadata& metadata) {
-  bool allowed = !keys.required();
-  if (!allowed) {
-    for (const auto& [name, value] : metadata) {
-      if (name == "authorization") {
-        const std::string_view token = ApiKeys::BearerToken(View(value));
-        allowed |= !token.empty() && keys.Accepts(token);
-      } else if (name == "x-api-key") {
-        allowed |= keys.Accepts(View(value));
-      }
-    }
-  }
-  if (allowed) return {};
+  if (!keys.required() || !KeyOf(keys, metadata).empty()) return {};
   return Status(
       StatusCode::kUnauthenticated,
       "no valid API key: send metadata \"authorization: Bearer KEY\" or \"x-api-key: KEY\"");
+}
+
+std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::string_view peer) {
+  constexpr std::string_view kDescriptor = "fd:";
+  int fd = -1;
+  if (peer.starts_with(kDescriptor))
+    std::from_chars(peer.data() + kDescriptor.size(), peer.data() + peer.size(), fd);
+  return ClientName(keys, KeyOf(keys, metadata), PeerAddress(fd));
 }
 
 CallRecord::CallRecord(const char* method, const ApiKeys& keys,
@@ -45,6 +56,7 @@ CallRecord::CallRecord(const char* method, const ApiKeys& keys,
     : method_(method),
       context_(context),
       access_(CheckKey(keys, context->client_metadata())),
+      client_(ClientOf(keys, context->client_metadata(), context->peer())),
       trace_(TraceOf(context->client_metadata())) {
   if (trace_) {
     for (const auto& [name, value] : TraceFields(*trace_))

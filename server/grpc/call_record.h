@@ -8,6 +8,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "engine/engine.h"
@@ -22,6 +23,8 @@ using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;  // of a
 
 // OK if no key is needed or the metadata holds a valid one.
 Status CheckKey(const ApiKeys& keys, const GrpcMetadata& metadata);
+// ClientName of a call; `peer` is what the context says, "fd:N" of a socket that was handed over.
+std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::string_view peer);
 
 // May be copied; the context outlives it. REQUIRES: the initial metadata is not sent yet.
 class CallRecord {
@@ -30,6 +33,7 @@ class CallRecord {
 
   const char* method() const { return method_; }
   const Status& access() const { return access_; }  // CheckKey of this call
+  const std::string& client() const { return client_; }
 
   // An error as gRPC has it; the field to blame goes into the trailers.
   grpc::Status ToGrpc(const Status& status) const;
@@ -40,6 +44,7 @@ class CallRecord {
   const char* method_;
   grpc::CallbackServerContext* context_;
   Status access_;
+  std::string client_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<TraceContext> trace_;
   LoadFormat load_format_ = LoadFormat::kNone;

@@ -195,6 +195,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     Result<GenerateRequest> request = FromProto(message, shared_.frontend.options(),
                                                 shared_.frontend.DefaultSampling());
     if (!request.ok()) return request.status();
+    request->client = record_.client();
     if (request->request_id.empty())
       request->request_id = "grpc-" + std::to_string(shared_.next_id.fetch_add(1));
     if (request->request_id.size() > kMaxRequestIdBytes) {

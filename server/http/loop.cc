@@ -14,6 +14,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "server/client_identity.h"
 #include "server/http/reader.h"
 #include "server/http/reply_text.h"
 
@@ -90,6 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<HttpShared> owner_;
   HttpShared& shared_;
   HttpReader reader_;
+  std::string peer_;
   Phase phase_ = Phase::kReading;
   std::unique_ptr<HttpExchange> exchange_;
   bool reply_sent_ = false;  // of the exchange: its head is queued
@@ -120,6 +122,7 @@ void Session::Start() {
   const auto user_timeout_ms = static_cast<unsigned>(options().write_stall_timeout.count());
   setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
              sizeof(user_timeout_ms));
+  peer_ = PeerAddress(socket_.native_handle());
   head_begin_ = Clock::now();
   Run();
 }
@@ -198,6 +201,7 @@ void Session::Dispatch() {
   Disarm();
   body_begin_ = head_begin_ = {};
   HttpRequest request = reader_.Take();
+  request.peer = peer_;
   ++requests_;
   framing_ = {request.head.minor_version,
               request.head.keep_alive && requests_ < options().max_requests_per_connection &&

@@ -42,6 +42,7 @@ struct HttpHead {
 struct HttpRequest {
   HttpHead head;
   std::string body;
+  std::string peer;  // the address at the other end of the connection, without port
 };
 
 struct HttpReply {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/client_identity.h"
 #include "server/http/gate.h"
 #include "server/load_report.h"
 #include "server/openai/exchange.h"
@@ -80,6 +81,7 @@ LoadFormat HttpLoadFormat(const HttpHead& head) {
 // What is told of a request beside its answer.
 struct Account {
   std::string request_id;
+  std::string client;  // ClientName
   std::optional<TraceContext> trace;
   std::string route;  // as in the table, for the log and the counters
   Clock::time_point begin;
@@ -148,7 +150,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
     return {&frontend.options(), frontend.DefaultSampling(), options.strict};
   }
   OpenAiIdentity Identity(const Call& call, bool chat) const;
-  bool Authorised(const HttpHead& head) const;
+  std::string ClientOf(const HttpRequest& request) const;
 
   OpenAiRoutesOptions options;
   Frontend& frontend;
@@ -219,11 +221,12 @@ OpenAiIdentity OpenAiRoutes::Impl::Identity(const Call& call, bool chat) const {
           frontend.options().served_model_name, options.fingerprint, std::time(nullptr)};
 }
 
-bool OpenAiRoutes::Impl::Authorised(const HttpHead& head) const {
-  if (!keys.required()) return true;
-  if (head.HasField("authorization"))
-    return keys.Accepts(ApiKeys::BearerToken(head.Field("authorization")));
-  return keys.Accepts(head.Field("x-api-key"));
+std::string OpenAiRoutes::Impl::ClientOf(const HttpRequest& request) const {
+  const HttpHead& head = request.head;
+  const std::string_view key = head.HasField("authorization")
+                                   ? ApiKeys::BearerToken(head.Field("authorization"))
+                                   : head.Field("x-api-key");
+  return ClientName(keys, key, request.peer);
 }
 
 template <typename Parsed>
@@ -270,6 +273,7 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
   }
   if (!parsed.ok()) return Error(parsed.status());
   parsed->generate.request_id = call.account.request_id;
+  parsed->generate.client = call.account.client;
   OpenAiResponse response(*parsed, Identity(call, parsed->chat),
                           [this](int32_t id) { return frontend.tokenizer().TokenBytes(id); });
   const bool streams = parsed->stream;
@@ -371,7 +375,9 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
                      "only loopback host names are served; use 127.0.0.1 or localhost, or start "
                      "the server with API keys");
   }
-  if ((found == routes.end() || found->info.needs_key) && !Authorised(head)) {
+  call.account.client = ClientOf(call.request);
+  const bool authorised = !keys.required() || !call.account.client.empty();
+  if ((found == routes.end() || found->info.needs_key) && !authorised) {
     return Error(Status(StatusCode::kUnauthenticated,
                         "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
   }
@@ -448,8 +454,11 @@ class OpenAiRoutes::Impl::AccountedExchange : public HttpExchange {
 HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
   Call call{std::move(request), {}, std::move(wake)};
   const HttpHead& head = call.request.head;
-  call.account = {RequestIdOf(head.Field("x-request-id")), TraceOf(head.fields),
-                  std::string(kNoRoute), Clock::now()};
+  call.account = {RequestIdOf(head.Field("x-request-id")),
+                  {},
+                  TraceOf(head.fields),
+                  std::string(kNoRoute),
+                  Clock::now()};
   HttpAnswer answer = impl_->Dispatch(call);
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
     return std::make_unique<Impl::AccountedExchange>(impl_, std::move(*exchange),
