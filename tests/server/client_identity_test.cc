@@ -83,7 +83,9 @@ TEST(ClientIdentityTest, HttpTellsTheAddressWithEachRequest) {
   };
   service.refuse = [](int, std::string_view) { return HttpReply{}; };
   service.draining = [] { return false; };
-  HttpServer server({.port = 0}, service);
+  HttpServerOptions options;
+  options.port = 0;
+  HttpServer server(options, service);
   ASSERT_TRUE(server.Start().ok());
   EXPECT_EQ(testing::Once(server.port(), "GET", "/").status, 200);
   EXPECT_EQ(seen, "127.0.0.1");
