@@ -187,6 +187,9 @@ std::vector<FlagSpec> ServerFlags() {
           .Default("none"),
       {"--strict", kServe, At<&Options::serve, &ServeOptions::strict>(),
        "refuse unknown request fields"},
+      {"--allow-special-tokens-in-content", kServe,
+       At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
+       "a message's text that spells a special token is that token, as in transformers"},
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")

@@ -20,6 +20,7 @@
 #include "server/grpc/call_record.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/messages.h"
+#include "server/request_checks.h"
 
 namespace diffserve {
 namespace {
@@ -28,7 +29,6 @@ using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
 constexpr char kServiceName[] = "diffserve.v1.Inference";
-constexpr size_t kMaxRequestIdBytes = 128;
 
 // Guards the services that are not ours (reflection). Their handlers ask nothing, so the call is
 // ended under them. Health stays open; our own methods check by themselves, before anything is
@@ -327,7 +327,7 @@ class InferenceService : public v1::Inference::CallbackService {
       // The call lives until Finish, which the text thread makes.
       status = prompt.ok()
                    ? shared_.frontend.Tokenize(
-                         std::move(prompt).value(), add_special_tokens,
+                         record.client(), std::move(prompt).value(), add_special_tokens,
                          [this, record, response, reactor](Result<std::vector<int32_t>> ids) {
                            if (ids.ok()) response->mutable_ids()->Add(ids->begin(), ids->end());
                            End(record, ids.ok() ? Status() : ids.status(), reactor);
@@ -352,7 +352,7 @@ class InferenceService : public v1::Inference::CallbackService {
     }
     if (status.ok()) {
       status = shared_.frontend.Detokenize(
-          {request->ids().begin(), request->ids().end()},
+          record.client(), {request->ids().begin(), request->ids().end()},
           [this, record, response, reactor](Result<std::string> text) {
             if (text.ok()) response->set_text(*text);
             End(record, text.ok() ? Status() : text.status(), reactor);
