@@ -23,7 +23,7 @@ namespace diffserve {
 
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;  // as rendered, for echo
+  std::string text;  // for echo; empty of a conversation
 };
 
 // All prompts are tokenized. Comes first, once.

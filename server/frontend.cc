@@ -92,7 +92,8 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
   EncodeOptions encode;
   RenderedChat rendered;
-  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
+  const auto* const chat = std::get_if<ChatPrompt>(&prompt);
+  if (chat != nullptr) {
     if (chat_template == nullptr)
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
     Result<RenderedChat> made = chat_template->Render(
@@ -105,8 +106,15 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     *text = std::get<std::string>(prompt);
     encode.add_special_tokens = true;
   }
-  const std::string& whole = text->empty() ? rendered.text : *text;
+  const std::string& whole = chat != nullptr ? rendered.text : *text;
   encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
+  // Guards are bytes that no token stands for.
+  if (length == Length::kContext && encode.guard == 0) {
+    if (Status status = CheckTextFits(whole, limits(), PromptParam(prompt)); !status.ok()) {
+      engine.CountRefusal(RefusalReason::kTooLong);
+      return status;
+    }
+  }
   const bool counted = length == Length::kAny || whole.size() <= kShortTextBytes;
   encode.max_tokens = counted ? 0 : static_cast<size_t>(MaxTokens());
   Result<std::vector<int32_t>> ids = tokenizer.Encode(whole, encode);
@@ -199,7 +207,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
                                       std::shared_ptr<ResponseStream> stream) {
   Impl& impl = *impl_;
   DS_RETURN_IF_ERROR(CheckRequest(request, impl.limits()));
-  if (Status status = CheckTextFits(request, impl.limits()); !status.ok()) {
+  if (Status status = CheckTextsFit(request, impl.limits()); !status.ok()) {
     impl.engine.CountRefusal(RefusalReason::kTooLong);
     return status;
   }

@@ -169,18 +169,21 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
   return {};
 }
 
-Status CheckTextFits(const GenerateRequest& request, const RequestLimits& limits) {
+Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param) {
   if (limits.max_token_bytes == 0) return {};
+  const size_t least = (text.size() + limits.max_token_bytes - 1) / limits.max_token_bytes;
+  if (least <= static_cast<size_t>(limits.max_model_len)) return {};
+  return InvalidArgument("the prompt has " + std::to_string(text.size()) +
+                             " bytes and so at least " + std::to_string(least) +
+                             " tokens; the context is " + std::to_string(limits.max_model_len) +
+                             " tokens",
+                         param);
+}
+
+Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {
   for (const Prompt& prompt : request.prompts) {
-    const auto* text = std::get_if<std::string>(&prompt);
-    if (text == nullptr) continue;
-    const size_t least = (text->size() + limits.max_token_bytes - 1) / limits.max_token_bytes;
-    if (least <= static_cast<size_t>(limits.max_model_len)) continue;
-    return InvalidArgument("the prompt has " + std::to_string(text->size()) +
-                               " bytes and so at least " + std::to_string(least) +
-                               " tokens; the context is " + std::to_string(limits.max_model_len) +
-                               " tokens",
-                           "prompt");
+    if (const auto* text = std::get_if<std::string>(&prompt))
+      DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, "prompt"));
   }
   return {};
 }

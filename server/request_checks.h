@@ -30,8 +30,10 @@ struct RequestLimits {
 // Ok, or the first field at fault: the message says found and allowed, `param` is the field's
 // OpenAI name.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
-// Ok unless a plain prompt has more bytes than all tokens of the context can stand for.
-Status CheckTextFits(const GenerateRequest& request, const RequestLimits& limits);
+// Ok unless a text has more bytes than all tokens of the context can stand for.
+Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param);
+// The same of each plain prompt.
+Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits);
 // A count of alternatives that a client asked for under this name.
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
 // The role of the message at `path`, such as "messages[3]".

@@ -194,11 +194,14 @@ class RoutesTest(unittest.TestCase):
             self.assertEqual(tokens, [BOS_ID, 3, *encode("hi"), EOS_ID, 4, EOS_ID, 4])
 
     def test_a_text_that_cannot_fit_is_refused_by_its_length(self):
-        body = {"prompt": "x" * 4_000_000, "max_tokens": 1}
-        response = server.post("/v1/completions", body)
-        self.assertEqual((response.status, response.error["param"]), (400, "prompt"))
-        self.assertRegex(response.error["message"],
-                         r"4000000 bytes and so at least \d+ tokens; the context is 8192 tokens")
+        text, chat = "x" * 4_000_000, {"role": "user", "content": "x" * 4_000_000}
+        for path, body, param in ((COMPLETIONS, {"prompt": text}, "prompt"),
+                                  (CHAT, {"messages": [chat]}, "messages")):
+            response = server.post(path, body)
+            self.assertEqual((response.status, response.error["param"]), (400, param))
+            self.assertRegex(
+                response.error["message"],
+                r"40000\d\d bytes and so at least \d+ tokens; the context is 8192 tokens")
 
     def test_an_error_about_the_budget_names_the_field_that_was_sent(self):
         body = {"messages": MESSAGES, "max_completion_tokens": 8192}
