@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -31,7 +32,7 @@ ino_t SocketNumber(int fd) {
 struct CallWatch::Connection {
   int fd = -1;
   ino_t number = 0;
-  int64_t answered = 0, cut = 0;
+  int64_t open = 0, answered = 0, cut = 0;
   bool closed = false;
 };
 
@@ -70,7 +71,7 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
  private:
   void Begin(const GrpcMetadata& metadata) {
     grpc_call* const call = info_->server_context()->c_call();
-    connection_ = watch_.ConnectionOf(info_->server_context()->peer());
+    connection_ = watch_.Begun(info_->server_context()->peer());
     // Health stays open; our own methods check by themselves, before anything is done. The handlers
     // of the others ask nothing, so the call is ended under them.
     if (method_.starts_with(kHealthMethods) || method_.starts_with(kOwnMethods)) return;
@@ -116,21 +117,34 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallWatch
   return std::make_unique<Factory>(*this);
 }
 
-std::shared_ptr<CallWatch::Connection> CallWatch::ConnectionOf(const std::string& peer) {
+std::shared_ptr<CallWatch::Connection> CallWatch::Begun(const std::string& peer) {
   const int fd = DescriptorOf(peer);
   std::lock_guard lock(mutex_);
   const auto found = connections_.find(fd);
-  return found == connections_.end() ? nullptr : found->second;
+  if (found == connections_.end()) return nullptr;
+  ++found->second->open;
+  CloseIfHostile(*found->second);
+  return found->second;
 }
 
 void CallWatch::Ended(Connection& connection, bool was_cut) {
   std::lock_guard lock(mutex_);
+  --connection.open;
   ++(was_cut ? connection.cut : connection.answered);
-  if (connection.closed || connection.cut - connection.answered < options_.max_excess_cuts) return;
+  CloseIfHostile(connection);
+}
+
+void CallWatch::CloseIfHostile(Connection& connection) {
+  // gRPC lets so many streams be open, so those beyond were cut off and only wait to end.
+  const int64_t waiting = std::max<int64_t>(0, connection.open - options_.max_streams);
+  const int64_t excess = connection.cut + waiting - connection.answered;
+  if (connection.closed || excess < options_.max_excess_cuts) return;
   connection.closed = true;
-  // gRPC, whose socket it is, finds the connection ended and frees it.
+  // Its end is a reset, which drops what has not been read. gRPC, whose socket it is, finds it so
+  // and frees it.
   if (SocketNumber(connection.fd) != connection.number) return;
-  shutdown(connection.fd, SHUT_RDWR);
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(connection.fd, &nobody, sizeof(nobody));
   Log(LogLevel::kWarning, "grpc_connection_closed",
       {{"reason", "more calls were cut off than answered"},
        {"cut", std::to_string(connection.cut)},

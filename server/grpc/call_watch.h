@@ -21,6 +21,7 @@ namespace diffserve {
 
 struct CallWatchOptions {
   int64_t max_excess_cuts = 1000;  // calls of a connection that were cut off, beyond those answered
+  int64_t max_streams = 1024;      // open ones of a connection, as gRPC limits them
   int max_reflection_streams = 8;  // beyond them the oldest is ended
 };
 
@@ -38,9 +39,11 @@ class CallWatch {
   class Interceptor;
   class Factory;
 
-  std::shared_ptr<Connection> ConnectionOf(const std::string& peer);
-  // A call of the connection has ended; closes the connection if too many were cut off.
+  // A call has begun; nullptr if its connection is not known.
+  std::shared_ptr<Connection> Begun(const std::string& peer);
   void Ended(Connection& connection, bool was_cut);
+  // If too many calls were cut off. REQUIRES: mutex_ is held.
+  void CloseIfHostile(Connection& connection);
   // Ends the oldest if there are too many.
   void AddReflection(const std::shared_ptr<Stream>& stream);
   void RemoveReflection(const std::shared_ptr<Stream>& stream);

@@ -194,7 +194,9 @@ void Configure(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
 struct GrpcServer::Impl {
   Impl(Frontend& frontend, const ApiKeys& keys, MetricsExporter* metrics,
        const GrpcServerOptions& options)
-      : watch({options.max_excess_cuts, options.max_reflection_streams}, keys),
+      : watch({options.max_excess_cuts, options.max_streams_per_connection,
+               options.max_reflection_streams},
+              keys),
         shared(frontend, keys, metrics, options),
         service(shared) {}
 
