@@ -25,7 +25,7 @@ namespace diffserve {
 
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;  // as rendered, for echo
+  std::string text;  // for echo; empty of a conversation
 };
 
 // The first continuation has begun. Comes first, once.

@@ -30,4 +30,12 @@ std::string ClientName(const ApiKeys& keys, std::string_view key, std::string_vi
   return index ? "key:" + std::to_string(*index) : std::string();
 }
 
+std::string ClientName(const ApiKeys& keys, const HttpRequest& request) {
+  const HttpHead& head = request.head;
+  const std::string_view key = head.HasField("authorization")
+                                   ? ApiKeys::BearerToken(head.Field("authorization"))
+                                   : head.Field("x-api-key");
+  return ClientName(keys, key, request.peer);
+}
+
 }  // namespace diffserve

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "server/api_key.h"
+#include "server/http/message.h"
 
 namespace diffserve {
 
@@ -16,5 +17,8 @@ std::string PeerAddress(int fd);
 // "key:N" for the N-th key if keys are required, never the key itself; else the address. Empty if
 // the key is not accepted.
 std::string ClientName(const ApiKeys& keys, std::string_view key, std::string_view address);
+
+// The same of an HTTP request.
+std::string ClientName(const ApiKeys& keys, const HttpRequest& request);
 
 }  // namespace diffserve

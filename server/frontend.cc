@@ -19,6 +19,9 @@ using Clock = std::chrono::steady_clock;
 // Below it a temperature is greedy: dividing logits by less would leave float's range.
 constexpr float kGreedyTemperature = 1e-4f;
 
+// Whether a text that cannot fit the context is read to its end all the same, to count its tokens.
+enum class Length { kAny, kContext };
+
 size_t PromptBytes(const Prompt& prompt) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
@@ -65,7 +68,7 @@ struct Frontend::Impl {
 
   RequestLimits limits() const {
     return {&options, config.vocab_size, MaxTokens(),
-            engine.options().MaxWaitingRequestsOfAClient()};
+            engine.options().MaxWaitingRequestsOfAClient(), tokenizer.max_token_bytes()};
   }
   // What one sequence can hold: the model's context or the whole pool, whichever is less.
   int MaxTokens() const {
@@ -79,7 +82,7 @@ struct Frontend::Impl {
     return std::min(deadline, arrival + std::chrono::duration_cast<Clock::duration>(wait));
   }
 
-  Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens,
+  Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens, Length length,
                               std::string* text) const;
   Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                            const char* param) const;
@@ -106,25 +109,45 @@ struct Frontend::Impl {
   TextPool pool;  // last: its threads use all of the above
 };
 
-// Takes token ids out of the prompt.
+// Takes token ids out of the prompt; `text` gets a plain one.
 Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> add_special_tokens,
-                                            std::string* text) const {
+                                            Length length, std::string* text) const {
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
-  bool special = true;
-  if (const auto* plain = std::get_if<std::string>(&prompt)) {
-    *text = *plain;
-  } else {
+  EncodeOptions encode;
+  RenderedChat rendered;
+  const auto* const chat = std::get_if<ChatPrompt>(&prompt);
+  if (chat != nullptr) {
     if (chat_template == nullptr)
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
-    const auto& chat = std::get<ChatPrompt>(prompt);
-    Result<std::string> rendered = chat_template->Render(
-        chat.messages_json, chat.add_generation_prompt, chat.template_kwargs_json);
-    if (!rendered.ok()) return WithParam(rendered.status(), "messages");
-    *text = std::move(rendered).value();
-    special = false;
+    Result<RenderedChat> made = chat_template->Render(
+        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt},
+        options.allow_special_tokens_in_content ? nullptr : &tokenizer);
+    if (!made.ok()) return WithParam(made.status(), "messages");
+    rendered = std::move(made).value();
+    encode.guard = rendered.guard;
+  } else {
+    *text = std::get<std::string>(prompt);
+    encode.add_special_tokens = true;
   }
-  Result<std::vector<int32_t>> ids = tokenizer.Encode(*text, add_special_tokens.value_or(special));
+  const std::string& whole = chat != nullptr ? rendered.text : *text;
+  encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
+  // Guards are bytes that no token stands for.
+  if (length == Length::kContext && encode.guard == 0) {
+    if (Status status = CheckTextFits(whole, limits(), PromptParam(prompt)); !status.ok()) {
+      engine.CountRefusal(RefusalReason::kTooLong);
+      return status;
+    }
+  }
+  const bool counted = length == Length::kAny || whole.size() <= kShortTextBytes;
+  encode.max_tokens = counted ? 0 : static_cast<size_t>(MaxTokens());
+  Result<std::vector<int32_t>> ids = tokenizer.Encode(whole, encode);
   if (!ids.ok()) return WithParam(ids.status(), PromptParam(prompt));
+  if (!counted && ids->size() > encode.max_tokens) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return InvalidArgument("the prompt has more than " + std::to_string(encode.max_tokens) +
+                               " tokens, which is the context",
+                           PromptParam(prompt));
+  }
   return SharedTokens(std::move(ids).value());
 }
 
@@ -139,9 +162,10 @@ Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t 
   const int left = context - static_cast<int>(prompt_tokens);
   if (request.max_tokens) {
     if (*request.max_tokens <= left) return *request.max_tokens;
+    const char* const name = request.max_tokens_name;
     return InvalidArgument(
-        found + " and max_tokens is " + std::to_string(*request.max_tokens) + "; " + allowed,
-        "max_tokens");
+        found + " and " + name + " is " + std::to_string(*request.max_tokens) + "; " + allowed,
+        name);
   }
   if (left == 0)
     return InvalidArgument(found + " and leaves no room for an answer; " + allowed, param);
@@ -201,7 +225,8 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
   TokenizedRequest tokenized;
   for (Prompt& prompt : request.prompts) {
     PromptInfo& info = tokenized.prompts.emplace_back();
-    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, &info.text);
+    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, Length::kContext,
+                                      &info.text);
     if (!ids.ok()) return ids.status();
     info.token_ids = *ids;
     DS_RETURN_IF_ERROR(CheckTokenIds(ids->ids(), config.vocab_size, PromptParam(prompt)));
@@ -257,6 +282,10 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
                                       std::shared_ptr<ResponseStream> stream) {
   Impl& impl = *impl_;
   DS_RETURN_IF_ERROR(CheckRequest(request, impl.limits()));
+  if (Status status = CheckTextsFit(request, impl.limits()); !status.ok()) {
+    impl.engine.CountRefusal(RefusalReason::kTooLong);
+    return status;
+  }
   if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
   const Clock::time_point arrival = Clock::now();
   const Clock::time_point deadline = request.deadline.value_or(Clock::time_point::max());
@@ -274,22 +303,22 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   const ResponseId id = impl.output.Open(
       {.request_id = request.request_id, .stream = stream, .deadline = deadline});
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
-  const bool queued = impl.pool.TrySubmit(
-      bytes, [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
-        if (!run) return impl.output.End(id, ShuttingDown());
-        if (!stream->is_open()) return;  // it has ended already: the work would be in vain
-        try {
-          Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
-          if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
-          const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
-          if (!settled.ok()) return impl.output.End(id, settled);
-          impl.output.Submit(id, std::move(tokenized).value());
-        } catch (const std::exception&) {  // only memory can run out here
-          Log(LogLevel::kError, "text_work_failed", {{"request_id", shared->request_id}});
-          impl.output.End(id, Status(StatusCode::kInternal, "the prompt could not be prepared"));
-        }
-      });
-  if (!queued) {
+  const auto work = [&impl, id, stream, shared, arrival,
+                     share = std::move(share).value()](bool run) {
+    if (!run) return impl.output.End(id, ShuttingDown());
+    if (!stream->is_open()) return;  // it has ended already: the work would be in vain
+    try {
+      Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
+      if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
+      const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
+      if (!settled.ok()) return impl.output.End(id, settled);
+      impl.output.Submit(id, std::move(tokenized).value());
+    } catch (const std::exception&) {  // only memory can run out here
+      Log(LogLevel::kError, "text_work_failed", {{"request_id", shared->request_id}});
+      impl.output.End(id, Status(StatusCode::kInternal, "the prompt could not be prepared"));
+    }
+  };
+  if (!impl.pool.TrySubmit(shared->client, bytes, work)) {
     impl.engine.CountRefusal(RefusalReason::kQueueFull);
     impl.output.End(id, TextQueueFull());
   }
@@ -322,15 +351,17 @@ SamplingParams Frontend::DefaultSampling() const {
   return sampling;
 }
 
-Status Frontend::Tokenize(Prompt prompt, bool add_special_tokens,
+Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
                           std::function<void(Result<std::vector<int32_t>>)> done) {
   const size_t bytes = PromptBytes(prompt);
   auto shared = std::make_shared<Prompt>(std::move(prompt));
   const bool queued = impl_->pool.TrySubmit(
-      bytes, [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
+      client, bytes,
+      [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
         if (!run) return done(ShuttingDown());
         std::string text;
-        const Result<SharedTokens> ids = impl->Tokens(*shared, add_special_tokens, &text);
+        const Result<SharedTokens> ids = impl->Tokens(*shared, add_special_tokens, Length::kAny,
+                                                      &text);
         if (!ids.ok()) return done(ids.status());
         done(ids->ids());
       });
@@ -343,11 +374,11 @@ Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const 
   return impl_->tokenizer.Decode(ids, /*skip_special_tokens=*/false);
 }
 
-Status Frontend::Detokenize(std::vector<int32_t> ids,
+Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids,
                             std::function<void(Result<std::string>)> done) {
   const size_t bytes = ids.size() * sizeof(int32_t);
   auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
-  const bool queued = impl_->pool.TrySubmit(bytes,
+  const bool queued = impl_->pool.TrySubmit(client, bytes,
                                             [this, shared, done = std::move(done)](bool run) {
                                               if (!run) return done(ShuttingDown());
                                               done(Detokenize(*shared));
@@ -355,8 +386,9 @@ Status Frontend::Detokenize(std::vector<int32_t> ids,
   return queued ? Status() : TextQueueFull();
 }
 
-Status Frontend::RunOnTextThread(size_t bytes, std::function<void(bool run)> work) {
-  return impl_->pool.TrySubmit(bytes, std::move(work))
+Status Frontend::RunOnTextThread(const std::string& client, size_t bytes,
+                                 std::function<void(bool run)> work) {
+  return impl_->pool.TrySubmit(client, bytes, std::move(work))
              ? Status()
              : Status(StatusCode::kResourceExhausted, "too many requests wait to be read");
 }

@@ -29,7 +29,8 @@ struct ChatPrompt {
 };
 
 // Text is tokenized with special tokens, a chat prompt is rendered first and tokenized without, ids
-// are taken as they are.
+// are taken as they are. What text spells as a special token is one; what a message spells is text,
+// unless FrontendOptions says otherwise.
 using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
 
 // What the transport holds of an answer until its last byte is sent: an event at a time, or all of
@@ -75,9 +76,10 @@ struct FrontendOptions {
   // What one answer, and all together, may take of memory (answer_price.h).
   size_t max_answer_bytes = size_t{256} << 20;
   size_t max_answers_bytes = size_t{2} << 30;
-  int text_threads = 1;
+  int text_threads = 2;
   int max_text_queue = 1024;                       // requests waiting for a text thread
   size_t max_text_queue_bytes = size_t{64} << 20;  // their prompts together
+  bool allow_special_tokens_in_content = false;    // spelled in a message they are control tokens
 };
 
 class Frontend {
@@ -102,17 +104,19 @@ class Frontend {
   // What a silent request gets: generation_config's values, and a fresh seed at each call.
   SamplingParams DefaultSampling() const;
 
-  // Rendered and tokenized on a text thread; `done` runs there.
-  Status Tokenize(Prompt prompt, bool add_special_tokens,
+  // Rendered and tokenized on a text thread; `done` runs there. `client` is GenerateRequest's.
+  Status Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
                   std::function<void(Result<std::vector<int32_t>>)> done);
   Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
   // The same on a text thread, for transports whose own threads must not decode long lists.
-  Status Detokenize(std::vector<int32_t> ids, std::function<void(Result<std::string>)> done);
+  Status Detokenize(const std::string& client, std::vector<int32_t> ids,
+                    std::function<void(Result<std::string>)> done);
 
   // Other text work, such as parsing a body too large for an I/O thread; `bytes` is what it holds.
   // `work` is given false if the frontend ends before its turn. Returns kResourceExhausted if the
   // text queue is full.
-  Status RunOnTextThread(size_t bytes, std::function<void(bool run)> work);
+  Status RunOnTextThread(const std::string& client, size_t bytes,
+                         std::function<void(bool run)> work);
 
   const FrontendOptions& options() const;
   const ModelConfig& model_config() const;

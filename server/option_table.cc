@@ -199,6 +199,9 @@ std::vector<FlagSpec> ServerFlags() {
       {"--max-answers-memory SIZE", kServe,
        At<&Options::serve, &ServeOptions::max_answers_memory>(),
        "what all answers under way may take together; beyond it new ones are refused with 429"},
+      {"--allow-special-tokens-in-content", kServe,
+       At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
+       "a message's text that spells a special token is that token, as in transformers"},
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")

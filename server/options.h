@@ -62,6 +62,7 @@ struct ServeOptions {
   std::string served_model_name;  // empty: the directory's name
   std::string api_key_file;
   bool strict = false;
+  bool allow_special_tokens_in_content = false;
   int drain_timeout_s = 45;
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};

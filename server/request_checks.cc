@@ -119,6 +119,14 @@ Status CheckLogprobs(int count, const FrontendOptions& options, const char* para
   return CheckCount(count, 0, options.max_logprobs, param);
 }
 
+Status CheckRole(std::string_view role, const std::string& path) {
+  for (const char* allowed : {"system", "developer", "user", "assistant"}) {
+    if (role == allowed) return {};
+  }
+  return InvalidArgument(path + ".role must be system, developer, user or assistant",
+                         path + ".role");
+}
+
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
@@ -157,6 +165,25 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
                                " bytes; at most " + std::to_string(options.max_cache_salt_bytes) +
                                " are allowed",
                            "cache_salt");
+  }
+  return {};
+}
+
+Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param) {
+  if (limits.max_token_bytes == 0) return {};
+  const size_t least = (text.size() + limits.max_token_bytes - 1) / limits.max_token_bytes;
+  if (least <= static_cast<size_t>(limits.max_model_len)) return {};
+  return InvalidArgument("the prompt has " + std::to_string(text.size()) +
+                             " bytes and so at least " + std::to_string(least) +
+                             " tokens; the context is " + std::to_string(limits.max_model_len) +
+                             " tokens",
+                         param);
+}
+
+Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {
+  for (const Prompt& prompt : request.prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt))
+      DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, "prompt"));
   }
   return {};
 }

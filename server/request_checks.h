@@ -2,12 +2,21 @@
 // Frontend.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/frontend.h"
 
 namespace diffserve {
+
+// What a message may hold that comes in by either port, checked before anything is made of it.
+inline constexpr size_t kMaxMessages = 4096;
+inline constexpr size_t kMaxNameBytes = 256;  // of a role, a name, ...
+inline constexpr size_t kMaxRequestIdBytes = 128;
+inline constexpr size_t kMaxDetokenizeIds = 1 << 18;
 
 // What a request is measured against.
 struct RequestLimits {
@@ -15,13 +24,20 @@ struct RequestLimits {
   int vocab_size = 0;
   int max_model_len = 0;         // tokens of prompt and output together
   int max_waiting_requests = 0;  // continuations that can wait at all
+  size_t max_token_bytes = 0;    // Tokenizer's
 };
 
 // Ok, or the first field at fault: the message says found and allowed, `param` is the field's
 // OpenAI name.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
+// Ok unless a text has more bytes than all tokens of the context can stand for.
+Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param);
+// The same of each plain prompt.
+Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits);
 // A count of alternatives that a client asked for under this name.
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
+// The role of the message at `path`, such as "messages[3]".
+Status CheckRole(std::string_view role, const std::string& path);
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param);
 
 }  // namespace diffserve

@@ -8,7 +8,17 @@
 #include "kernels/base/log.h"
 
 namespace diffserve {
-TextPool::TextPool(TextPoolOptions options) : options_(options) {
+namespace {
+
+constexpr size_t kTurnBytes = kShortTextBytes;  // what a client may run more in each of its turns
+constexpr size_t kTaskCost = 4 << 10;           // of a task beside its bytes
+
+bool IsLong(size_t bytes) { return bytes > kShortTextBytes; }
+
+}  // namespace
+
+TextPool::TextPool(TextPoolOptions options)
+    : options_(options), max_long_running_(std::max(1, options.threads - 1)) {
   DS_CHECK(options_.threads >= 1, "the text pool needs a thread");
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { Run(); });
 }
@@ -20,41 +30,115 @@ TextPool::~TextPool() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
-  for (auto& [bytes, task] : tasks_) task(false);
+  for (auto& [name, client] : clients_) {
+    for (Entry& entry : client.short_tasks) entry.task(false);
+    for (Entry& entry : client.long_tasks) entry.task(false);
+  }
 }
 
-bool TextPool::TrySubmit(size_t bytes, Task task) {
+bool TextPool::Fits(const Client* client, size_t bytes) const {
+  if (closed_) return false;
+  const auto share = [this](size_t limit) {  // rounded up
+    return limit - limit / 100 * (100 - options_.max_client_share_percent);
+  };
+  const size_t own_tasks = client == nullptr ? 0 : client->tasks();
+  const size_t own_bytes = client == nullptr ? 0 : client->bytes;
+  if (queued_tasks_ >= options_.max_tasks || own_tasks >= share(options_.max_tasks)) return false;
+  // A single task larger than the byte limit is let in when nothing else waits: the body limit has
+  // bounded it already.
+  if (queued_tasks_ == 0) return true;
+  const auto fits = [bytes](size_t held, size_t limit) {
+    return bytes <= limit - std::min(limit, held);
+  };
+  return fits(queued_bytes_, options_.max_bytes) &&
+         (own_tasks == 0 || fits(own_bytes, share(options_.max_bytes)));
+}
+
+bool TextPool::TrySubmit(const std::string& client, size_t bytes, Task task) {
   {
     std::lock_guard lock(mutex_);
-    // A single task larger than the byte limit is let in when nothing else waits: the body limit
-    // has bounded it already.
-    const bool bytes_fit = queued_bytes_ == 0 ||
-                           bytes <=
-                               options_.max_bytes - std::min(options_.max_bytes, queued_bytes_);
-    if (closed_ || tasks_.size() >= options_.max_tasks || !bytes_fit) return false;
-    tasks_.emplace_back(bytes, std::move(task));
+    const auto found = clients_.find(client);
+    if (!Fits(found == clients_.end() ? nullptr : &found->second, bytes)) return false;
+    Client& line = found == clients_.end() ? clients_[client] : found->second;
+    if (line.empty()) turns_.push_back(client);
+    (IsLong(bytes) ? line.long_tasks : line.short_tasks).push_back({bytes, std::move(task)});
+    line.bytes += bytes;
     queued_bytes_ += bytes;
+    ++queued_tasks_;
   }
   wake_.notify_one();
   return true;
 }
 
+// What the client runs next; nullptr if that is a long task and enough of them run.
+std::deque<TextPool::Entry>* TextPool::Next(Client& client) const {
+  const bool may_run_long = !client.long_tasks.empty() && long_running_ < max_long_running_;
+  const bool long_is_due = may_run_long && client.overtakes >= options_.max_overtakes;
+  if (!client.short_tasks.empty() && !long_is_due) return &client.short_tasks;
+  return may_run_long ? &client.long_tasks : nullptr;
+}
+
+TextPool::Entry TextPool::TakeFrom(const std::string& name, std::deque<Entry>& tasks) {
+  Client& client = clients_.at(name);
+  Entry entry = std::move(tasks.front());
+  tasks.pop_front();
+  client.bytes -= entry.bytes;
+  queued_bytes_ -= entry.bytes;
+  --queued_tasks_;
+  if (IsLong(entry.bytes)) {
+    ++long_running_;
+    client.overtakes = 0;
+  } else if (!client.long_tasks.empty()) {
+    ++client.overtakes;
+  }
+  if (client.empty()) {
+    clients_.erase(name);
+    turns_.pop_front();
+  }
+  return entry;
+}
+
+// Deficit round robin: the client whose turn it is runs as long as its credit lasts. nullopt if
+// there is nothing that may run now.
+std::optional<TextPool::Entry> TextPool::Take() {
+  size_t passed = 0;  // clients in a row that may run nothing
+  while (passed < turns_.size()) {
+    const std::string& name = turns_.front();
+    Client& client = clients_.at(name);
+    std::deque<Entry>* const tasks = Next(client);
+    if (tasks != nullptr) {
+      passed = 0;
+      const size_t cost = tasks->front().bytes + kTaskCost;
+      if (client.credit >= cost) {
+        client.credit -= cost;
+        return TakeFrom(std::string(name), *tasks);
+      }
+      client.credit += kTurnBytes;
+    } else {
+      ++passed;
+    }
+    turns_.splice(turns_.end(), turns_, turns_.begin());
+  }
+  return std::nullopt;
+}
+
 void TextPool::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [&] { return closed_ || !tasks_.empty(); });
-    if (closed_) return;
-    auto [bytes, task] = std::move(tasks_.front());
-    tasks_.pop_front();
-    queued_bytes_ -= bytes;
+    std::optional<Entry> entry;
+    wake_.wait(lock, [&] { return closed_ || (entry = Take()).has_value(); });
+    if (!entry) return;
     lock.unlock();
     try {
-      task(true);
+      entry->task(true);
     } catch (const std::exception& error) {  // memory for this piece of work has run out
       Log(LogLevel::kError, "text_work_failed", {{"reason", error.what()}});
     }
-    task = nullptr;  // what it holds is freed before the lock is taken again
+    entry->task = nullptr;  // what it holds is freed before the lock is taken again
     lock.lock();
+    if (!IsLong(entry->bytes)) continue;
+    --long_running_;
+    wake_.notify_one();  // another long task may run now
   }
 }
 

@@ -1,23 +1,33 @@
-// TextPool: the text threads, which run queued text work. The queue is bounded in tasks and in
-// bytes.
-// Thread safety: every method may be called from any thread.
+// TextPool: the text threads, which run queued text work. The line is bounded in tasks and in
+// bytes, and fair between clients: in turn each may run so many bytes. Of one client's tasks short
+// ones go first, but each long one waits for a bounded number of them only. Long tasks never take
+// the last thread, so a short one never waits for a long one to end. Thread safety: every method
+// may be called from any thread.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 namespace diffserve {
+
+// A text up to so long is tokenized in a few milliseconds.
+inline constexpr size_t kShortTextBytes = 64 << 10;
 
 struct TextPoolOptions {
   int threads = 1;
   size_t max_tasks = 1024;
   size_t max_bytes = size_t{64} << 20;
+  size_t max_client_share_percent = 75;  // of both limits; what is left is for other clients
+  int max_overtakes = 16;                // short tasks that go before a client's oldest long one
 };
 
 class TextPool {
@@ -29,17 +39,38 @@ class TextPool {
   TextPool(const TextPool&) = delete;
   TextPool& operator=(const TextPool&) = delete;
 
-  // False if the queue is full; `bytes` is what the task holds.
-  bool TrySubmit(size_t bytes, Task task);
+  // False if the line is full, or the client's share of it; `bytes` is what the task holds.
+  bool TrySubmit(const std::string& client, size_t bytes, Task task);
 
  private:
+  struct Entry {
+    size_t bytes = 0;
+    Task task;
+  };
+  struct Client {
+    std::deque<Entry> short_tasks, long_tasks;
+    size_t bytes = 0;  // of all
+    size_t credit = 0;
+    int overtakes = 0;  // since a long task began
+    bool empty() const { return short_tasks.empty() && long_tasks.empty(); }
+    size_t tasks() const { return short_tasks.size() + long_tasks.size(); }
+  };
+
+  bool Fits(const Client* client, size_t bytes) const;
+  std::deque<Entry>* Next(Client& client) const;
+  std::optional<Entry> Take();
+  Entry TakeFrom(const std::string& name, std::deque<Entry>& tasks);
   void Run();
 
   const TextPoolOptions options_;
+  const int max_long_running_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::pair<size_t, Task>> tasks_;
+  std::unordered_map<std::string, Client> clients_;  // those with tasks
+  std::list<std::string> turns_;                     // the same, in their order
+  size_t queued_tasks_ = 0;
   size_t queued_bytes_ = 0;
+  int long_running_ = 0;
   bool closed_ = false;
   std::vector<std::thread> threads_;
 };

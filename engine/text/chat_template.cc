@@ -50,15 +50,18 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& mode
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::make_unique<Impl>(handle)));
 }
 
-Result<std::string> ChatTemplate::Render(std::string_view messages_json, bool add_generation_prompt,
-                                         std::string_view kwargs_json) const {
+Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
+                                          const Tokenizer* tokenizer) const {
   diffserve_ffi::FfiBytes text{};
   diffserve_ffi::FfiBytes message{};
-  if (!diffserve_ffi::ffi_template_render(impl_->handle, Borrow(messages_json), Borrow(kwargs_json),
-                                          add_generation_prompt, &text, &message)) {
+  uint32_t guard = 0;
+  if (!diffserve_ffi::ffi_template_render(
+          impl_->handle, tokenizer == nullptr ? nullptr : tokenizer->ffi(),
+          Borrow(conversation.messages_json), Borrow(conversation.kwargs_json),
+          conversation.add_generation_prompt, &text, &guard, &message)) {
     return InvalidArgument(Take(message), "messages");
   }
-  return Take(text);
+  return RenderedChat{Take(text), guard};
 }
 
 }  // namespace diffserve

@@ -8,9 +8,22 @@
 #include <string>
 #include <string_view>
 
+#include "engine/text/tokenizer.h"
 #include "kernels/base/status.h"
 
 namespace diffserve {
+
+struct Conversation {
+  std::string_view messages_json;       // array of {"role", "content", ...}
+  std::string_view kwargs_json = "{}";  // object of extra variables
+  bool add_generation_prompt = false;
+};
+
+struct RenderedChat {
+  std::string text;
+  char32_t guard = 0;  // a private character of the text that is for Tokenizer::Encode alone; 0:
+                       // none
+};
 
 class ChatTemplate {
  public:
@@ -18,11 +31,10 @@ class ChatTemplate {
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
   ~ChatTemplate();
 
-  // `messages_json`: array of {"role", "content", ...}; `kwargs_json`: object of extra variables
-  // ("{}" for none). Error: what the template raised (raise_exception), or fuel exhausted:
-  // kInvalidArgument.
-  Result<std::string> Render(std::string_view messages_json, bool add_generation_prompt,
-                             std::string_view kwargs_json) const;
+  // With a tokenizer, its special tokens are text where the conversation spells them: a guard in
+  // the rendered text keeps Tokenizer::Encode from finding them. Error: what the template raised
+  // (raise_exception), or fuel exhausted: kInvalidArgument.
+  Result<RenderedChat> Render(const Conversation& conversation, const Tokenizer* tokenizer) const;
 
  private:
   struct Impl;

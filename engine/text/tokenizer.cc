@@ -54,6 +54,7 @@ struct Tokenizer::Impl {
 
   diffserve_ffi::FfiTokenizer* const handle;
   TokenTable table;
+  size_t max_token_bytes = 0;
 };
 
 bool Tokenizer::Impl::FillTable(std::string& error) {
@@ -72,6 +73,7 @@ bool Tokenizer::Impl::FillTable(std::string& error) {
                    : made.decoding == 2 ? TokenTable::Decoding::kBytes
                                         : TokenTable::Decoding::kLibrary;
   table.strip_max = made.strip_max;
+  max_token_bytes = made.max_token_bytes;
   AppendUtf8(made.strip_char, table.strip);
   return true;
 }
@@ -96,11 +98,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
 }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
-                                               bool add_special_tokens) const {
+                                               const EncodeOptions& options) const {
   diffserve_ffi::FfiIds ids{};
   diffserve_ffi::FfiBytes message{};
-  if (!diffserve_ffi::ffi_tokenizer_encode(impl_->handle, Borrow(text), add_special_tokens, &ids,
-                                           &message)) {
+  if (!diffserve_ffi::ffi_tokenizer_encode(
+          impl_->handle, Borrow(text),
+          {options.add_special_tokens, options.guard, options.max_tokens}, &ids, &message)) {
     return InvalidArgument(Take(message), "prompt");
   }
   return Take<int32_t>(ids);
@@ -138,6 +141,8 @@ std::string Tokenizer::TokenBytes(int32_t id) const {
 
 bool Tokenizer::IsSpecial(int32_t id) const { return impl_->table.IsSpecial(id); }
 int Tokenizer::vocab_size() const { return static_cast<int>(impl_->table.ends.size()); }
+size_t Tokenizer::max_token_bytes() const { return impl_->max_token_bytes; }
 const TokenTable& Tokenizer::table() const { return impl_->table; }
+const diffserve_ffi::FfiTokenizer* Tokenizer::ffi() const { return impl_->handle; }
 
 }  // namespace diffserve

@@ -141,7 +141,8 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   ServerOptions server;
   server.engine = (*session)->plan().engine;
   server.frontend.served_model_name = name;
-  server.frontend.text_threads = std::max(1, AvailableCpus() / 4);
+  server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
+  server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
   server.routes.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   server.routes.strict = serve.strict;

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <string>
 
+#include "kernels/base/log.h"
 #include "server/client_identity.h"
 #include "server/status_codes.h"
 
@@ -43,12 +44,16 @@ Status CheckKey(const ApiKeys& keys, const GrpcMetadata& metadata) {
       "no valid API key: send metadata \"authorization: Bearer KEY\" or \"x-api-key: KEY\"");
 }
 
-std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::string_view peer) {
+int DescriptorOf(std::string_view peer) {
   constexpr std::string_view kDescriptor = "fd:";
   int fd = -1;
   if (peer.starts_with(kDescriptor))
     std::from_chars(peer.data() + kDescriptor.size(), peer.data() + peer.size(), fd);
-  return ClientName(keys, KeyOf(keys, metadata), PeerAddress(fd));
+  return fd;
+}
+
+std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::string_view peer) {
+  return ClientName(keys, KeyOf(keys, metadata), PeerAddress(DescriptorOf(peer)));
 }
 
 CallRecord::CallRecord(const char* method, const ApiKeys& keys,
@@ -84,6 +89,13 @@ void CallRecord::End(const Engine& engine, const grpc::Status& status,
         load_format_ == LoadFormat::kBinary ? kLoadFieldBinary : kLoadField,
         LoadReport(engine.Snapshot(), load_format_));
   }
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin_);
+  Log(status.ok() ? LogLevel::kDebug : LogLevel::kInfo, "grpc_request",
+      {{"method", method_},
+       {"code", std::to_string(status.error_code())},
+       {"ms", std::to_string(ms.count())},
+       {"request_id", std::string(request_id)}});
   if (trace_) LogTraced(*trace_, method_, status.error_code(), request_id, begin_);
 }
 

@@ -23,7 +23,10 @@ using GrpcMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;  // of a
 
 // OK if no key is needed or the metadata holds a valid one.
 Status CheckKey(const ApiKeys& keys, const GrpcMetadata& metadata);
-// ClientName of a call; `peer` is what the context says, "fd:N" of a socket that was handed over.
+// The socket of a call; `peer` is what the context says, "fd:N" of one that was handed over. -1:
+// unknown.
+int DescriptorOf(std::string_view peer);
+// ClientName of a call.
 std::string ClientOf(const ApiKeys& keys, const GrpcMetadata& metadata, std::string_view peer);
 
 // May be copied; the context outlives it. REQUIRES: the initial metadata is not sent yet.

@@ -9,17 +9,26 @@
 namespace diffserve {
 namespace {
 
-ChatPrompt FromProto(const v1::Chat& chat) {
+Result<Prompt> FromProto(const v1::Chat& chat) {
+  const size_t count = static_cast<size_t>(chat.messages_size());
+  if (count == 0) return InvalidArgument("messages is empty", "messages");
+  if (count > kMaxMessages) {
+    return InvalidArgument("messages has " + std::to_string(count) + " entries; at most " +
+                               std::to_string(kMaxMessages) + " are allowed",
+                           "messages");
+  }
   ChatPrompt prompt;
   std::string& json = prompt.messages_json;
   json += '[';
+  size_t index = 0;
   for (const v1::ChatMessage& message : chat.messages()) {
+    DS_RETURN_IF_ERROR(CheckRole(message.role(), "messages[" + std::to_string(index++) + "]"));
     if (json.size() > 1) json += ',';
     json += "{\"role\":" + JsonQuoted(message.role()) +
             ",\"content\":" + JsonQuoted(message.content()) + "}";
   }
   json += ']';
-  return prompt;
+  return Prompt(std::move(prompt));
 }
 
 SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& defaults) {
@@ -110,8 +119,6 @@ void Append(const ResponseDone& done, const AnswerShape&, std::deque<v1::Generat
   usage.set_cached_tokens(done.usage.cached_tokens);
 }
 
-Status NoMessages() { return InvalidArgument("messages is empty", "messages"); }
-
 }  // namespace
 
 Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
@@ -127,10 +134,12 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
       request.prompts.emplace_back(
           std::vector<int32_t>(message.token_ids().ids().begin(), message.token_ids().ids().end()));
       break;
-    case v1::GenerateRequest::kChat:
-      if (message.chat().messages().empty()) return NoMessages();
-      request.prompts.emplace_back(FromProto(message.chat()));
+    case v1::GenerateRequest::kChat: {
+      Result<Prompt> chat = FromProto(message.chat());
+      if (!chat.ok()) return chat.status();
+      request.prompts.push_back(std::move(chat).value());
       break;
+    }
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
   }
@@ -161,8 +170,7 @@ Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
     case v1::TokenizeRequest::kText:
       return Prompt(message.text());
     case v1::TokenizeRequest::kChat:
-      if (message.chat().messages().empty()) return NoMessages();
-      return Prompt(FromProto(message.chat()));
+      return FromProto(message.chat());
     case v1::TokenizeRequest::INPUT_NOT_SET:
       break;
   }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -34,7 +35,11 @@ struct GrpcServerOptions {
   int keepalive_timeout_ms = 20'000;
   int min_client_ping_interval_ms = 10'000;
   int max_ping_strikes = 2;
-  int max_detokenize_ids = 1 << 20;
+  int64_t max_excess_cuts = 1000;  // calls of a connection that were cut off, beyond those that
+                                   // were answered; then it is closed
+  int max_open_calls = 4096;       // of Generate; of one client three quarters
+  int write_stall_timeout_ms = 30'000;  // a client that takes nothing of an answer for so long
+  int max_reflection_streams = 8;       // beyond them the oldest is ended
 };
 
 class GrpcServer {

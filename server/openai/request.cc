@@ -10,12 +10,9 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;              // model, role, ...
 constexpr size_t kMaxTextBytes = size_t{1} << 30;  // texts are bounded by the body's own limit
-constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxContentParts = 1024;
 constexpr size_t kMaxTemplateKwargs = 64;
-constexpr size_t kMaxDetokenizeIds = 1 << 18;
 
 using Names = std::span<const std::string_view>;
 
@@ -289,11 +286,7 @@ std::string ReadMessages(JsonFields& fields) {
     const std::string path = "messages[" + std::to_string(i) + "]";
     std::string role, name;
     message.String("role", kMaxNameBytes, &role);
-    constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
-    if (message.status().ok() && !Contains(kRoles, role)) {
-      message.Fail(InvalidArgument(path + ".role must be system, developer, user or assistant",
-                                   path + ".role"));
-    }
+    message.Fail(CheckRole(role, path));
     for (const char* member : {"tool_calls", "function_call", "audio"}) {
       if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
     }

@@ -19,6 +19,7 @@
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/options.h"
+#include "server/request_checks.h"
 #include "server/status_codes.h"
 #include "server/trace_context.h"
 
@@ -27,7 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -67,6 +67,7 @@ struct Account {
   std::string route;  // as in the table, for the log and the counters
   Clock::time_point begin;
   LoadFormat load_format = LoadFormat::kNone;  // what the reply says of the server's load
+  std::string client = {};                     // ClientName
 };
 
 struct Call {
@@ -131,7 +132,6 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
     return {&frontend.options(), frontend.DefaultSampling(), options.strict};
   }
   OpenAiIdentity Identity(const Call& call, bool chat) const;
-  std::string ClientOf(const HttpRequest& request) const;
 
   OpenAiRoutesOptions options;
   Frontend& frontend;
@@ -203,14 +203,6 @@ OpenAiIdentity OpenAiRoutes::Impl::Identity(const Call& call, bool chat) const {
           frontend.options().served_model_name, options.fingerprint, std::time(nullptr)};
 }
 
-std::string OpenAiRoutes::Impl::ClientOf(const HttpRequest& request) const {
-  const HttpHead& head = request.head;
-  const std::string_view key = head.HasField("authorization")
-                                   ? ApiKeys::BearerToken(head.Field("authorization"))
-                                   : head.Field("x-api-key");
-  return ClientName(keys, key, request.peer);
-}
-
 template <typename Parsed>
 HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call,
                                          Result<Parsed> (*parse)(std::string_view,
@@ -226,7 +218,8 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call,
   auto place = std::make_shared<Place>();
   auto body = std::make_shared<std::string>(std::move(call.request.body));
   const Status status = frontend.RunOnTextThread(
-      bytes, [self = shared_from_this(), place, body, parse, wake = call.wake](bool run) {
+      call.account.client, bytes,
+      [self = shared_from_this(), place, body, parse, wake = call.wake](bool run) {
         Result<Parsed> parsed = run ? parse(*body, self->Context())
                                     : Result<Parsed>(Status(StatusCode::kUnavailable,
                                                             "the server is shutting down"));
@@ -294,7 +287,7 @@ HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(Call& call, Result<TokenizeRequest
   const bool with_texts = parsed->return_token_strs;
   const int max_model_len = frontend.engine().options().max_model_len;
   const Status status = frontend.Tokenize(
-      std::move(parsed->prompt), parsed->add_special_tokens,
+      call.account.client, std::move(parsed->prompt), parsed->add_special_tokens,
       [self = shared_from_this(), place, with_texts,
        max_model_len](Result<std::vector<int32_t>> ids) {
         if (!ids.ok()) return PendingReplyExchange::Fill(*place, self->Error(ids.status()));
@@ -314,7 +307,8 @@ HttpAnswer OpenAiRoutes::Impl::DetokenizeParsed(Call& call, Result<DetokenizeReq
   if (const Status status = CheckModel(parsed->model); !status.ok()) return Error(status);
   auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
   const Status status = frontend.Detokenize(
-      std::move(parsed->tokens), [self = shared_from_this(), place](Result<std::string> text) {
+      call.account.client, std::move(parsed->tokens),
+      [self = shared_from_this(), place](Result<std::string> text) {
         PendingReplyExchange::Fill(
             *place, text.ok() ? Json(DetokenizeBody(*text)) : self->Error(text.status()));
       });
@@ -357,7 +351,7 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
                      "only loopback host names are served; use 127.0.0.1 or localhost, or start "
                      "the server with API keys");
   }
-  call.account.client = ClientOf(call.request);
+  call.account.client = ClientName(keys, call.request);
   const bool authorised = !keys.required() || !call.account.client.empty();
   if ((found == routes.end() || found->info.needs_key) && !authorised) {
     return Error(Status(StatusCode::kUnauthenticated,

@@ -132,6 +132,32 @@ class OtherCallsTest(unittest.TestCase):
             health.Check(health_pb2.HealthCheckRequest(service="unknown"))
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
+    def test_the_health_service_can_be_called_through_reflection(self):
+        pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(connection))
+        method = pool.FindServiceByName("grpc.health.v1.Health").FindMethodByName("Check")
+        request, response = (message_factory.GetMessageClass(m)
+                             for m in (method.input_type, method.output_type))
+        call = connection.unary_unary("/grpc.health.v1.Health/Check",
+                                      request_serializer=request.SerializeToString,
+                                      response_deserializer=response.FromString)
+        self.assertEqual(call(request(service="diffserve.v1.Inference")).status, 1)
+
+    def test_a_call_that_fails_has_a_line_in_the_log(self):
+        with self.assertRaises(grpc.RpcError):
+            collect(stub.Generate(generate_request([BOS_ID], 4, request_id="no-such-range",
+                                                   model="another")))
+        eventually(lambda: "no-such-range" in server.stderr(), "a log line with the request's id")
+        line = next(line for line in server.stderr().splitlines() if "no-such-range" in line)
+        for part in ("grpc_request", "Generate"):
+            self.assertIn(part, line)
+
+    def test_two_million_empty_messages_are_refused_before_they_are_made(self):
+        chat = pb.Chat.FromString(b"\x0a\x00" * 2_000_000)
+        with self.assertRaises(grpc.RpcError) as raised:
+            collect(stub.Generate(pb.GenerateRequest(chat=chat)))
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("more than 4096 entries", raised.exception.details())
+
     def test_a_client_without_stubs_works_through_reflection(self):
         database = ProtoReflectionDescriptorDatabase(connection)
         self.assertLessEqual({"diffserve.v1.Inference", "grpc.health.v1.Health"},

@@ -206,7 +206,8 @@ LoadOutcome LoadTextAndUse(const std::string& dir) {
       (*tokenizer)->Encode("Once upon a time, 12 \xc3\xa9 <|user|>", true);
   if (ids.ok()) static_cast<void>((*tokenizer)->Decode(*ids, false).ok());
   if (*chat != nullptr)
-    static_cast<void>((*chat)->Render("[{\"role\":\"user\",\"content\":\"hi\"}]", true, "{}").ok());
+    static_cast<void>(
+        (*chat)->Render({"[{\"role\":\"user\",\"content\":\"hi\"}]", "{}", true}, nullptr).ok());
   return {true, ""};
 }
 

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "server/text_pool.h"
 #include "tests/testing/serving_fixture.h"
 
 namespace diffserve {
@@ -76,7 +79,7 @@ class HeldTextThread {
  public:
   explicit HeldTextThread(Frontend& frontend) {
     EXPECT_TRUE(frontend
-                    .Tokenize(std::string("x"), true,
+                    .Tokenize("", std::string("x"), true,
                               [this](Result<std::vector<int32_t>>) {
                                 std::unique_lock lock(mutex_);
                                 held_ = true;
@@ -244,7 +247,7 @@ TEST(FrontendTest, AFullTextQueueRefuses) {
   EXPECT_TRUE(server.frontend->Generate(Ask(*server.frontend, "c", 1), clients[2].stream).ok());
   EXPECT_EQ(clients[2].WaitForEnd().code(), StatusCode::kResourceExhausted);
   EXPECT_FALSE(clients[2].started);
-  const Status refused = server.frontend->Tokenize(std::string("x"), true,
+  const Status refused = server.frontend->Tokenize("", std::string("x"), true,
                                                    [](Result<std::vector<int32_t>>) {});
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   held.Release();
@@ -269,6 +272,74 @@ TEST(FrontendTest, TheTextQueueIsBoundedInBytesToo) {
   EXPECT_TRUE(first.WaitForEnd().ok());
 }
 
+TEST(FrontendTest, ATextThatCannotFitIsRefusedWithoutTextWork) {
+  ServingFixture server;
+  HeldTextThread held(*server.frontend);
+  const size_t bound = server.tokenizer->max_token_bytes();
+  ASSERT_GT(bound, 0u);
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 1);
+  request.prompts = {std::string("short"), std::string(512 * bound + 1, 'x')};
+  const Result<ResponseId> refused = server.frontend->Generate(request, client.stream);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().param(), "prompt");
+  EXPECT_EQ(refused.status().message(),
+            "the prompt has " + std::to_string(512 * bound + 1) +
+                " bytes and so at least 513 tokens; the context is 512 tokens");
+  EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
+  held.Release();
+  request.prompts = {std::string(512 * bound, 'x')};
+  ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
+  EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(FrontendTest, ALongTextIsTokenizedOnlyUntilItDoesNotFit) {
+  ServingOptions options;
+  options.engine.max_model_len = 8000;
+  ServingFixture server(options);
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 1);
+  std::string text;
+  while (text.size() <= kShortTextBytes) text += "a b ";
+  ASSERT_LE(text.size(), 8000 * server.tokenizer->max_token_bytes());
+  request.prompts = {text};
+  ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
+  const Status status = client.WaitForEnd();
+  EXPECT_EQ(status.message(), "the prompt has more than 8000 tokens, which is the context");
+  EXPECT_EQ(status.param(), "prompt");
+  EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
+}
+
+TEST(FrontendTest, AnErrorOfTheBudgetNamesTheFieldThatTheClientSent) {
+  ServingFixture server;
+  Collector client;
+  GenerateRequest request = Ask(*server.frontend, "a", 512);
+  request.max_tokens_name = "max_completion_tokens";
+  ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
+  const Status status = client.WaitForEnd();
+  EXPECT_EQ(status.param(), "max_completion_tokens");
+  EXPECT_NE(status.message().find("max_completion_tokens is 512"), std::string::npos);
+}
+
+TEST(FrontendTest, AMessageSpellsSpecialTokensOnlyIfTheOperatorAllowsIt) {
+  for (const bool allowed : {false, true}) {
+    ServingOptions options;
+    options.frontend.allow_special_tokens_in_content = allowed;
+    ServingFixture server(options);
+    const ChatPrompt chat{R"([{"role": "user", "content": "<|end|>x"}])"};
+    std::promise<Result<std::vector<int32_t>>> promise;
+    ASSERT_TRUE(server.frontend
+                    ->Tokenize("", chat, false,
+                               [&](Result<std::vector<int32_t>> ids) { promise.set_value(ids); })
+                    .ok());
+    const std::vector<int32_t> ids = promise.get_future().get().value();
+    const auto specials = std::count_if(
+        ids.begin(), ids.end(), [&](int32_t id) { return server.tokenizer->IsSpecial(id); });
+    EXPECT_EQ(specials, allowed ? 3 : 2);  // the template has <|user|> and <|assistant|>
+    EXPECT_EQ(server.tokenizer->Decode(ids, false).value(), "<|user|><|end|>x<|assistant|>");
+  }
+}
+
 TEST(FrontendTest, AReaderThatNeverReadsIsCancelled) {
   ServingOptions options;
   options.engine.max_model_len = 8192;
@@ -288,10 +359,10 @@ TEST(FrontendTest, WhatWaitsForTextWorkAtTheEndIsTold) {
   ServingFixture server(options);
   // Keeps the only text thread until then.
   const auto stay = [&frontend = *server.frontend](bool) {
-    while (frontend.RunOnTextThread(0, [](bool) {}).ok())
+    while (frontend.RunOnTextThread("", 0, [](bool) {}).ok())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
-  ASSERT_TRUE(server.frontend->RunOnTextThread(0, stay).ok());
+  ASSERT_TRUE(server.frontend->RunOnTextThread("", 0, stay).ok());
   Collector client;
   ASSERT_TRUE(server.frontend->Generate(Ask(*server.frontend, "a", 5), client.stream).ok());
   server.StopAll();

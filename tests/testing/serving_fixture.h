@@ -37,6 +37,7 @@ struct ServingOptions : ServerOptions {
     routes.model_root = "tiny-root";
     routes.fingerprint = "fp_test";
     frontend.served_model_name = "tiny";
+    frontend.text_threads = 1;  // so that one piece of text work can hold all
   }
 };
 

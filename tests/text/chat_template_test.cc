@@ -17,12 +17,19 @@ Result<std::unique_ptr<ChatTemplate>> LoadTemplate(const json& chat_template) {
   return ChatTemplate::Load(dir.path());
 }
 
+Result<std::string> Rendered(const ChatTemplate& chat_template, const std::string& messages,
+                             const std::string& kwargs = "{}", bool add_generation_prompt = false) {
+  const auto chat = chat_template.Render({messages, kwargs, add_generation_prompt}, nullptr);
+  if (!chat.ok()) return chat.status();
+  return chat->text;
+}
+
 Result<std::string> RenderSource(
     const std::string& source, const std::string& messages = R"([{"role":"user","content":"hi"}])",
     const std::string& kwargs = "{}") {
   const auto loaded = LoadTemplate(source);
   if (!loaded.ok()) return loaded.status();
-  return loaded.value()->Render(messages, false, kwargs);
+  return Rendered(**loaded, messages, kwargs);
 }
 
 std::string RenderError(const std::string& source,
@@ -42,8 +49,8 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
     const auto loaded = LoadTemplate(item["template"]);
     ASSERT_TRUE(loaded.ok()) << item["name"] << loaded.status().message();
     const json kwargs = item.value("kwargs", json::object());
-    const auto text = loaded.value()->Render(
-        item["messages"].dump(), item.value("add_generation_prompt", false), kwargs.dump());
+    const auto text = Rendered(**loaded, item["messages"].dump(), kwargs.dump(),
+                               item.value("add_generation_prompt", false));
     ASSERT_TRUE(text.ok()) << item["name"] << text.status().message();
     EXPECT_EQ(text.value(), item["text"].get<std::string>()) << item["name"];
     ++count;
@@ -62,7 +69,7 @@ TEST(ChatTemplateTest, AModelWithoutTemplateHasNone) {
 TEST(ChatTemplateTest, OfAListTheDefaultIsTaken) {
   const json list = {{{"name", "tool_use"}, {"template", "tools"}},
                      {{"name", "default"}, {"template", "plain"}}};
-  EXPECT_EQ(LoadTemplate(list).value()->Render("[]", false, "{}").value(), "plain");
+  EXPECT_EQ(Rendered(*LoadTemplate(list).value(), "[]").value(), "plain");
   const auto none = LoadTemplate(json{{{"name", "tool_use"}, {"template", "tools"}}});
   ASSERT_FALSE(none.ok());
   const std::string& message = none.status().message();
@@ -73,9 +80,8 @@ TEST(ChatTemplateTest, TheJinjaFileComesBeforeTheConfig) {
   TemporaryDirectory dir;
   dir.Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "config"})");
   dir.Write("chat_template.jinja", "{{ bos_token }}file {{ messages[0].content }}\n");
-  const auto text = ChatTemplate::Load(dir.path())
-                        .value()
-                        ->Render(R"([{"role": "user", "content": "x"}])", false, "{}");
+  const auto text = Rendered(*ChatTemplate::Load(dir.path()).value(),
+                             R"([{"role": "user", "content": "x"}])");
   EXPECT_EQ(text.value(), "<s>file x");
 }
 
@@ -138,8 +144,8 @@ TEST(ChatTemplateTest, ArgumentsDoNotReplaceTheMessages) {
 
 TEST(ChatTemplateTest, ATemplateMayBeRenderedAgainAfterAnError) {
   const auto loaded = LoadTemplate("{{ messages[0].content.strip() }}").value();
-  EXPECT_FALSE(loaded->Render(R"([{"content": 1}])", false, "{}").ok());
-  EXPECT_EQ(loaded->Render(R"([{"content": " ok "}])", false, "{}").value(), "ok");
+  EXPECT_FALSE(Rendered(*loaded, R"([{"content": 1}])").ok());
+  EXPECT_EQ(Rendered(*loaded, R"([{"content": " ok "}])").value(), "ok");
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 //! Memory handed out is freed by the function named after it. No panic crosses: each entry runs
 //! behind `guard`, and a failure is a message of one line in `*error`.
 
+mod client_text;
 mod python_format;
 mod template;
+mod token_bound;
 mod token_bytes;
 mod tokenizer;
 
@@ -37,6 +39,16 @@ pub struct FfiIds {
     capacity: usize,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FfiEncodeOptions {
+    add_special_tokens: bool,
+    /// A character as `ffi_template_render` gives it; 0: none.
+    guard: u32,
+    /// Once there are more tokens, the rest of the text is left out. 0: no limit.
+    max_tokens: usize,
+}
+
 /// What each id stands for. Token `i` is `bytes[ends[i - 1] .. ends[i])`.
 #[repr(C)]
 pub struct FfiTokenTable {
@@ -47,6 +59,8 @@ pub struct FfiTokenTable {
     first_ends: FfiIds,
     /// Per id: 1 = a token, 2 = a special one (bits).
     flags: FfiBytes,
+    /// Bytes of a text that one token stands for at most; 0: no bound is known.
+    max_token_bytes: usize,
     /// 0: only `ffi_tokenizer_decode` can decode; 1: the text is the bytes of the tokens, each
     /// broken character one U+FFFD; 2: each byte of a broken character one U+FFFD.
     decoding: u32,
@@ -175,12 +189,17 @@ pub unsafe extern "C" fn ffi_tokenizer_free(tokenizer: *mut FfiTokenizer) {
 pub unsafe extern "C" fn ffi_tokenizer_encode(
     tokenizer: *const FfiTokenizer,
     text: FfiStr,
-    add_special_tokens: bool,
+    options: FfiEncodeOptions,
     ids: *mut FfiIds,
     error: *mut FfiBytes,
 ) -> bool {
     guard(error, false, || {
-        let encoded = (*tokenizer).0.encode(text.text("the text")?, add_special_tokens)?;
+        let options = tokenizer::EncodeOptions {
+            add_special_tokens: options.add_special_tokens,
+            guard: char::from_u32(options.guard).filter(|guard| *guard != '\0'),
+            max_tokens: Some(options.max_tokens).filter(|max| *max > 0),
+        };
+        let encoded = (*tokenizer).0.encode(text.text("the text")?, &options)?;
         ids.write(FfiIds::new(encoded));
         Ok(true)
     })
@@ -217,6 +236,7 @@ pub unsafe extern "C" fn ffi_tokenizer_table(
             first_bytes: FfiBytes::new(made.first_tokens.bytes),
             first_ends: FfiIds::new(made.first_tokens.ends),
             flags: FfiBytes::new(made.flags),
+            max_token_bytes: (*tokenizer).0.max_token_bytes.unwrap_or(0),
             decoding: made.decoding,
             strip_max: made.strip_max,
             strip_char: made.strip_char as u32,
@@ -251,18 +271,28 @@ pub unsafe extern "C" fn ffi_template_free(template: *mut FfiTemplate) {
     }
 }
 
+/// With a tokenizer, special tokens that the messages and the arguments spell are guarded, and
+/// `*guard_char` is the character that does it, 0 if there was none.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_render(
     template: *const FfiTemplate,
+    tokenizer: *const FfiTokenizer,
     messages: FfiStr,
     kwargs: FfiStr,
     add_generation_prompt: bool,
     text: *mut FfiBytes,
+    guard_char: *mut u32,
     error: *mut FfiBytes,
 ) -> bool {
     guard(error, false, || {
-        let rendered =
-            (*template).0.render(messages.bytes(), kwargs.bytes(), add_generation_prompt)?;
+        let spellings = tokenizer.as_ref().map(|tokenizer| &tokenizer.0.spellings);
+        let conversation = template::Conversation {
+            messages: messages.bytes(),
+            kwargs: kwargs.bytes(),
+            add_generation_prompt,
+        };
+        let (rendered, guarded_by) = (*template).0.render(&conversation, spellings)?;
+        guard_char.write(guarded_by.map_or(0, u32::from));
         text.write(FfiBytes::new(rendered));
         Ok(true)
     })

@@ -10,6 +10,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
 
+use crate::client_text::{self, Spellings};
 use crate::python_format::{self, JsonStyle};
 use crate::tokenizer::{named_tokens, parse_config, token_content};
 
@@ -24,6 +25,13 @@ pub struct Template {
     /// bos_token and the like.
     variables: Vec<(&'static str, String)>,
     additional_special_tokens: Vec<String>,
+}
+
+/// What a client sent.
+pub struct Conversation<'a> {
+    pub messages: &'a [u8],
+    pub kwargs: &'a [u8],
+    pub add_generation_prompt: bool,
 }
 
 /// What a template said by raise_exception.
@@ -216,14 +224,20 @@ impl Template {
         }))
     }
 
+    /// The text, and the character that guards what `spellings` has in it.
     pub fn render(
         &self,
-        messages: &[u8],
-        kwargs: &[u8],
-        add_generation_prompt: bool,
-    ) -> Result<Vec<u8>, String> {
+        conversation: &Conversation,
+        spellings: Option<&Spellings>,
+    ) -> Result<(Vec<u8>, Option<char>), String> {
         let messages: Vec<Json> =
-            serde_json::from_slice(messages).map_err(|e| format!("messages: {e}"))?;
+            serde_json::from_slice(conversation.messages).map_err(|e| format!("messages: {e}"))?;
+        let mut messages = Json::from(messages);
+        let mut kwargs = Json::from(parse_object(conversation.kwargs, "the template's arguments")?);
+        let guard = match spellings {
+            Some(spellings) => client_text::guard(spellings, &mut messages, &mut kwargs)?,
+            None => None,
+        };
         let mut variables = serde_json::Map::new();
         for (name, content) in &self.variables {
             variables.insert(name.to_string(), Json::from(content.as_str()));
@@ -236,15 +250,18 @@ impl Template {
         }
         variables.insert("tools".into(), Json::Null);
         variables.insert("documents".into(), Json::Null);
-        variables.extend(parse_object(kwargs, "the template's arguments")?);
-        variables.insert("messages".into(), Json::from(messages));
-        variables.insert("add_generation_prompt".into(), Json::from(add_generation_prompt));
+        if let Json::Object(kwargs) = kwargs {
+            variables.extend(kwargs);
+        }
+        variables.insert("messages".into(), messages);
+        variables
+            .insert("add_generation_prompt".into(), Json::from(conversation.add_generation_prompt));
 
         let mut text = BoundedText(Vec::new());
         let template = self.environment.get_template(NAME).map_err(|e| describe(&e))?;
         template
             .render_captured_to(Value::from(Serde(&variables)), &mut text)
             .map_err(|e| describe(&e))?;
-        Ok(text.0)
+        Ok((text.0, guard))
     }
 }

@@ -2,9 +2,14 @@
 //! the file alone decides what post-processing adds: add_bos_token and add_eos_token of the
 //! configuration are ignored beside it.
 
-use serde_json::Value;
-use tokenizers::{AddedToken, Tokenizer};
+use std::collections::HashSet;
 
+use serde_json::Value;
+use tokenizers::TruncationDirection;
+use tokenizers::{AddedToken, Model, NormalizedString, OffsetType, PreTokenizer, Token, Tokenizer};
+
+use crate::client_text::Spellings;
+use crate::token_bound;
 use crate::token_bytes::{self, TokenTable};
 
 /// Ids are kept in tables of this length at most: a file's one huge id must not take all memory.
@@ -16,6 +21,19 @@ const NAMED_TOKENS: [&str; 7] =
 pub struct TextTokenizer {
     tokenizer: Tokenizer,
     decoder: Value,
+    /// Ids of special tokens but the unknown one.
+    special: HashSet<u32>,
+    pub spellings: Spellings,
+    /// See token_bound.rs.
+    pub max_token_bytes: Option<usize>,
+}
+
+pub struct EncodeOptions {
+    pub add_special_tokens: bool,
+    /// Stands in spellings of special tokens that are text; see client_text.rs.
+    pub guard: Option<char>,
+    /// Once there are more tokens, the rest of the text is left out.
+    pub max_tokens: Option<usize>,
 }
 
 /// tokenizer_config.json as an object; empty bytes are an empty object.
@@ -43,50 +61,104 @@ pub fn named_tokens(config: &serde_json::Map<String, Value>) -> Vec<(&'static st
         .collect()
 }
 
+/// The tokens that the configuration names are special even where tokenizer.json does not say
+/// so. Ones that the vocabulary lacks stay unknown: the model has no row for them.
+fn mark_special(
+    tokenizer: &mut Tokenizer,
+    config: &serde_json::Map<String, Value>,
+) -> Result<(), String> {
+    let extra = config.get("additional_special_tokens").and_then(Value::as_array);
+    let extra = extra.into_iter().flatten().filter_map(token_content);
+    let names: Vec<&str> =
+        named_tokens(config).into_iter().map(|(_, content)| content).chain(extra).collect();
+    let added = tokenizer.get_added_tokens_decoder();
+    let mut missing = Vec::new();
+    for name in names {
+        let Some(id) = tokenizer.token_to_id(name) else { continue };
+        match added.get(&id) {
+            Some(token) if token.special => {}
+            Some(token) => missing.push(token.clone().special(true)),
+            None => missing.push(AddedToken::from(name, true).normalized(false)),
+        }
+    }
+    tokenizer
+        .add_special_tokens(missing)
+        .map(|_| ())
+        .map_err(|e| format!("tokenizer_config.json: {e}"))
+}
+
 impl TextTokenizer {
     pub fn new(json: &[u8], config: &[u8]) -> Result<Self, String> {
         let parsed: Value =
             serde_json::from_slice(json).map_err(|e| format!("tokenizer.json: {e}"))?;
         let config = parse_config(config)?;
         let decoder = parsed.get("decoder").cloned().unwrap_or(Value::Null);
-        drop(parsed);
         let mut tokenizer =
             Tokenizer::from_bytes(json).map_err(|e| format!("tokenizer.json: {e}"))?;
         // A prompt is refused when it is too long, never cut or filled up.
         tokenizer.with_truncation(None).map_err(|e| format!("tokenizer.json: {e}"))?;
         tokenizer.with_padding(None);
-        let mut made = TextTokenizer { tokenizer, decoder };
-        made.mark_special(&config)?;
-        Ok(made)
+        mark_special(&mut tokenizer, &config)?;
+        let added = tokenizer.get_added_tokens_decoder();
+        let unknown = parsed["model"]["unk_token"].as_str().and_then(|t| tokenizer.token_to_id(t));
+        let unknown = unknown.or(parsed["model"]["unk_id"].as_u64().map(|id| id as u32));
+        let special = added.iter().filter(|(_, token)| token.special);
+        let names: Vec<String> = special.clone().map(|(_, token)| token.content.clone()).collect();
+        Ok(TextTokenizer {
+            special: special.map(|(id, _)| *id).filter(|id| Some(*id) != unknown).collect(),
+            spellings: Spellings::new(&names)?,
+            max_token_bytes: token_bound::max_token_bytes(&parsed, &tokenizer),
+            tokenizer,
+            decoder,
+        })
     }
 
-    /// The tokens that the configuration names are special even where tokenizer.json does not say
-    /// so. Ones that the vocabulary lacks stay unknown: the model has no row for them.
-    fn mark_special(&mut self, config: &serde_json::Map<String, Value>) -> Result<(), String> {
-        let extra = config.get("additional_special_tokens").and_then(Value::as_array);
-        let extra = extra.into_iter().flatten().filter_map(token_content);
-        let names: Vec<&str> =
-            named_tokens(config).into_iter().map(|(_, content)| content).chain(extra).collect();
-        let added = self.tokenizer.get_added_tokens_decoder();
-        let mut missing = Vec::new();
-        for name in names {
-            let Some(id) = self.tokenizer.token_to_id(name) else { continue };
-            match added.get(&id) {
-                Some(token) if token.special => {}
-                Some(token) => missing.push(token.clone().special(true)),
-                None => missing.push(AddedToken::from(name, true).normalized(false)),
-            }
-        }
-        self.tokenizer
-            .add_special_tokens(missing)
-            .map(|_| ())
-            .map_err(|e| format!("tokenizer_config.json: {e}"))
-    }
-
-    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, String> {
-        let encoding =
-            self.tokenizer.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
+    pub fn encode(&self, text: &str, options: &EncodeOptions) -> Result<Vec<u32>, String> {
+        let encoding = self.encode_text(text, options).map_err(|e| e.to_string())?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The crate's encode_fast step by step, with the guards taken out between its first two.
+    fn encode_text(
+        &self,
+        text: &str,
+        options: &EncodeOptions,
+    ) -> tokenizers::Result<tokenizers::Encoding> {
+        let crate_ = &self.tokenizer;
+        let mut pieces =
+            crate_.get_added_vocabulary().extract_and_normalize(crate_.get_normalizer(), text);
+        if let Some(guard) = options.guard {
+            pieces.normalize(|piece| {
+                piece.filter(|c| c != guard);
+                Ok(())
+            })?;
+        }
+        if let Some(pre_tokenizer) = crate_.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces)?;
+        }
+        let words = |word: &NormalizedString| match options.guard {
+            None => crate_.get_model().tokenize(word.get()),
+            Some(_) => self.plain_tokens(word.get()),
+        };
+        let limit = options.max_tokens.map_or(usize::MAX, |max| max.saturating_add(1));
+        pieces.tokenize_with_limit(words, limit, TruncationDirection::Right)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None)?;
+        crate_.post_process(encoding, None, options.add_special_tokens)
+    }
+
+    /// A model that has special tokens among its words would find them in text: such a word is
+    /// spelled out.
+    fn plain_tokens(&self, word: &str) -> tokenizers::Result<Vec<Token>> {
+        let model = self.tokenizer.get_model();
+        let tokens = model.tokenize(word)?;
+        if !tokens.iter().any(|token| self.special.contains(&token.id)) {
+            return Ok(tokens);
+        }
+        let mut spelled = Vec::new();
+        for (start, c) in word.char_indices() {
+            spelled.extend(model.tokenize(&word[start..start + c.len_utf8()])?);
+        }
+        Ok(spelled)
     }
 
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, String> {

@@ -1,0 +1,36 @@
+// WireRequest: a request message that was looked through before protobuf parsed it. Each entry of a
+// repeated message or string is memory of its own, twenty times its bytes on the wire if it is
+// empty, so their numbers are limited before any is made.
+#pragma once
+
+#include <google/protobuf/message.h>
+#include <grpcpp/grpcpp.h>
+
+#include "kernels/base/status.h"
+
+namespace diffserve {
+
+// Error: kInvalidArgument with the field, what was found and what is allowed; kCancelled if the
+// call ended before its message came.
+Status ParseWire(grpc::ByteBuffer& bytes, google::protobuf::Message& out);
+
+template <typename Message>
+struct WireRequest {
+  Message message;
+  Status status;  // of ParseWire; `message` is meaningless unless it is ok
+};
+
+}  // namespace diffserve
+
+// gRPC itself answers nothing to a message that it cannot read, so a refusal is handed on as part
+// of the request.
+template <typename Message>
+class grpc::SerializationTraits<diffserve::WireRequest<Message>> {
+ public:
+  static grpc::Status Deserialize(grpc::ByteBuffer* bytes,
+                                  diffserve::WireRequest<Message>* request) {
+    request->status = diffserve::ParseWire(*bytes, request->message);
+    bytes->Clear();
+    return grpc::Status::OK;
+  }
+};
