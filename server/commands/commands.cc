@@ -1,8 +1,15 @@
 #include "server/commands/commands.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "kernels/base/log.h"
+#include "kernels/base/standard_streams.h"
+#include "server/commands/stop_signals.h"
 
 namespace diffserve {
 
@@ -22,18 +29,26 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
 }
 
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
+  if (!StandardStreamsAreOpen()) return kExitFailure;  // and nowhere to say so
+  const LogThread log(STDERR_FILENO);
   const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (!parsed.ok()) {
-    std::fprintf(stderr, "diffserve: %s\n", parsed.status().message().c_str());
+    LogPlainLine("diffserve: " + parsed.status().message());
     return kExitUsage;
   }
   const Options& options = parsed.value();
   SetLogLevel(options.log_level);
   if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
+  std::optional<EndsOnSignal> ends_on_signal;
+  if (options.command != "serve" && options.command != "convert") {  // which end in ways of their
+                                                                     // own
+    BlockStopSignals();
+    ends_on_signal.emplace(options.command.c_str());
+  }
   const Status status = RunCommand(options, wrap);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "diffserve: %s\n", status.message().c_str());
+  LogPlainLine("diffserve: " + status.message());
   // A flag that only the model could show to be wrong is wrong usage all the same.
   const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
                            status.param().starts_with("--");

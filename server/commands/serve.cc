@@ -1,16 +1,18 @@
 // `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and
 // drains.
-#include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
+#include <optional>
 
+#include "kernels/base/line_writer.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
+#include "server/commands/stop_signals.h"
 #include "server/server.h"
 
 namespace diffserve {
@@ -38,17 +40,6 @@ std::string ServedName(const std::string& asked, const std::string& model_dir) {
   std::filesystem::path path = std::filesystem::canonical(model_dir, error);
   if (error) path = model_dir;
   return path.filename().string();
-}
-
-// Blocks the signals in this thread and in those it starts, so that WaitForSignal alone takes them.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  return signals;
 }
 
 // Debian's gRPC stops listening for good once file descriptors run out, so the process takes all
@@ -178,19 +169,21 @@ Status WaitForSignal(const sigset_t& signals, Server& server) {
 
 Status RunServe(const SessionOptions& options, const ServeOptions& serve,
                 const ExecutorWrapper& wrap) {
-  const sigset_t signals = BlockSignals();
+  const sigset_t signals = BlockStopSignals();
+  std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
+  std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   Result<LoadedServer> loaded = Load(options, serve, wrap);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
   DS_RETURN_IF_ERROR(server.Listen());
-  std::printf("%s\n", ReadyLine(serve.host, server).c_str());
-  std::fflush(stdout);
+  LineWriter out({.descriptor = STDOUT_FILENO});
+  out.Push(ReadyLine(serve.host, server) + "\n");
+  ends_on_signal.reset();
 
   const Status ended = WaitForSignal(signals, server);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
-  // From here on a second signal has its default effect: it ends the process.
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  ends_on_signal.emplace("draining");  // by a second signal
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
   return ended;
