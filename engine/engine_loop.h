@@ -51,6 +51,8 @@ class EngineLoop {
   void End(RequestId request, const Inbox::Ending& how);
   bool Launch();
   void Collect();
+  Inbox::Incoming Take(bool wait);
+  StepResult Await();
   void Publish();
   int64_t NowNs() const {
     return std::chrono::nanoseconds(world_.now().time_since_epoch()).count();

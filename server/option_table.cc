@@ -191,6 +191,12 @@ std::vector<FlagSpec> ServerFlags() {
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
           .In(0, 3600),
+      FlagSpec("--stall-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::stall_timeout_s>(),
+               "a step that takes longer is told in the log, with where each thread stands")
+          .In(1, 3600),
+      {"--stall-exit", kServe, At<&Options::serve, &ServeOptions::stall_exit>(),
+       "and then ends the process with exit code 1"},
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
                "publish what the prefix cache holds, token ids included, as vLLM does for routers: "

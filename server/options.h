@@ -63,6 +63,8 @@ struct ServeOptions {
   std::string api_key_file;
   bool strict = false;
   int drain_timeout_s = 45;
+  int stall_timeout_s = 30;
+  bool stall_exit = false;
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 

@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 TextPool::TextPool(TextPoolOptions options) : options_(options) {
@@ -40,6 +41,7 @@ bool TextPool::TrySubmit(size_t bytes, Task task) {
 }
 
 void TextPool::Run() {
+  const NamedThread named("text", "the text queue");
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return closed_ || !tasks_.empty(); });
@@ -49,6 +51,7 @@ void TextPool::Run() {
     queued_bytes_ -= bytes;
     lock.unlock();
     try {
+      const StandsAt at("a task");
       task(true);
     } catch (const std::exception& error) {  // memory for this piece of work has run out
       Log(LogLevel::kError, "text_work_failed", {{"reason", error.what()}});

@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/base/thread_registry.h"
+
 namespace diffserve {
 
 using Clock = std::chrono::steady_clock;
@@ -62,6 +64,7 @@ void OutputLoop::Post(TokenEvent event) {
 }
 
 void OutputLoop::Run() {
+  const NamedThread named("output", "the outbox");
   while (!outbox_.finished()) {
     std::optional<Message> message = outbox_.PopUntil(responses_.next_deadline());
     if (responses_.next_deadline() != Clock::time_point::max()) responses_.EndOverdue(Clock::now());

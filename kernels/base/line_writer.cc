@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 namespace {
@@ -96,6 +97,7 @@ void LineWriter::Drop(uint64_t lines) {
 }
 
 void LineWriter::Run() {
+  const NamedThread named("lines", "its queue");
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return stopping_ || !lines_.empty(); });
@@ -113,6 +115,7 @@ void LineWriter::Run() {
 }
 
 bool LineWriter::WriteWhole(const std::string& line) {
+  const StandsAt at("its descriptor");
   size_t done = 0;
   while (done < line.size()) {
     if (!WaitForRoom()) return false;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "kernels/base/line_writer.h"
+#include "kernels/base/thread_registry.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
 #include "server/commands/stop_signals.h"
@@ -137,6 +138,8 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   server.routes.strict = serve.strict;
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
+  server.watchdog.stall_timeout_s = serve.stall_timeout_s;
+  server.watchdog.exit_on_stall = serve.stall_exit;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
   server.grpc.port = serve.grpc_port;
@@ -157,6 +160,7 @@ std::string ReadyLine(const std::string& host, Server& server) {
 // Returns when one of the signals has come, or with an error when the engine has failed: nothing
 // will ever be answered again.
 Status WaitForSignal(const sigset_t& signals, Server& server) {
+  const StandsAt at("a signal");
   while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
     server.grpc().SetServing(server.health().Ready().ok());
     if (server.engine().Snapshot().failed)
@@ -169,6 +173,7 @@ Status WaitForSignal(const sigset_t& signals, Server& server) {
 
 Status RunServe(const SessionOptions& options, const ServeOptions& serve,
                 const ExecutorWrapper& wrap) {
+  const NamedThread named("main", "the start");
   const sigset_t signals = BlockStopSignals();
   std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
@@ -184,6 +189,7 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   const Status ended = WaitForSignal(signals, server);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
   ends_on_signal.emplace("draining");  // by a second signal
+  const StandsAt at("the end of what runs");
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
   return ended;

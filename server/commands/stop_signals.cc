@@ -11,6 +11,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 namespace {
@@ -66,6 +67,7 @@ EndsOnSignal::~EndsOnSignal() {
 }
 
 void EndsOnSignal::Run() const {
+  const NamedThread named("signals", "a signal");
   pollfd events[] = {{signals_, POLLIN, 0}, {stop_event_, POLLIN, 0}};
   for (;;) {
     if (poll(events, 2, -1) < 0) continue;  // EINTR

@@ -14,6 +14,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 #include "server/http/reader.h"
 #include "server/http/reply_text.h"
 
@@ -418,6 +419,7 @@ struct HttpLoop::Impl {
 HttpLoop::HttpLoop(std::shared_ptr<HttpShared> shared) : impl_(std::make_unique<Impl>()) {
   impl_->shared = std::move(shared);
   impl_->thread = std::thread([loop = impl_->loop] {
+    const NamedThread named("http", "the network");
     const auto work = asio::make_work_guard(loop->context);
     loop->context.run();
   });
