@@ -143,6 +143,8 @@ std::vector<FlagSpec> EngineFlags() {
           .OrShare()
           .Default("what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is "
                    "free; on a GPU 0.9 of it"),
+      {"--kv-cache-commit", kServe, At<&Options::session, &SessionOptions::kv_cache_commit>(),
+       "take all memory of the KV pages at the start, so that it cannot run out later; on the CPU"},
       FlagSpec("--page-size N", kAllCommands, InEngine<&EngineOptions::page_size>(),
                "slots a page; 0: 16 on the CPU, 64 on a GPU")
           .In(0, 256, 16),

@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "kernels/base/log.h"
+#include "kernels/base/machine_memory.h"
+#include "kernels/base/out_of_memory.h"
 #include "kernels/base/standard_streams.h"
+#include "server/commands/model_session.h"
 #include "server/commands/stop_signals.h"
 
 namespace diffserve {
@@ -28,8 +33,9 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 
-int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
-  if (!StandardStreamsAreOpen()) return kExitFailure;  // and nowhere to say so
+namespace {
+
+int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   const LogThread log(STDERR_FILENO);
   const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (!parsed.ok()) {
@@ -53,6 +59,34 @@ int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
   const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
                            status.param().starts_with("--");
   return wrong_usage ? kExitUsage : kExitFailure;
+}
+
+std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
+  return "diffserve: " + what + "; " + MiB(static_cast<double>(free.bytes)) + " are free, as " +
+         free.limit + " allows";
+}
+
+}  // namespace
+
+// Memory that ran out is an error like any other: one line with the numbers.
+int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
+  if (!StandardStreamsAreOpen()) return kExitFailure;  // and nowhere to say so
+  std::string what;
+  FreeMemory free;
+  try {
+    return Run(argc, argv, wrap);
+  } catch (const OutOfMemory& error) {
+    what = "out of memory: asked for " + MiB(static_cast<double>(error.asked_bytes()));
+    free = error.free();
+  } catch (const std::bad_alloc&) {
+    what = "out of memory";
+    free = LeastFreeMemory();                 // once the failed start has given back what it had
+  } catch (const std::system_error& error) {  // such as a thread that cannot be started
+    what = error.what();
+    free = LeastFreeMemory();
+  }
+  LogPlainLine(OutOfMemoryLine(what, free));
+  return kExitFailure;
 }
 
 }  // namespace diffserve
