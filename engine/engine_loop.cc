@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/crash_report.h"
 #include "kernels/base/thread_registry.h"
 
 namespace diffserve {
@@ -54,6 +55,7 @@ bool EngineLoop::Launch() {
   step.planned = world_.now();
   if (plan.sequences.empty()) return false;
   recorder_.OnPlan(plan, step.planned);
+  NoteStep(plan.step, static_cast<int>(plan.sequences.size()), plan.num_tokens());
   {
     const StandsAt at("the launch of a step");
     executor_->Launch(plan);

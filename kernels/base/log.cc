@@ -20,6 +20,8 @@ std::atomic<uint64_t> dropped_by_callers{0};
 std::mutex writer_mutex;
 std::shared_ptr<LineWriter> writer;  // nullptr: each caller writes
 
+std::atomic<const LineWriter*> current{nullptr};  // the same, for a signal's handler
+
 std::shared_ptr<LineWriter> Writer() {
   std::lock_guard lock(writer_mutex);
   return writer;
@@ -103,12 +105,14 @@ LogThread::LogThread(int descriptor) {
       LineWriter::Options{.descriptor = descriptor, .gap_line = GapLine});
   std::lock_guard lock(writer_mutex);
   writer = std::move(made);
+  current = writer.get();
 }
 
 LogThread::~LogThread() {
   std::shared_ptr<LineWriter> ended;
   {
     std::lock_guard lock(writer_mutex);
+    current = nullptr;
     ended = std::move(writer);
     writer = nullptr;
   }
@@ -117,6 +121,11 @@ LogThread::~LogThread() {
 bool FlushLog(std::chrono::milliseconds limit) {
   const std::shared_ptr<LineWriter> thread = Writer();
   return thread == nullptr || thread->Flush(limit);
+}
+
+size_t PendingLogLines() {
+  const LineWriter* const thread = current;
+  return thread == nullptr ? 0 : thread->pending();
 }
 
 uint64_t DroppedLogLines() {

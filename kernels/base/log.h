@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -34,6 +35,8 @@ class LogThread {
 
 // For an end without destructors: false if lines are left after `limit`.
 bool FlushLog(std::chrono::milliseconds limit);
+// Lines that the thread has not written yet. Also from a signal's handler.
+size_t PendingLogLines();
 // Lines lost because nobody read them or nobody could take them.
 uint64_t DroppedLogLines();
 

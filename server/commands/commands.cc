@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "kernels/base/crash_report.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
 #include "kernels/base/out_of_memory.h"
@@ -37,6 +38,7 @@ namespace {
 
 int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   const LogThread log(STDERR_FILENO);
+  InstallCrashReport(BuildVersion().data(), BuildCommit().data());
   const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (!parsed.ok()) {
     LogPlainLine("diffserve: " + parsed.status().message());
