@@ -182,9 +182,9 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
   DS_RETURN_IF_ERROR(server.Listen());
+  ends_on_signal.reset();  // a signal that comes after the ready line drains
   LineWriter out({.descriptor = STDOUT_FILENO});
   out.Push(ReadyLine(serve.host, server) + "\n");
-  ends_on_signal.reset();
 
   const Status ended = WaitForSignal(signals, server);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
