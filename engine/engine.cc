@@ -10,6 +10,7 @@
 #include "engine/inbox.h"
 #include "kernels/base/log.h"
 #include "kernels/base/random_bits.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 
@@ -33,6 +34,7 @@ struct Engine::Impl {
   }
 
   void Run() {
+    const NamedThread named("engine", "a turn");
     std::string reason;
     try {
       while (loop.Turn()) {
@@ -53,6 +55,7 @@ struct Engine::Impl {
     const RequestId request = event.request;
     const bool terminal = event.finish != FinishReason::kNone;
     if (!inbox.IsLive(request)) return;
+    const StandsAt at("the outbox");
     on_event(std::move(event));
     if (terminal) inbox.Finish(request);
   }

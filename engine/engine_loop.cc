@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/crash_report.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 
@@ -25,7 +27,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Executor> e
 bool EngineLoop::Turn() {
   const bool was_idle = idle();
   if (was_idle) busy_since_ns_ = 0;
-  Inbox::Incoming incoming = inbox_.Take(/*wait=*/was_idle);
+  Inbox::Incoming incoming = Take(was_idle);
   if (was_idle) busy_since_ns_ = NowNs();
   if (incoming.failed) return false;
   const bool stop = incoming.stop;
@@ -36,6 +38,11 @@ bool EngineLoop::Turn() {
   Publish();
   busy_since_ns_ = NowNs();
   return !stop;
+}
+
+Inbox::Incoming EngineLoop::Take(bool wait) {
+  const StandsAt at("the inbox");
+  return inbox_.Take(wait);
 }
 
 // One step, four calls: Plan and Launch here, Collect and Commit below. With an executor of depth 2
@@ -54,7 +61,11 @@ bool EngineLoop::Launch() {
   step.planned = world_.now();
   if (plan.sequences.empty()) return false;
   recorder_.OnPlan(plan, step.planned);
-  executor_->Launch(plan);
+  NoteStep(plan.step, static_cast<int>(plan.sequences.size()), plan.num_tokens());
+  {
+    const StandsAt at("the launch of a step");
+    executor_->Launch(plan);
+  }
   step.step = plan.step;
   step.num_tokens = plan.num_tokens();
   step.num_sequences = static_cast<int>(plan.sequences.size());
@@ -62,8 +73,13 @@ bool EngineLoop::Launch() {
   return true;
 }
 
+StepResult EngineLoop::Await() {
+  const StandsAt at("the results of a step");
+  return executor_->Collect();
+}
+
 void EngineLoop::Collect() {
-  const StepResult result = executor_->Collect();
+  const StepResult result = Await();
   StepRecord step = launched_.front();
   launched_.pop_front();
   step.executed = world_.now();

@@ -52,6 +52,8 @@ class EngineLoop {
   bool Launch();
   void Collect();
   void EndOverdue();
+  Inbox::Incoming Take(bool wait);
+  StepResult Await();
   void Publish();
   int64_t NowNs() const {
     return std::chrono::nanoseconds(world_.now().time_since_epoch()).count();

@@ -78,7 +78,8 @@ struct EngineStats {
   uint64_t preemptions = 0;
   // How often tokens were proposed to be verified, how many, and how many of them were right.
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;
-  uint64_t corrupted = 0;  // requests ended by logits that were not finite
+  int corrupted_in_a_row = 0;  // ends since the last answer that came to its own end
+  uint64_t corrupted = 0;      // requests ended by logits that were not finite
   uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0
                                                             // without one
 

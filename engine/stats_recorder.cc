@@ -56,7 +56,10 @@ void StatsRecorder::OnEnd(const TokenEvent& event, const Times& times, TimePoint
   // What left the line because it could not start in time is counted as refused.
   if (event.error.code() == StatusCode::kResourceExhausted) return;
   ++stats_.finished[static_cast<size_t>(event.finish)];
+  if (event.finish == FinishReason::kError && event.error.code() == StatusCode::kInternal)
+    ++stats_.corrupted_in_a_row;
   if (event.finish != FinishReason::kStop && event.finish != FinishReason::kLength) return;
+  stats_.corrupted_in_a_row = 0;
   stats_.e2e_seconds.Observe(Seconds(times.arrival, now));
   stats_.request_prompt_tokens.Observe(times.prompt_tokens);
   stats_.request_generation_tokens.Observe(times.generated);

@@ -6,12 +6,14 @@
 #include "kernels/base/check.h"
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
+#include "models/finite_check.h"
 
 namespace diffserve {
 namespace {
 
 constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr size_t kMaxShards = 4096;
+constexpr size_t kPieceBytes = size_t{1} << 20;  // read and checked while it is in L2
 
 // A shard must lie in the model directory itself: a plain file name, which is also shown in error
 // lines.
@@ -192,11 +194,24 @@ Result<TensorView> Checkpoint::Get(const std::string& name, const std::vector<in
   const SafetensorsFile& file = *files_[found.file];
   const SafetensorsEntry entry = file.index().entry(found.index);
   std::byte* memory = Allocate(entry.end - entry.begin);
-  DS_RETURN_IF_ERROR(file.Read(entry, memory));
   view.dtype = entry.dtype;
   view.name = file.path() + ": tensor " + name;
   view.data = memory;
+  DS_RETURN_IF_ERROR(ReadChecked(file, entry, view, memory));
   return view;
+}
+
+Status Checkpoint::ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                               const TensorView& tensor, std::byte* memory) const {
+  FiniteCheck check(tensor.dtype, tensor.shape.size() > 1 ? matrices_kept_as_ : DType::kFloat32);
+  SafetensorsEntry piece = entry;
+  for (piece.begin = entry.begin; piece.begin < entry.end; piece.begin = piece.end) {
+    piece.end = std::min(entry.end, piece.begin + kPieceBytes);
+    const size_t done = piece.begin - entry.begin, size = piece.end - piece.begin;
+    DS_RETURN_IF_ERROR(file.Read(piece, memory + done));
+    check.Add(static_cast<int64_t>(done / SizeOf(tensor.dtype)), {memory + done, size});
+  }
+  return check.status(tensor);
 }
 
 Status Checkpoint::ReadBytes(const std::string& name, size_t begin,

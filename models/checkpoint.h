@@ -53,13 +53,15 @@ class Checkpoint : public TensorSource {
   Status Check(const NamedShape& tensor) const;
   // Of a tensor's data. REQUIRES: Check has accepted it.
   size_t SizeBytes(const NamedShape& tensor) const;
-  // The errors of Check, and those of reading.
+  // The errors of Check, those of reading, and a weight that is not finite.
   Result<TensorView> Get(const std::string& name, const std::vector<int64_t>& shape) override;
   void ReleaseMemory() override;
   // Reads the bytes from `begin` on of a tensor's data. REQUIRES: Check has accepted it. Any number
   // of threads may call this at a time.
   Status ReadBytes(const std::string& name, size_t begin, std::span<std::byte> out) const;
 
+  // What matrices are rounded to, within which their weights must be finite.
+  void KeepMatricesAs(DType dtype) { matrices_kept_as_ = dtype; }
   // Told of all bytes that Get and CountRead count, when their memory is released; may be nullptr.
   void ReportTo(LoadProgress* progress) { progress_ = progress; }
   void CountRead(size_t bytes) { read_bytes_ += bytes; }
@@ -80,6 +82,9 @@ class Checkpoint : public TensorSource {
     return files_[tensor.file]->index().name(tensor.index);
   }
   const Located* Find(std::string_view name) const;
+  // Fills `memory`, which is that of `tensor`.
+  Status ReadChecked(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                     const TensorView& tensor, std::byte* memory) const;
   std::byte* Allocate(size_t size_bytes);
 
   std::string model_dir_;
@@ -91,6 +96,7 @@ class Checkpoint : public TensorSource {
   bool dummy_ = false;
   DType dummy_dtype_ = DType::kFloat32;
   uint64_t dummy_seed_ = 0;
+  DType matrices_kept_as_ = DType::kFloat32;
   LoadProgress* progress_ = nullptr;
   size_t read_bytes_ = 0;  // since progress_ was told
 };

@@ -1,11 +1,9 @@
 #include "models/config_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "kernels/base/regular_file.h"
 
 namespace diffserve {
 namespace {
@@ -135,28 +133,9 @@ Result<ConfigReader> ConfigReader::Parse(std::string_view text, std::string file
 }
 
 Result<ConfigReader> ConfigReader::Open(const std::string& path, size_t max_bytes) {
-  // Non-blocking, so that a pipe in a file's place is refused instead of waited for.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status{};
-  if (descriptor < 0 || fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    if (descriptor >= 0) close(descriptor);
-    return InvalidArgument(path + ": is missing, or not a regular file");
-  }
-  const size_t size = static_cast<size_t>(status.st_size);
-  std::string text(size <= max_bytes ? size : 0, '\0');
-  size_t got = 0;
-  ssize_t count = 0;
-  while (got < text.size() && (count = pread(descriptor, text.data() + got, text.size() - got,
-                                             static_cast<off_t>(got))) > 0) {
-    got += static_cast<size_t>(count);
-  }
-  close(descriptor);
-  if (size > max_bytes) {
-    return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " +
-                           std::to_string(max_bytes));
-  }
-  if (got < size) return InvalidArgument(path + ": cannot be read");
-  return Parse(text, path);
+  const Result<std::string> text = ReadRegularFile(path, max_bytes);
+  if (!text.ok()) return text.status();
+  return Parse(*text, path);
 }
 
 bool ConfigReader::Has(std::string_view key) const { return state_->Find(key) != nullptr; }

@@ -28,6 +28,16 @@ KvCache::KvCache(std::vector<KvFormat> layers, int num_pages)
 KvCache::KvCache(std::vector<KvFormat> layers, int num_pages, Memory memory)
     : layers_(std::move(layers)), num_pages_(num_pages), memory_(std::move(memory)) {}
 
+void KvCache::Commit(ThreadPool& pool) {
+  const size_t size = BytesPerPage(layers_) * static_cast<size_t>(num_pages_);
+  const auto workers = static_cast<size_t>(pool.num_threads());
+  pool.Run([&](int worker) {
+    const size_t begin = size / workers * static_cast<size_t>(worker);
+    const size_t end = worker + 1 == pool.num_threads() ? size : begin + size / workers;
+    std::memset(memory_.bytes.get() + begin, 0, end - begin);
+  });
+}
+
 PagedKv KvCache::Layer(int layer) {
   DS_CHECK(layer >= 0 && layer < static_cast<int>(layers_.size()), "no such layer");
   const std::span<const KvFormat> before(layers_.data(), static_cast<size_t>(layer));

@@ -9,6 +9,7 @@
 
 #include "kernels/attention/kv_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/thread_pool.h"
 
 namespace diffserve {
 
@@ -21,6 +22,10 @@ class KvCache {
   // A format for each layer, of one page size. In the host's memory, if none is given.
   KvCache(std::vector<KvFormat> layers, int num_pages);
   KvCache(std::vector<KvFormat> layers, int num_pages, Memory memory);
+
+  // Writes every page of the host's memory, so that the system has given it before it is needed.
+  // REQUIRES: nothing is in the pages; the memory is the host's.
+  void Commit(ThreadPool& pool);
 
   PagedKv Layer(int layer);
   // Copies one page id's contents, all layers, after the steps that were launched before. Errors

@@ -99,6 +99,7 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     Result<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(options.model_dir);
     if (!checkpoint.ok()) return checkpoint.status();
     model.checkpoint = std::move(checkpoint).value();
+    model.checkpoint->KeepMatricesAs(DTypeOf(model.weight_format));
   }
   Result<WeightSizes> sizes = CheckWeights(model.config, *model.checkpoint, model.weight_format,
                                            model.linear_format, /*packs_tied_head=*/!on_cuda);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <mutex>
 
 #include "kernels/ops/weight_codec.h"
+#include "models/finite_check.h"
 
 namespace diffserve {
 namespace {
@@ -36,8 +38,7 @@ class PackedLoader : public WeightLoader<cpu::WeightPacker> {
               cpu::PackedLinear& lm_head, const LinearTensors& head) {
     const size_t row_bytes = WeightBytes(options_.format, 1, table.in_features);
     Buffer memory(static_cast<size_t>(table.out_features) * row_bytes);
-    const auto any = [](int64_t, std::span<const std::byte>) { return Status(); };
-    Keep(ReadRows(table.name + ".weight", {table.out_features, table.in_features}, memory, any));
+    Keep(ReadTable(table, memory));
     checkpoint_.ReleaseMemory();
     embedding = cpu::EmbeddingTable(static_cast<int>(table.out_features),
                                     static_cast<int>(table.in_features), options_.format,
@@ -90,6 +91,24 @@ class PackedLoader : public WeightLoader<cpu::WeightPacker> {
                            std::to_string(*bad) + ", expected a finite number, 0 or more");
   }
 
+  Status ReadTable(const LinearTensors& table, Buffer& memory) {
+    const DType dtype = DTypeOf(options_.format);
+    const std::string name = table.name + ".weight";
+    const std::vector<int64_t> shape = {table.out_features, table.in_features};
+    std::mutex mutex;
+    FiniteCheck all(dtype, dtype);  // guarded by the mutex
+    const auto check = [&](int64_t row, std::span<const std::byte> bytes) {
+      FiniteCheck rows(dtype, dtype);
+      rows.Add(row * table.in_features, bytes);
+      std::lock_guard lock(mutex);
+      all.Add(rows);
+      return Status();
+    };
+    DS_RETURN_IF_ERROR(ReadRows(name, shape, memory, check));
+    const std::string where = checkpoint_.PathOf(name) + ": tensor " + name;
+    return all.status({.data = memory.data(), .dtype = dtype, .shape = shape, .name = where});
+  }
+
   // A tensor's rows (those of shape[0]), each worker its share.
   Status ReadRows(const std::string& name, const std::vector<int64_t>& shape, Buffer& memory,
                   const CheckRows& check) {
@@ -129,6 +148,7 @@ Result<cpu::Weights> LoadPackedWeights(const ModelConfig& config, Checkpoint& ch
   PackedLoader loader(config, checkpoint, reader, packer, options, pool);
   VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
   DS_RETURN_IF_ERROR(loader.status());
+  DS_RETURN_IF_ERROR(CheckLambdas(weights.Lambdas(config), checkpoint));
   return weights;
 }
 

@@ -1,12 +1,13 @@
 #include "models/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "kernels/base/regular_file.h"
 
 namespace diffserve {
 namespace {
@@ -66,14 +67,9 @@ std::string_view FileNameOf(DType dtype) {
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile());
   file->path_ = path;
-  // Non-blocking, so that a pipe in a file's place is refused instead of waited for.
-  file->descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file->descriptor_ < 0)
-    return InvalidArgument(path + ": cannot be opened: " + std::strerror(errno));
+  DS_RETURN_IF_ERROR(Assign(&file->descriptor_, OpenRegularFile(path)));
   struct stat status{};
-  if (fstat(file->descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    return InvalidArgument(path + ": is not a regular file");
-  }
+  if (fstat(file->descriptor_, &status) != 0) return ReadError(path);
   file->file_size_ = static_cast<size_t>(status.st_size);
   file->modified_ns_ = ModifiedNs(status);
 

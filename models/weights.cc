@@ -1,5 +1,8 @@
 #include "models/weights.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/ops/weight_codec.h"
 #include "models/safetensors.h"
 
@@ -113,6 +116,16 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   const bool reads_table = is_tied && !packs_tied_head;
   sizes.step_bytes = sizes.memory_bytes - (reads_table ? 0 : table_bytes);
   return sizes;
+}
+
+Status CheckLambdas(const std::vector<float>& lambdas, const Checkpoint& checkpoint) {
+  const auto bad = std::ranges::find_if(lambdas, [](float value) { return !std::isfinite(value); });
+  if (bad == lambdas.end()) return Status();
+  const std::string vectors = "model.layers." + std::to_string(bad - lambdas.begin()) +
+                              ".self_attn.lambda_";
+  return InvalidArgument(checkpoint.PathOf(vectors + "q1") + ": tensors " + vectors +
+                         "{q1, k1, q2, k2}: exp(q1 . k1) - exp(q2 . k2) + lambda_init is " +
+                         std::to_string(*bad) + ", expected a finite number");
 }
 
 TensorView TensorReader::View(const std::string& name, const std::vector<int64_t>& shape) {

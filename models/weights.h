@@ -123,7 +123,11 @@ class WeightLoader {
   Packer& packer_;
 };
 
-// REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, and the packer's.
+// Error: a layer's vectors are finite, but what is computed of them is not.
+Status CheckLambdas(const std::vector<float>& lambdas, const Checkpoint& checkpoint);
+
+// REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, the packer's,
+// and a lambda that is not finite.
 template <typename Weights, typename Packer>
 Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, Packer& packer) {
   Weights weights;
@@ -132,6 +136,7 @@ Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, P
   WeightLoader loader(reader, packer);
   VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
   DS_RETURN_IF_ERROR(loader.status());
+  DS_RETURN_IF_ERROR(CheckLambdas(weights.Lambdas(config), checkpoint));
   return weights;
 }
 

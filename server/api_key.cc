@@ -5,11 +5,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/regular_file.h"
 
 namespace diffserve {
 namespace {
@@ -27,18 +26,13 @@ std::string_view Trimmed(std::string_view text) {
 }  // namespace
 
 Result<ApiKeys> ApiKeys::Load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return InvalidArgument(path + ": cannot be read", "api-key-file");
+  const Result<std::string> text = ReadRegularFile(path, kMaxFileBytes);
+  if (!text.ok()) return InvalidArgument(text.status().message(), "api-key-file");
   struct stat info{};
   if (stat(path.c_str(), &info) == 0 && (info.st_mode & S_IROTH) != 0) {
     Log(LogLevel::kWarning, "api_key_file_world_readable", {{"path", path}});
   }
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes)
-    return InvalidArgument(path + ": larger than 1 MiB", "api-key-file");
-  return FromText(text, path);
+  return FromText(*text, path);
 }
 
 Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name_in_errors) {

@@ -29,6 +29,11 @@ Status Health::Ready() const {
                   "the engine has work and has finished no step for " +
                       std::to_string(static_cast<int>(stats.seconds_since_progress)) + " s");
   }
+  if (stats.corrupted_in_a_row >= options_.max_corrupted_in_a_row) {
+    return Status(StatusCode::kUnavailable,
+                  "the last " + std::to_string(stats.corrupted_in_a_row) +
+                      " answers ended because their logits were not finite");
+  }
   return {};
 }
 

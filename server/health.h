@@ -16,6 +16,8 @@ namespace diffserve {
 struct HealthOptions {
   double max_seconds_without_progress = 5;  // an engine with work that finishes no step for so long
                                             // is not ready
+  int max_corrupted_in_a_row = 8;  // a server whose last answers all ended by logits that were not
+                                   // finite is not ready until one ends well
 };
 
 class Health {
@@ -28,7 +30,8 @@ class Health {
   void Fail(std::string reason);
   bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
-  // Ok, or kUnavailable with the reason: draining, failed, or no progress.
+  // Ok, or kUnavailable with the reason: draining, failed, no progress, or nothing but corrupted
+  // answers.
   Status Ready() const;
 
  private:

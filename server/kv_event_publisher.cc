@@ -15,6 +15,7 @@
 #include <zmq.hpp>
 
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 #include "server/kv_event_message.h"
 
 namespace diffserve {
@@ -243,7 +244,10 @@ KvEventPublisher::~KvEventPublisher() = default;
 Result<std::unique_ptr<KvEventPublisher>> KvEventPublisher::Start(KvEventPublisherOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
   DS_RETURN_IF_ERROR(impl->Open());
-  impl->thread = std::thread([impl = impl.get()] { impl->Run(); });
+  impl->thread = std::thread([impl = impl.get()] {
+    const NamedThread named("kv-events", "its queue");
+    impl->Run();
+  });
   return std::unique_ptr<KvEventPublisher>(new KvEventPublisher(std::move(impl)));
 }
 

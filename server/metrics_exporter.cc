@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernels/base/log.h"
 #include "server/load_report.h"
 
 namespace diffserve {
@@ -83,6 +84,9 @@ void AddLoad(FamilyList& list, const EngineStats& s) {
   list.Gauge("stalled_seconds", "Time since the last finished step while there is work, else 0.",
              s.seconds_since_progress);
   list.Gauge("draining", "1 while the server refuses new work.", s.draining ? 1 : 0);
+  list.Counter("log_lines_dropped_total",
+               "Log lines that nobody read or that could not be written.",
+               static_cast<double>(DroppedLogLines()));
   list.Counter("steps_total", "Steps done.", static_cast<double>(s.steps));
 }
 

@@ -143,6 +143,8 @@ std::vector<FlagSpec> EngineFlags() {
           .OrShare()
           .Default("what --max-num-seqs sequences of up to 256 tokens need, at most 0.4 of what is "
                    "free; on a GPU 0.9 of it"),
+      {"--kv-cache-commit", kServe, At<&Options::session, &SessionOptions::kv_cache_commit>(),
+       "take all memory of the KV pages at the start, so that it cannot run out later; on the CPU"},
       FlagSpec("--page-size N", kAllCommands, InEngine<&EngineOptions::page_size>(),
                "slots a page; 0: 16 on the CPU, 64 on a GPU")
           .In(0, 256, 16),
@@ -206,6 +208,12 @@ std::vector<FlagSpec> ServerFlags() {
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
           .In(0, 3600),
+      FlagSpec("--stall-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::stall_timeout_s>(),
+               "a step that takes longer is told in the log, with where each thread stands")
+          .In(1, 3600),
+      {"--stall-exit", kServe, At<&Options::serve, &ServeOptions::stall_exit>(),
+       "and then ends the process with exit code 1"},
       FlagSpec("--kv-events-endpoint ADDRESS", kServe,
                At<&Options::serve, &ServeOptions::kv_events_endpoint>(),
                "publish what the prefix cache holds, token ids included, as vLLM does for routers: "

@@ -5,11 +5,11 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "kernels/base/cuda/device.h"
+#include "kernels/base/regular_file.h"
 #include "server/http/url.h"
 #include "server/option_table.h"
 
@@ -176,21 +176,13 @@ const ArgumentSpec* FindArgument(std::string_view name) {
 // Applies the file's keys. A key of another command is passed over, so that one file can serve
 // several commands.
 Status ApplyConfigFile(const std::string& path, unsigned command, Options& options) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return InvalidArgument("--config " + path + ": the file cannot be read", "--config");
-  std::string text(kMaxConfigFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxConfigFileBytes) {
-    return InvalidArgument(
-        "--config " + path + ": longer than " + std::to_string(kMaxConfigFileBytes) + " bytes",
-        "--config");
-  }
+  const Result<std::string> text = ReadRegularFile(path, kMaxConfigFileBytes);
+  if (!text.ok()) return InvalidArgument("--config " + text.status().message(), "--config");
   bool too_deep = false;
   const auto limit_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     return !(too_deep |= depth > 2);
   };
-  const nlohmann::json root = nlohmann::json::parse(text, limit_depth, /*allow_exceptions=*/false);
+  const nlohmann::json root = nlohmann::json::parse(*text, limit_depth, /*allow_exceptions=*/false);
   if (too_deep || !root.is_object())
     return InvalidArgument("--config " + path + ": expected one flat JSON object", "--config");
 

@@ -49,6 +49,7 @@ struct SessionOptions : CheckpointOptions {
   bool batch_invariant = false;
   bool prompt_lookup = false;  // --speculative
   int speculative_tokens = 3;  // with prompt_lookup
+  bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from what is free
   // As the flags say: page_size 0 is 16 on the CPU and 64 on a GPU, max_model_len 0 is the
   // config's.
@@ -67,6 +68,8 @@ struct ServeOptions {
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
+  int stall_timeout_s = 30;
+  bool stall_exit = false;
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
 };
 

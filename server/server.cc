@@ -25,6 +25,14 @@ Engine::KvEventSink SinkOf(KvEventPublisher* publisher) {
   return [publisher](std::vector<KvEvent> events) { publisher->Publish(std::move(events)); };
 }
 
+// A server that stalls stops being ready before it is told, or ended, as one that has stalled.
+HealthOptions HealthOf(const WatchdogOptions& watchdog) {
+  HealthOptions health;
+  health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,
+                                                 watchdog.stall_timeout_s);
+  return health;
+}
+
 }  // namespace
 
 Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor)
@@ -34,7 +42,9 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
           options_.engine, std::move(executor),
           [this](TokenEvent event) { output_->Post(std::move(event)); },
           SinkOf(parts_.kv_events.get())),
-      health_([this] { return engine_.Snapshot(); }),
+      health_([this] { return engine_.Snapshot(); }, HealthOf(options_.watchdog)),
+      watchdog_(
+          health_, [this] { return engine_.Snapshot(); }, options_.watchdog),
       metrics_(parts_.info, [this] { return Stats(); }) {
   output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, WaysTo(engine_));
   frontend_ = std::make_unique<Frontend>(options_.frontend, parts_.config, *parts_.tokenizer,

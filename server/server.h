@@ -19,6 +19,7 @@
 #include "server/kv_event_publisher.h"
 #include "server/metrics_exporter.h"
 #include "server/openai/routes.h"
+#include "server/watchdog.h"
 
 namespace diffserve {
 
@@ -29,6 +30,7 @@ struct ServerOptions {
                                // empty
   HttpServerOptions http;
   GrpcServerOptions grpc;
+  WatchdogOptions watchdog;
 };
 
 // What must have been loaded before.
@@ -69,6 +71,7 @@ class Server {
                                         // request does
   Engine engine_;
   Health health_;
+  Watchdog watchdog_;
   MetricsExporter metrics_;
   std::unique_ptr<Frontend> frontend_;
   std::unique_ptr<OpenAiRoutes> routes_;

@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 namespace {
@@ -123,6 +124,7 @@ std::optional<TextPool::Entry> TextPool::Take() {
 }
 
 void TextPool::Run() {
+  const NamedThread named("text", "the text queue");
   std::unique_lock lock(mutex_);
   for (;;) {
     std::optional<Entry> entry;
@@ -130,6 +132,7 @@ void TextPool::Run() {
     if (!entry) return;
     lock.unlock();
     try {
+      const StandsAt at("a task");
       entry->task(true);
     } catch (const std::exception& error) {  // memory for this piece of work has run out
       Log(LogLevel::kError, "text_work_failed", {{"reason", error.what()}});

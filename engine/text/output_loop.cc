@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/thread_registry.h"
+
 namespace diffserve {
 
 using Clock = std::chrono::steady_clock;
@@ -63,6 +65,7 @@ void OutputLoop::Post(TokenEvent event) {
 }
 
 void OutputLoop::Run() {
+  const NamedThread named("output", "the outbox");
   while (!outbox_.finished()) {
     std::optional<Message> message = outbox_.PopUntil(responses_.next_deadline());
     if (responses_.next_deadline() != Clock::time_point::max()) responses_.EndOverdue(Clock::now());

@@ -3,9 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/base/crash_report.h"
+
 namespace diffserve {
 
 void CheckFailed(const char* file, int line, const char* condition, std::string_view reason) {
+  if (NoteFailedCheck(file, line, condition, reason)) std::abort();
   std::fprintf(stderr, "%s:%d: check failed: %s: %.*s\n", file, line, condition,
                static_cast<int>(reason.size()), reason.data());
   std::abort();

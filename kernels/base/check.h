@@ -1,5 +1,5 @@
-// DS_CHECK: an invariant of our own. It is active in every build, prints file, line and the reason
-// to stderr, and aborts.
+// DS_CHECK: an invariant of our own. It is active in every build, tells file, line and the reason
+// on stderr (crash_report.h), and aborts.
 #pragma once
 
 #include <string_view>

@@ -4,14 +4,28 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "kernels/base/line_writer.h"
 
 namespace diffserve {
 namespace {
 
 std::atomic<LogLevel> minimum_level{LogLevel::kInfo};
+std::atomic<uint64_t> dropped_by_callers{0};
+std::mutex writer_mutex;
+std::shared_ptr<LineWriter> writer;  // nullptr: each caller writes
+
+std::atomic<const LineWriter*> current{nullptr};  // the same, for a signal's handler
+
+std::shared_ptr<LineWriter> Writer() {
+  std::lock_guard lock(writer_mutex);
+  return writer;
+}
 
 constexpr std::string_view kLevelNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
 
@@ -46,12 +60,7 @@ void AppendValue(std::string& line, std::string_view value) {
   line += '"';
 }
 
-}  // namespace
-
-void SetLogLevel(LogLevel level) { minimum_level = level; }
-
-void Log(LogLevel level, std::string_view event, LogFields fields) {
-  if (level < minimum_level.load(std::memory_order_relaxed)) return;
+std::string Line(LogLevel level, std::string_view event, LogFields fields) {
   std::string line = Timestamp() + " ";
   line += kLevelNames[static_cast<int>(level)];
   line += ' ';
@@ -62,9 +71,66 @@ void Log(LogLevel level, std::string_view event, LogFields fields) {
     line += '=';
     AppendValue(line, value);
   }
-  line += '\n';
-  // One write keeps lines whole; a full or closed stderr loses the line, never the server.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  return line += '\n';
+}
+
+std::string GapLine(uint64_t lines) {
+  return Line(LogLevel::kWarning, "log_lines_dropped", {{"lines", std::to_string(lines)}});
+}
+
+void Write(std::string line) {
+  if (const std::shared_ptr<LineWriter> thread = Writer()) return thread->Push(std::move(line));
+  // One write keeps the line whole.
+  const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  if (written < std::ssize(line)) dropped_by_callers.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void SetLogLevel(LogLevel level) { minimum_level = level; }
+
+void Log(LogLevel level, std::string_view event, LogFields fields) {
+  if (level < minimum_level.load(std::memory_order_relaxed)) return;
+  try {
+    Write(Line(level, event, fields));
+  } catch (const std::bad_alloc&) {
+    dropped_by_callers.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void LogPlainLine(std::string_view text) { Write(std::string(text) + "\n"); }
+
+LogThread::LogThread(int descriptor) {
+  auto made = std::make_shared<LineWriter>(
+      LineWriter::Options{.descriptor = descriptor, .gap_line = GapLine});
+  std::lock_guard lock(writer_mutex);
+  writer = std::move(made);
+  current = writer.get();
+}
+
+LogThread::~LogThread() {
+  std::shared_ptr<LineWriter> ended;
+  {
+    std::lock_guard lock(writer_mutex);
+    current = nullptr;
+    ended = std::move(writer);
+    writer = nullptr;
+  }
+}
+
+bool FlushLog(std::chrono::milliseconds limit) {
+  const std::shared_ptr<LineWriter> thread = Writer();
+  return thread == nullptr || thread->Flush(limit);
+}
+
+size_t PendingLogLines() {
+  const LineWriter* const thread = current;
+  return thread == nullptr ? 0 : thread->pending();
+}
+
+uint64_t DroppedLogLines() {
+  const std::shared_ptr<LineWriter> thread = Writer();
+  return dropped_by_callers.load(std::memory_order_relaxed) + (thread ? thread->dropped() : 0);
 }
 
 }  // namespace diffserve

@@ -1,5 +1,6 @@
 #include "kernels/base/machine_memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +52,13 @@ int64_t FreeOfGroup(const std::string& folder, const char* limit_file, const cha
       0, limit - std::max<int64_t>(0, usage - Field(folder + "/memory.stat", inactive_key)));
 }
 
+int64_t FreeAddressSpace() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNoLimit;
+  const int64_t used = NumberIn("/proc/self/statm") * sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
+}
+
 }  // namespace
 
 int64_t CgroupFreeBytes(std::string_view cgroup_lines, const std::string& sys_root) {
@@ -69,10 +77,13 @@ int64_t MachineMemoryBytes() {
                   NumberIn("/sys/fs/cgroup/memory.max"));
 }
 
-int64_t FreeMemoryBytes() {
+FreeMemory LeastFreeMemory() {
   const int64_t available = Field("/proc/meminfo", "MemAvailable:") * 1024;
-  return std::min(available > 0 ? available : kNoLimit,
-                  CgroupFreeBytes(FileText("/proc/self/cgroup"), "/sys/fs/cgroup"));
+  const FreeMemory all[] = {
+      {available > 0 ? available : kNoLimit, "the machine's memory"},
+      {CgroupFreeBytes(FileText("/proc/self/cgroup"), "/sys/fs/cgroup"), "the control group"},
+      {FreeAddressSpace(), "ulimit -v"}};
+  return *std::ranges::min_element(all, {}, &FreeMemory::bytes);
 }
 
 }  // namespace diffserve

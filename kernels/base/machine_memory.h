@@ -10,8 +10,14 @@ namespace diffserve {
 // The machine's memory, or the limit of the control group in /sys/fs/cgroup if that is less.
 int64_t MachineMemoryBytes();
 
-// The system's MemAvailable, or what this process's control group leaves if that is less.
-int64_t FreeMemoryBytes();
+// What this process may still take: the least of the system's MemAvailable, what its control groups
+// leave, and its own limit of address space (ulimit -v).
+struct FreeMemory {
+  int64_t bytes = 0;
+  const char* limit = "";  // which of them it is, in words
+};
+FreeMemory LeastFreeMemory();
+inline int64_t FreeMemoryBytes() { return LeastFreeMemory().bytes; }
 
 // What the control groups of `cgroup_lines` (the text of /proc/self/cgroup) leave below `sys_root`
 // (/sys/fs/cgroup); INT64_MAX if none sets a limit.

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/base/out_of_memory.h"
 
 namespace diffserve {
 
@@ -78,15 +79,15 @@ Buffer::Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
                                ? kAlignment
                                : (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
     data_.reset(std::aligned_alloc(kAlignment, rounded));
-    DS_CHECK(data_ != nullptr, "out of memory");
+    if (data_ == nullptr) throw OutOfMemory(rounded);
     std::memset(data_.get(), 0, rounded);
     return;
   }
-  DS_CHECK(size_bytes <= SIZE_MAX - 2 * kHugePage, "out of memory");
+  if (size_bytes > SIZE_MAX - 2 * kHugePage) throw OutOfMemory(size_bytes);
   const size_t rounded = (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* const mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  DS_CHECK(mapped != MAP_FAILED, "out of memory");
+  if (mapped == MAP_FAILED) throw OutOfMemory(rounded + kHugePage);
   // What lies before the first multiple of a huge page, and what is left behind, goes back.
   char* const begin = static_cast<char*>(mapped);
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;

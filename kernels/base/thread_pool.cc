@@ -17,6 +17,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_quota.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 namespace {
@@ -85,13 +86,24 @@ struct ThreadPool::Impl {
     job.notify_all();
   }
 
+  // Also where a thread could not be started.
+  ~Impl() {
+    stopping = true;
+    StartJob();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   void WorkerMain(int worker) {
+    const NamedThread named("worker", "its next job");
     uint32_t seen = 0;
     while (true) {
       WaitWhileEqual(job, seen);
       ++seen;
       if (stopping) return;
-      (*body)(worker);
+      {
+        const StandsAt at("a job");
+        (*body)(worker);
+      }
       if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
     }
   }
@@ -103,17 +115,14 @@ ThreadPool::ThreadPool(Options options) : impl_(std::make_unique<Impl>()) {
   impl_->spin = std::chrono::microseconds(options.spin_us);
   const std::vector<int> cpus = AffinityCpus();
   const bool pin = options.pin && static_cast<int>(cpus.size()) == impl_->num_threads;
+  impl_->threads.reserve(static_cast<size_t>(impl_->num_threads));
   for (int worker = 1; worker < impl_->num_threads; ++worker) {
     impl_->threads.emplace_back([impl = impl_.get(), worker] { impl->WorkerMain(worker); });
     if (pin) PinTo(impl_->threads.back().native_handle(), cpus[static_cast<size_t>(worker)]);
   }
 }
 
-ThreadPool::~ThreadPool() {
-  impl_->stopping = true;
-  impl_->StartJob();
-  for (std::thread& thread : impl_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::num_threads() const { return impl_->num_threads; }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
+#include "kernels/base/regular_file.h"
 #include "models/checkpoint.h"
 
 namespace diffserve {
@@ -139,21 +139,7 @@ Result<std::vector<std::string>> SourceDirectory::ReadIndex() const {
 
 Result<std::string> SourceDirectory::Read(const std::string& name, size_t max_bytes) const {
   DS_RETURN_IF_ERROR(CheckInside(name));
-  const std::string path = (fs::path(path_) / name).string();
-  std::error_code error;
-  // A pipe or a device would make the read wait for ever.
-  if (!fs::is_regular_file(path, error)) return InvalidArgument(path + ": is not a regular file");
-  const uintmax_t size = fs::file_size(path, error);
-  if (error) return InvalidArgument(path + ": cannot be read: " + error.message());
-  if (size > max_bytes) {
-    return InvalidArgument(path + ": has " + std::to_string(size) + " bytes, allowed " +
-                           std::to_string(max_bytes));
-  }
-  std::string bytes(static_cast<size_t>(size), '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(size)))
-    return InvalidArgument(path + ": cannot be read");
-  return bytes;
+  return ReadRegularFile((fs::path(path_) / name).string(), max_bytes);
 }
 
 }  // namespace diffserve

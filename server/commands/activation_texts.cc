@@ -1,11 +1,12 @@
 #include "server/commands/activation_texts.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <span>
+#include <sstream>
 #include <utility>
 
+#include "kernels/base/regular_file.h"
 #include "server/commands/prompt_input.h"
 #include "server/openai/json.h"
 
@@ -13,6 +14,7 @@ namespace diffserve {
 namespace {
 
 constexpr char kFlag[] = "--activations";
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr size_t kMaxLineBytes = size_t{64} << 20;
 constexpr size_t kMaxRanges = 1024;
 constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = size_t{1} << 24};
@@ -106,9 +108,10 @@ Result<ActivationText> ParseActivationText(std::string_view line, const Activati
 
 Result<std::vector<ActivationText>> ReadActivationTexts(const std::string& path,
                                                         const ActivationLimits& limits) {
-  std::ifstream file(path, std::ios::binary);
+  Result<std::string> read = ReadRegularFile(path, kMaxFileBytes);
+  if (!read.ok()) return InvalidArgument(std::string(kFlag) + " " + read.status().message(), kFlag);
+  std::istringstream file(std::move(read).value());
   const std::string where = std::string(kFlag) + " " + path;
-  if (!file) return InvalidArgument(where + ": cannot be read", kFlag);
   std::vector<ActivationText> texts;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

@@ -1,8 +1,21 @@
 #include "server/commands/commands.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <new>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include "kernels/base/crash_report.h"
+#include "kernels/base/log.h"
+#include "kernels/base/machine_memory.h"
+#include "kernels/base/out_of_memory.h"
+#include "kernels/base/standard_streams.h"
+#include "server/commands/model_session.h"
+#include "server/commands/stop_signals.h"
 
 namespace diffserve {
 
@@ -21,23 +34,61 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   return InvalidArgument("\"" + options.command + "\" is not a command", "command");
 }
 
-int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
+namespace {
+
+int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
+  const LogThread log(STDERR_FILENO);
+  InstallCrashReport(BuildVersion().data(), BuildCommit().data());
   const Result<Options> parsed = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (!parsed.ok()) {
-    std::fprintf(stderr, "diffserve: %s\n", parsed.status().message().c_str());
+    LogPlainLine("diffserve: " + parsed.status().message());
     return kExitUsage;
   }
   const Options& options = parsed.value();
   SetLogLevel(options.log_level);
   if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
+  std::optional<EndsOnSignal> ends_on_signal;
+  if (options.command != "serve" && options.command != "convert") {  // which end in ways of their
+                                                                     // own
+    BlockStopSignals();
+    ends_on_signal.emplace(options.command.c_str());
+  }
   const Status status = RunCommand(options, wrap);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "diffserve: %s\n", status.message().c_str());
+  LogPlainLine("diffserve: " + status.message());
   // A flag that only the model could show to be wrong is wrong usage all the same.
   const bool wrong_usage = status.code() == StatusCode::kInvalidArgument &&
                            status.param().starts_with("--");
   return wrong_usage ? kExitUsage : kExitFailure;
+}
+
+std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
+  return "diffserve: " + what + "; " + MiB(static_cast<double>(free.bytes)) + " are free, as " +
+         free.limit + " allows";
+}
+
+}  // namespace
+
+// Memory that ran out is an error like any other: one line with the numbers.
+int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
+  if (!StandardStreamsAreOpen()) return kExitFailure;  // and nowhere to say so
+  std::string what;
+  FreeMemory free;
+  try {
+    return Run(argc, argv, wrap);
+  } catch (const OutOfMemory& error) {
+    what = "out of memory: asked for " + MiB(static_cast<double>(error.asked_bytes()));
+    free = error.free();
+  } catch (const std::bad_alloc&) {
+    what = "out of memory";
+    free = LeastFreeMemory();                 // once the failed start has given back what it had
+  } catch (const std::system_error& error) {  // such as a thread that cannot be started
+    what = error.what();
+    free = LeastFreeMemory();
+  }
+  LogPlainLine(OutOfMemoryLine(what, free));
+  return kExitFailure;
 }
 
 }  // namespace diffserve

@@ -299,6 +299,7 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
   Result<KvCache> kv = session->model_->MakeKvCache(loaded.layouts, loaded.engine.num_pages);
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
+  if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);
   return session;
 }
 

@@ -1,7 +1,8 @@
 #include "server/commands/prompt_input.h"
 
-#include <fstream>
-#include <iterator>
+#include <utility>
+
+#include "kernels/base/regular_file.h"
 
 namespace diffserve {
 namespace {
@@ -26,18 +27,9 @@ Result<std::vector<int32_t>> PromptTokenIds(const PromptOptions& prompt, int voc
   std::string param = "--tokens";
   if (!prompt.tokens_file.empty()) {
     param = "--tokens-file";
-    std::ifstream file(prompt.tokens_file, std::ios::binary | std::ios::ate);
-    if (!file)
-      return InvalidArgument("--tokens-file " + prompt.tokens_file + ": cannot be read", param);
-    const auto size = static_cast<size_t>(file.tellg());
-    if (size > kMaxTokensFileBytes) {
-      return InvalidArgument("--tokens-file " + prompt.tokens_file + ": " + std::to_string(size) +
-                                 " bytes, allowed: at most " + std::to_string(kMaxTokensFileBytes),
-                             param);
-    }
-    file.seekg(0);
-    text.resize(size);
-    file.read(text.data(), static_cast<std::streamsize>(size));
+    Result<std::string> read = ReadRegularFile(prompt.tokens_file, kMaxTokensFileBytes);
+    if (!read.ok()) return InvalidArgument("--tokens-file " + read.status().message(), param);
+    text = std::move(read).value();
   }
   Result<std::vector<int32_t>> ids = ParseTokenIds(text, param);
   if (!ids.ok()) return ids;

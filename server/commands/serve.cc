@@ -1,16 +1,19 @@
 // `diffserve serve`: loads, listens on both ports, prints the ready line, waits for a signal and
 // drains.
-#include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
+#include <optional>
 
+#include "kernels/base/line_writer.h"
+#include "kernels/base/thread_registry.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
+#include "server/commands/stop_signals.h"
 #include "server/server.h"
 
 namespace diffserve {
@@ -38,17 +41,6 @@ std::string ServedName(const std::string& asked, const std::string& model_dir) {
   std::filesystem::path path = std::filesystem::canonical(model_dir, error);
   if (error) path = model_dir;
   return path.filename().string();
-}
-
-// Blocks the signals in this thread and in those it starts, so that WaitForSignal alone takes them.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  return signals;
 }
 
 // Debian's gRPC stops listening for good once file descriptors run out, so the process takes all
@@ -147,6 +139,8 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   server.routes.strict = serve.strict;
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
+  server.watchdog.stall_timeout_s = serve.stall_timeout_s;
+  server.watchdog.exit_on_stall = serve.stall_exit;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
   server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
@@ -170,6 +164,7 @@ std::string ReadyLine(const std::string& host, Server& server) {
 // Returns when one of the signals has come, or with an error when the engine has failed: nothing
 // will ever be answered again.
 Status WaitForSignal(const sigset_t& signals, Server& server) {
+  const StandsAt at("a signal");
   while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
     server.grpc().SetServing(server.health().Ready().ok());
     if (server.engine().Snapshot().failed)
@@ -182,19 +177,23 @@ Status WaitForSignal(const sigset_t& signals, Server& server) {
 
 Status RunServe(const SessionOptions& options, const ServeOptions& serve,
                 const ExecutorWrapper& wrap) {
-  const sigset_t signals = BlockSignals();
+  const NamedThread named("main", "the start");
+  const sigset_t signals = BlockStopSignals();
+  std::signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
+  std::optional<EndsOnSignal> ends_on_signal(std::in_place, "loading");
   Result<LoadedServer> loaded = Load(options, serve, wrap);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
   DS_RETURN_IF_ERROR(server.Listen());
-  std::printf("%s\n", ReadyLine(serve.host, server).c_str());
-  std::fflush(stdout);
+  ends_on_signal.reset();  // a signal that comes after the ready line drains
+  LineWriter out({.descriptor = STDOUT_FILENO});
+  out.Push(ReadyLine(serve.host, server) + "\n");
 
   const Status ended = WaitForSignal(signals, server);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
-  // From here on a second signal has its default effect: it ends the process.
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  ends_on_signal.emplace("draining");  // by a second signal
+  const StandsAt at("the end of what runs");
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");
   return ended;

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 
 namespace diffserve {
 namespace {
@@ -163,7 +164,10 @@ int GrpcListener::port() const { return impl_->port; }
 
 void GrpcListener::Start(std::function<void(int fd)> on_socket) {
   impl_->on_socket = std::move(on_socket);
-  impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
+  impl_->thread = std::thread([impl = impl_.get()] {
+    const NamedThread named("grpc-accept", "the network");
+    impl->Run();
+  });
 }
 
 void GrpcListener::Stop() {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/thread_registry.h"
 #include "server/http/session.h"
 
 namespace diffserve {
@@ -29,6 +30,7 @@ struct HttpLoop::Impl {
 HttpLoop::HttpLoop(std::shared_ptr<HttpShared> shared) : impl_(std::make_unique<Impl>()) {
   impl_->shared = std::move(shared);
   impl_->thread = std::thread([loop = impl_->loop] {
+    const NamedThread named("http", "the network");
     const auto work = asio::make_work_guard(loop->context);
     loop->context.run();
   });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
 #include "server/http/loop.h"
 
 namespace diffserve {
@@ -147,6 +148,7 @@ Status HttpServer::Start() {
   }
   impl.Accept();
   impl.thread = std::thread([&impl] {
+    const NamedThread named("http-accept", "the network");
     const auto work = asio::make_work_guard(impl.context);
     impl.context.run();
   });

@@ -1,18 +1,33 @@
 // diffserve with a gate before each step, so that a test decides what meets in a batch and what is
 // still running, on machines of every speed. The file named by DIFFSERVE_GATE holds "ROUND STEPS":
 // with each new ROUND the engine may launch STEPS more steps (-1: as many as it likes) and then
-// waits before the next one. Without the variable it is diffserve.
+// waits before the next one. With DIFFSERVE_HELD_READ the first read of a tensor makes the file
+// named by that variable and never returns. The step DIFFSERVE_CRASH_STEP raises a fatal signal,
+// the step DIFFSERVE_FAILED_CHECK_STEP fails a check. Without the variables it is diffserve.
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "engine/executor.h"
+#include "kernels/base/check.h"
 #include "server/commands/commands.h"
 
 namespace diffserve {
 namespace {
+
+// 0: the variable is not set.
+uint64_t NumberOf(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
 
 class GatedExecutor : public Executor {
  public:
@@ -21,6 +36,8 @@ class GatedExecutor : public Executor {
 
   int depth() const override { return inner_->depth(); }
   void Launch(const StepPlan& plan) override {
+    if (plan.step == crash_step_) std::raise(SIGSEGV);
+    if (plan.step == failed_check_step_) DS_CHECK(plan.sequences.empty(), "a step that is to fail");
     while (!MayLaunch()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     inner_->Launch(plan);
   }
@@ -40,12 +57,32 @@ class GatedExecutor : public Executor {
 
   const std::unique_ptr<Executor> inner_;
   const std::string gate_;
+  const uint64_t crash_step_ = NumberOf("DIFFSERVE_CRASH_STEP");
+  const uint64_t failed_check_step_ = NumberOf("DIFFSERVE_FAILED_CHECK_STEP");
   int64_t round_ = 0;
   int64_t left_ = 0;  // steps; -1: no limit
 };
 
+bool IsTensorData(int descriptor, off_t offset) {
+  char path[4096] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t length = readlink(link.c_str(), path, sizeof(path) - 1);
+  constexpr off_t kLengthField = 8;
+  return length > 0 && offset > kLengthField && std::string(path).ends_with(".safetensors");
+}
+
 }  // namespace
 }  // namespace diffserve
+
+// In the place of the C library's.
+extern "C" ssize_t pread(int descriptor, void* out, size_t count, off_t offset) {
+  const char* const held = std::getenv("DIFFSERVE_HELD_READ");
+  if (held != nullptr && diffserve::IsTensorData(descriptor, offset)) {
+    close(open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    for (;;) pause();
+  }
+  return syscall(SYS_pread64, descriptor, out, count, offset);
+}
 
 int main(int argc, char** argv) {
   const char* const gate = std::getenv("DIFFSERVE_GATE");

@@ -21,11 +21,18 @@ SMALL_POOL = ("--max-model-len", 128, "--kv-cache-memory", 24 * 8192, "--max-num
 GOOD = [[BOS_ID, *encode("clean prompt %d " % i * (i + 1))] for i in range(6)]
 
 
-def poisoned_model(parent: Path, token: int) -> Path:
-    """The tiny model with an infinite embedding for one token."""
-    folder = tiny_model.write(parent / "tiny")
+def poisoned_model(parent: Path, token: int | None) -> Path:
+    """The tiny model with a hidden feature that is 0 but for one token, of which the first layer's
+    queries are infinite. None: for no token."""
+    folder = tiny_model.write(parent / ("clean" if token is None else "poisoned"))
     tensors = tiny_model.weights(tiny_model.CONFIG)
-    tensors["model.embed_tokens.weight"][token, :] = np.inf
+    tensors["model.embed_tokens.weight"][:, -1] = 0
+    for name, tensor in tensors.items():
+        if "o_proj" in name or "down_proj" in name:
+            tensor[-1, :] = 0
+    tensors["model.layers.0.self_attn.q_proj.weight"][:, -1] = 3e38
+    if token is not None:
+        tensors["model.embed_tokens.weight"][token, -1] = 1000
     (folder / "model.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
     return folder
 
@@ -34,7 +41,8 @@ class CorruptedRequestTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         parent = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        with ServerProcess(*SMALL_POOL) as clean, channel(clean) as connection:
+        clean_model = poisoned_model(parent, None)
+        with ServerProcess(*SMALL_POOL, model=clean_model) as clean, channel(clean) as connection:
             cls.expected = [cls.answer(pb_grpc.InferenceStub(connection), ids) for ids in GOOD]
         generated = {token for answer in cls.expected for _, ids, _ in answer for token in ids}
         cls.poison = next(token for token in encode("~}|{_^`@") if token not in generated)

@@ -194,9 +194,8 @@ TEST_F(ConvertTest, BFloat16RoundsMatricesToNearestEvenAndKeepsVectors) {
   TinyCheckpointOptions options;
   WriteModel(options);
   std::vector<FileTensor> tensors = TinyTensors(options);
-  const float values[] = {
-      1.00390625f, 1.01171875f, -1.004f, std::numeric_limits<float>::quiet_NaN(), 3.4e38f, 1e-41f};
-  const uint16_t rounded[] = {0x3f80, 0x3f82, 0xbf81, 0x7fc0, 0x7f80, 0x0000};
+  const float values[] = {1.00390625f, 1.01171875f, -1.004f, 3.3895e38f, -3.39e38f, 1e-41f};
+  const uint16_t rounded[] = {0x3f80, 0x3f82, 0xbf81, 0x7f7f, 0xff7f, 0x0000};
   const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight",
                                         &FileTensor::name);
   std::memcpy(matrix->bytes.data(), values, sizeof(values));
@@ -211,6 +210,20 @@ TEST_F(ConvertTest, BFloat16RoundsMatricesToNearestEvenAndKeepsVectors) {
   ASSERT_TRUE((*file)->Read(entry, reinterpret_cast<std::byte*>(found)).ok());
   for (size_t i = 0; i + 1 < std::size(rounded); ++i) EXPECT_EQ(found[i], rounded[i]) << i;
   EXPECT_EQ((*file)->header().at("model.norm.weight").dtype_name, "F32");
+}
+
+TEST_F(ConvertTest, AWeightThatIsOrBecomesInfiniteIsRefused) {
+  for (float value : {std::numeric_limits<float>::quiet_NaN(), 3.4e38f}) {
+    std::vector<FileTensor> tensors = TinyTensors({});
+    const auto matrix = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight",
+                                          &FileTensor::name);
+    std::memcpy(matrix->bytes.data(), &value, sizeof(value));
+    WriteModel();
+    Write("model.safetensors", SafetensorsBytes(tensors));
+    EXPECT_THAT(Refusal(source(), DType::kBFloat16),
+                HasSubstr("what it would become cannot be served: model.safetensors: tensor "
+                          "model.layers.1.mlp.up_proj.weight: element [0, 0] is "));
+  }
 }
 
 TEST_F(ConvertTest, AWeightThatFloat16CannotHoldIsRefused) {

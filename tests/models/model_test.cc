@@ -105,7 +105,7 @@ TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {
       Refusal(checkpoint),
       checkpoint.dir() + ": holds neither model.safetensors nor model.safetensors.index.json");
   checkpoint.Remove("config.json");
-  EXPECT_EQ(Refusal(checkpoint), "config.json: is missing, or not a regular file");
+  EXPECT_EQ(Refusal(checkpoint), "config.json: no such file");
 }
 
 TEST_F(ModelTest, WeightsBeyondTheMachineAreRefusedBeforeTheyAreMade) {
@@ -170,7 +170,7 @@ TEST_F(ModelTest, ParametersBytesAndLambdasAreReported) {
   EXPECT_TRUE((*Load(TinyCheckpoint(options).dir()))->Lambdas().empty());
 }
 
-// What float16 rounds to its largest, and what was infinite before, is no error.
+// What float16 rounds to its largest is no error.
 TEST_F(ModelTest, AWeightThatFloat16CannotHoldIsRefusedByTheNameOfItsTensor) {
   const auto load = [&](const std::string& name, float value) {
     TinyCheckpointOptions tiny;
@@ -194,7 +194,6 @@ TEST_F(ModelTest, AWeightThatFloat16CannotHoldIsRefusedByTheNameOfItsTensor) {
                                       ": element [0, 5] is -70000.000000, and float16 holds at "
                                       "most 65504");
     EXPECT_EQ(load(name, 65519), "");
-    EXPECT_EQ(load(name, std::numeric_limits<float>::infinity()), "");
   }
   EXPECT_EQ(load("model.norm.weight", 70000), "") << "vectors stay float32";
 }

@@ -308,6 +308,13 @@ TEST_F(PackedTest, CodesAndScalesThatNoPackerWritesAreRefusedByName) {
   Overwrite(file, "lm_head.panels", 2 * 544 + 512 + 2 * 15, std::string("\x00\xfc", 2));
   EXPECT_EQ(line(),
             file.string() + ": tensor lm_head.panels: panel 2 has a scale that is not finite");
+  PackTiny(WeightFormat::kInt8);
+  const float infinite = HUGE_VALF;
+  Overwrite(file, "model.embed_tokens.weight", 4 * 3,
+            {reinterpret_cast<const char*>(&infinite), 4});
+  EXPECT_EQ(line(), file.string() +
+                        ": tensor model.embed_tokens.weight: element [0, 3] is inf, "
+                        "expected finite numbers; 1 of 4096 are not");
 }
 
 TEST_F(PackedTest, AFileOfAnotherFormatOrWidthIsRefused) {

@@ -164,7 +164,7 @@ TEST_F(ActivationsTest, WhatCannotBeRunIsRefusedByFileAndLine) {
             "--activations " + path_ + ":1: 2 tokens, allowed: 1..1");
   EXPECT_EQ(refusal("\n \n"), "--activations " + path_ + ": has no line");
   EXPECT_EQ(refusal(good, {"--activations", "/nonexistent/lines"}),
-            "--activations /nonexistent/lines: cannot be read");
+            "--activations /nonexistent/lines: no such file");
   EXPECT_EQ(refusal(good, {"--attention-logit-bits", "6"}),
             "--attention-logit-bits is 6, allowed with --activations: none");
 }

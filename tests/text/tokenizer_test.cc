@@ -154,7 +154,8 @@ TEST(TokenizerTest, SaysWhichFileIsMissingOrNoFile) {
   TemporaryDirectory dir;
   EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer.json: no such file");
   std::filesystem::create_directory(dir.path().string() + "/tokenizer.json");
-  EXPECT_EQ(LoadError(dir), dir.path().string() + "/tokenizer.json: not a regular file");
+  EXPECT_EQ(LoadError(dir),
+            dir.path().string() + "/tokenizer.json: is a directory, expected a regular file");
 }
 
 TEST(TokenizerTest, RefusesABrokenConfig) {

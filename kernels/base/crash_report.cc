@@ -1,0 +1,165 @@
+#include "kernels/base/crash_report.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <initializer_list>
+
+#include "kernels/base/log.h"
+#include "kernels/base/thread_registry.h"
+
+namespace diffserve {
+namespace {
+
+constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr int kMaxFrames = 40;
+constexpr int kWaitsForLog = 40;  // of 5 ms: lines that come before are written before
+constexpr int kWaitForRoomMs = 500;
+constexpr size_t kLineBytes = 4096;  // a pipe takes it whole
+
+std::atomic<bool> is_installed{false};
+std::atomic_flag is_reporting = ATOMIC_FLAG_INIT;
+const char* build_version = "";
+const char* build_commit = "";
+std::atomic<uint64_t> last_step{0};
+std::atomic<int> step_sequences{0}, step_tokens{0};
+char failed_check[512];  // empty: none
+
+// A text of bounded length, made without memory from anywhere else.
+class Line {
+ public:
+  Line& operator<<(std::string_view text) {
+    const size_t count = std::min(text.size(), kLineBytes - 1 - size_);
+    std::memcpy(text_ + size_, text.data(), count);
+    size_ += count;
+    return *this;
+  }
+  Line& Number(uint64_t value, unsigned base = 10) {
+    char digits[24];
+    char* begin = digits + sizeof(digits);
+    do {
+      *--begin = "0123456789abcdef"[value % base];
+    } while ((value /= base) > 0);
+    return *this << std::string_view(begin, static_cast<size_t>(digits + sizeof(digits) - begin));
+  }
+  void WriteTo(int descriptor) {
+    text_[size_++] = '\n';
+    pollfd room = {descriptor, POLLOUT, 0};
+    if (poll(&room, 1, kWaitForRoomMs) <= 0) return;
+    [[maybe_unused]] const ssize_t written = write(descriptor, text_, size_);
+  }
+
+ private:
+  char text_[kLineBytes];
+  size_t size_ = 0;
+};
+
+void WaitForLog() {
+  const timespec pause = {.tv_sec = 0, .tv_nsec = 5'000'000};
+  for (int i = 0; i < kWaitsForLog && PendingLogLines() > 0; ++i) nanosleep(&pause, nullptr);
+}
+
+void AddThread(Line& line) {
+  ForEachThread([&, own = gettid()](const char* name, const char* where, pid_t thread) {
+    if (thread == own) line << " thread=" << name << " stands_at=\"" << where << "\"";
+  });
+}
+
+void AddBacktrace(Line& line) {
+  void* frames[kMaxFrames];
+  const int count = backtrace(frames, kMaxFrames);
+  line << " backtrace=";
+  for (int i = 0; i < count; ++i) {
+    Dl_info info{};
+    const auto address = reinterpret_cast<uint64_t>(frames[i]);
+    const bool is_known = dladdr(frames[i], &info) != 0 && info.dli_fname != nullptr;
+    const char* const slash = is_known ? std::strrchr(info.dli_fname, '/') : nullptr;
+    line << (i == 0 ? "" : ",")
+         << (slash != nullptr ? slash + 1
+             : is_known       ? info.dli_fname
+                              : "")
+         << "+0x";
+    line.Number(address - reinterpret_cast<uint64_t>(info.dli_fbase), 16);
+  }
+}
+
+void Report(int signal) {
+  Line line;
+  line << "diffserve: crashed signal=";
+  line.Number(static_cast<uint64_t>(signal))
+      << " version=" << build_version << " commit=" << build_commit;
+  AddThread(line);
+  line << " step=";
+  line.Number(last_step) << " sequences=";
+  line.Number(static_cast<uint64_t>(step_sequences.load())) << " tokens=";
+  line.Number(static_cast<uint64_t>(step_tokens.load()));
+  if (failed_check[0] != '\0') line << " check=\"" << failed_check << "\"";
+  AddBacktrace(line);
+  WaitForLog();
+  line.WriteTo(STDERR_FILENO);
+}
+
+void OnFatalSignal(int signal) {
+  if (!is_reporting.test_and_set()) {
+    Report(signal);
+  } else {
+    for (int i = 0; i < kWaitsForLog; ++i) {  // another thread's report comes first
+      const timespec pause = {.tv_sec = 0, .tv_nsec = 25'000'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  struct sigaction by_default{};
+  by_default.sa_handler = SIG_DFL;
+  sigaction(signal, &by_default, nullptr);
+  raise(signal);  // taken when the handler returns
+}
+
+}  // namespace
+
+void InstallCrashReport(const char* version, const char* commit) {
+  build_version = version;
+  build_commit = commit;
+  void* frame;
+  backtrace(&frame, 1);  // the first call loads a library
+  struct sigaction action{};
+  action.sa_handler = OnFatalSignal;
+  for (int signal : kFatalSignals) sigaction(signal, &action, nullptr);
+  is_installed = true;
+}
+
+void NoteStep(uint64_t step, int num_sequences, int num_tokens) {
+  last_step.store(step, std::memory_order_relaxed);
+  step_sequences.store(num_sequences, std::memory_order_relaxed);
+  step_tokens.store(num_tokens, std::memory_order_relaxed);
+}
+
+bool NoteFailedCheck(const char* file, int line, const char* condition, std::string_view reason) {
+  if (!is_installed) return false;
+  char* to = failed_check;
+  char number[16];
+  char* const last = failed_check + sizeof(failed_check) - 1;
+  const auto add = [&](std::string_view text) {
+    const size_t count = std::min(text.size(), static_cast<size_t>(last - to));
+    std::memcpy(to, text.data(), count);
+    to += count;
+  };
+  char* digit = number + sizeof(number);
+  for (int rest = line; rest > 0; rest /= 10) *--digit = static_cast<char>('0' + rest % 10);
+  add(file);
+  add(":");
+  add({digit, static_cast<size_t>(number + sizeof(number) - digit)});
+  for (std::string_view text :
+       {std::string_view(": "), std::string_view(condition), std::string_view(": "), reason})
+    add(text);
+  *to = '\0';
+  return true;
+}
+
+}  // namespace diffserve

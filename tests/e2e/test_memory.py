@@ -1,0 +1,53 @@
+"""Memory that runs out at the start is one line and exit code 1, never a signal; KV pages are taken
+at the start if asked for."""
+
+import re
+import resource
+import subprocess
+import unittest
+from pathlib import Path
+
+import tiny_model
+from server_process import BINARY, DEVICE, STOP_TIMEOUT_S, ServerProcess
+
+MIB = 1 << 20
+
+
+def run_below(limit: int, *arguments) -> subprocess.CompletedProcess:
+    """With so much address space at most."""
+    def set_limit():
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
+                          preexec_fn=set_limit, timeout=STOP_TIMEOUT_S)
+
+
+@unittest.skipIf(DEVICE == "cuda", "the host's memory")
+class MemoryTest(unittest.TestCase):
+    def test_a_limit_of_address_space_is_told_with_the_numbers(self):
+        """From a limit that loads no library to one that is enough, in steps of 8 MiB."""
+        arguments = ("generate", tiny_model.directory(), "--tokens", 5, "--max-tokens", 1,
+                     "--kv-cache-memory", "64MiB", "--threads", 2)
+        lines = set()
+        for limit in range(64 * MIB, 2048 * MIB, 8 * MIB):
+            with self.subTest(mib=limit // MIB):
+                ended = run_below(limit, *arguments)
+                if ended.returncode == 0:
+                    break
+                if "error while loading shared libraries" in ended.stderr:
+                    continue  # the system's own line
+                self.assertIn(ended.returncode, (1, 2), ended.stderr)
+                self.assertRegex(ended.stderr, r"diffserve: .*\d MiB.*\n")
+                lines.add(re.sub(r"[\d.]+ MiB", "N MiB", ended.stderr))
+        self.assertEqual(ended.returncode, 0, "no limit was enough")
+        self.assertTrue(any("ulimit -v" in line for line in lines), lines)
+
+    def test_pages_are_taken_at_the_start_if_asked_for(self):
+        size = 256 * MIB
+        with ServerProcess("--kv-cache-memory", size, "--kv-cache-commit") as server:
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+            self.assertGreater(resident, size)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,93 @@
+"""A step that never ends, and a server that gives nothing but corrupted answers: what the probes
+and the log say."""
+
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from grpc_client import channel
+from server_process import GatedServer, ServerProcess, eventually
+from test_corrupted import poisoned_model
+from tiny_model import encode
+
+PROMPT = {"prompt": "a secret prompt", "max_tokens": 4}
+
+
+def grpc_is_serving(stub) -> bool:
+    status = stub.Check(health_pb2.HealthCheckRequest()).status
+    return status == health_pb2.HealthCheckResponse.SERVING
+
+
+class StallTest(unittest.TestCase):
+    def start_request(self, server) -> threading.Thread:
+        client = threading.Thread(target=self.post, args=(server, ))
+        client.start()
+        self.addCleanup(client.join)
+        return client
+
+    @staticmethod
+    def post(server) -> None:
+        try:
+            server.post("/v1/completions", PROMPT)
+        except (ConnectionError, OSError):
+            pass  # of the server that ends in between
+
+    def test_a_step_that_hangs_is_told_with_where_each_thread_stands(self):
+        with GatedServer("--stall-timeout", 1) as server, channel(server) as connection:
+            health = health_pb2_grpc.HealthStub(connection)
+            server.close_gate()
+            self.start_request(server)
+            eventually(lambda: "engine_stalled" in server.stderr(), "the stall is told")
+            self.assertEqual(server.get("/livez").status, 200)
+            response = server.get("/readyz")
+            self.assertEqual(response.status, 503)
+            self.assertIn("has finished no step for", response.body.decode())
+            eventually(lambda: not grpc_is_serving(health), "gRPC says so too")
+            eventually(lambda: "name=watchdog" in server.stderr(), "the threads are told")
+            server.open_gate()
+            eventually(lambda: server.get("/readyz").status == 200, "ready again")
+            eventually(lambda: grpc_is_serving(health), "gRPC says so too")
+            eventually(lambda: "engine_moves_again" in server.stderr(), "the end is told")
+            text = server.stderr()
+            self.assertIn('thread name=engine stands_at="the launch of a step"', text)
+            for name in ("output", "http", "text", "main", "lines"):
+                self.assertIn(f"thread name={name} ", text)
+            self.assertEqual(text.count("engine_stalled"), 1)
+            self.assertNotIn("secret", text)
+
+    def test_it_ends_the_process_if_told_so(self):
+        with GatedServer("--stall-timeout", 1, "--stall-exit") as server:
+            server.close_gate()
+            client = self.start_request(server)
+            self.assertEqual(server.wait(), 1)
+            client.join()
+            self.assertIn("engine_stalled", server.stderr())
+            server.code = 0  # an exit with 1 is what was asked for
+
+
+class CorruptedServerTest(unittest.TestCase):
+    def test_eight_corrupted_answers_in_a_row_are_not_ready_until_a_good_one(self):
+        poison = encode("~")[0]
+        with tempfile.TemporaryDirectory() as parent, \
+                ServerProcess(model=poisoned_model(Path(parent), poison)) as server:
+            bad, good = {"prompt": [poison], "max_tokens": 1}, {"prompt": [100], "max_tokens": 1}
+            for _ in range(7):
+                self.assertEqual(server.post("/v1/completions", bad).status, 500)
+            self.assertEqual(server.get("/readyz").status, 200)
+            self.assertEqual(server.post("/v1/completions", bad).status, 500)
+            response = server.get("/readyz")
+            self.assertEqual(response.status, 503)
+            self.assertIn("last 8 answers ended because their logits were not finite",
+                          response.body.decode())
+            eventually(lambda: "not_ready reason=" in server.stderr(), "it is told")
+            self.assertEqual(server.post("/v1/completions", good).status, 200)
+            self.assertEqual(server.get("/readyz").status, 200)
+            eventually(lambda: "ready_again" in server.stderr(), "it is told")
+            self.assertEqual(server.stderr().count("not_ready"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,142 @@
+#include "models/finite_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/thread_pool.h"
+#include "models/model.h"
+#include "tests/testing/checkpoint_writer.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::EndsWith;
+
+// Every number of 16 bits by itself.
+TEST(FiniteCheckTest, NumbersOf16BitsAreRefusedExactlyWhereTheyAreNotFinite) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (int bits = 0; bits < 1 << 16; ++bits) {
+      const auto number = static_cast<uint16_t>(bits);
+      const TensorView one{&number, dtype, {1}, "one"};
+      FiniteCheck check(dtype, DType::kFloat32);
+      check.Add(0, std::as_bytes(std::span(&number, 1)));
+      ASSERT_EQ(check.status(one).ok(), std::isfinite(one.At(0))) << bits;
+    }
+  }
+}
+
+TEST(FiniteCheckTest, Float32IsRefusedWhereItOrWhatItIsRoundedToIsNotFinite) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 1 << 20; ++i) {
+    // half of them about where bfloat16 ends
+    const uint32_t bits = i % 2 == 0 ? random() : 0x7f7f7f00u + random() % 0x20000u;
+    const TensorView one{&bits, DType::kFloat32, {1}, "one"};
+    const float value = std::bit_cast<float>(bits);
+    for (DType kept_as : {DType::kFloat32, DType::kBFloat16}) {
+      FiniteCheck check(DType::kFloat32, kept_as);
+      check.Add(0, std::as_bytes(std::span(&bits, 1)));
+      const bool expected = std::isfinite(
+          kept_as == DType::kFloat32 ? value : BFloat16ToFloat(FloatToBFloat16(value)));
+      ASSERT_EQ(check.status(one).ok(), expected) << value;
+    }
+  }
+}
+
+TEST(FiniteCheckTest, TheFirstIsNamedAndAllAreCountedHoweverTheTensorIsCut) {
+  constexpr int kRows = 50, kColumns = 20;
+  std::vector<float> values(kRows * kColumns, 1.0f);
+  values[7 * kColumns + 3] = std::numeric_limits<float>::quiet_NaN();
+  values[7 * kColumns + 4] = -std::numeric_limits<float>::infinity();
+  values[49 * kColumns + 19] = std::numeric_limits<float>::infinity();
+  const TensorView tensor{values.data(), DType::kFloat32, {kRows, kColumns}, "f: tensor t"};
+  const auto bytes = std::as_bytes(std::span(values));
+  for (size_t piece : {1, 3, 20, 143, 144, 1000}) {
+    FiniteCheck forward(DType::kFloat32, DType::kFloat32), joined = forward;
+    for (size_t begin = 0; begin < values.size(); begin += piece) {
+      const size_t count = std::min(piece, values.size() - begin);
+      forward.Add(static_cast<int64_t>(begin), bytes.subspan(begin * 4, count * 4));
+    }
+    for (size_t end = values.size(); end > 0; end -= std::min(piece, end)) {
+      const size_t begin = end - std::min(piece, end);
+      FiniteCheck part(DType::kFloat32, DType::kFloat32);
+      part.Add(static_cast<int64_t>(begin), bytes.subspan(begin * 4, (end - begin) * 4));
+      joined.Add(part);
+    }
+    for (const FiniteCheck& check : {forward, joined}) {
+      EXPECT_EQ(check.status(tensor).message(),
+                "f: tensor t: element [7, 3] is nan, expected finite numbers; 3 of 1000 are not");
+    }
+  }
+}
+
+class FiniteWeightsTest : public ::testing::Test {
+ protected:
+  // What is said of a checkpoint with the number at two places of a tensor.
+  std::string Refusal(const TinyCheckpointOptions& tiny, const std::string& name, float value,
+                      WeightFormat kept_as) {
+    std::vector<FileTensor> tensors = TinyTensors(tiny);
+    const auto tensor = std::ranges::find(tensors, name, &FileTensor::name);
+    for (size_t i : {5, 6})
+      std::memcpy(tensor->bytes.data() + i * sizeof(float), &value, sizeof(float));
+    const TinyCheckpoint checkpoint(tiny);
+    checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
+    ModelOptions options;
+    options.model_dir = checkpoint.dir();
+    options.weight_format = kept_as;
+    return Model::Load(options, pool_).status().message();
+  }
+
+  ThreadPool pool_{{.num_threads = 2, .pin = false}};
+};
+
+TEST_F(FiniteWeightsTest, ANanAndAnInfinityAnywhereAreRefusedAtLoad) {
+  TinyCheckpointOptions tiny;
+  tiny.tie_word_embeddings = false;
+  for (const FileTensor& tensor : TinyTensors(tiny)) {
+    for (float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+      for (WeightFormat format :
+           {WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
+        EXPECT_THAT(Refusal(tiny, tensor.name, value, format),
+                    ::testing::ContainsRegex("tensor " + tensor.name + ": element \\[(0, )?5\\] " +
+                                             "is (nan|inf), expected finite.*; 2 of "));
+      }
+    }
+  }
+}
+
+TEST_F(FiniteWeightsTest, WhatBFloat16WouldRoundToInfinityIsRefusedWhereItIsKeptAsThat) {
+  TinyCheckpointOptions tiny;
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  EXPECT_EQ(Refusal(tiny, name, 3.4e38f, WeightFormat::kFloat32), "");
+  EXPECT_THAT(Refusal(tiny, name, 3.4e38f, WeightFormat::kBFloat16),
+              ::testing::HasSubstr("expected finite numbers that bfloat16 holds; 2 of"));
+}
+
+TEST_F(FiniteWeightsTest, ALambdaThatOverflowsIsRefused) {
+  std::vector<FileTensor> tensors = TinyTensors({});
+  for (const char* name : {"lambda_q1", "lambda_k1"}) {
+    const auto tensor = std::ranges::find(tensors, "model.layers.1.self_attn." + std::string(name),
+                                          &FileTensor::name);
+    for (size_t i = 0; i < tensor->bytes.size(); i += sizeof(float)) {
+      const float value = 20;
+      std::memcpy(tensor->bytes.data() + i, &value, sizeof(float));
+    }
+  }
+  const TinyCheckpoint checkpoint;
+  checkpoint.Write("model.safetensors", SafetensorsBytes(tensors));
+  ModelOptions options;
+  options.model_dir = checkpoint.dir();
+  EXPECT_THAT(Model::Load(options, pool_).status().message(),
+              EndsWith("tensors model.layers.1.self_attn.lambda_{q1, k1, q2, k2}: exp(q1 . k1) - "
+                       "exp(q2 . k2) + lambda_init is inf, expected a finite number"));
+}
+
+}  // namespace
+}  // namespace diffserve
