@@ -67,7 +67,6 @@ struct Account {
   std::string route;  // as in the table, for the log and the counters
   Clock::time_point begin;
   LoadFormat load_format = LoadFormat::kNone;  // what the reply says of the server's load
-  std::string client = {};                     // ClientName
 };
 
 struct Call {
