@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "server/grpc/server.h"
+#include "tests/testing/engine_requests.h"
 #include "tests/testing/grpc_stack.h"
 
 namespace diffserve {
@@ -331,6 +332,30 @@ TEST(GrpcServerTest, TooMuchWaitingWorkIsRefused) {
   }
   EXPECT_EQ(done, 2) << "the one whose first step is held counts as waiting";
   EXPECT_EQ(refused, 6);
+}
+
+// A request that the line knows nothing of holds the only seat.
+TEST(GrpcServerTest, WhatCannotStartInTimeIsToldWhenToComeAgain) {
+  GrpcStackOptions options = Held();
+  options.engine.max_num_seqs = 1;
+  options.engine.max_queue_wait_s = 0.001f;
+  GrpcStack stack(options);
+  ASSERT_TRUE(stack.engine->Submit(testing::MakeRequest(RequestId{1} << 40, 5, 20)).ok());
+  stack.steps.WaitForArrival();
+  const auto stub = stack.NewStub();
+  auto call = std::async(std::launch::async, [&] { return Generate(*stub, RequestOf({1}, 5)); });
+  ASSERT_TRUE(Eventually([&] {
+    const EngineStats stats = stack.Stats();
+    return stats.refused[static_cast<size_t>(RefusalReason::kQueueWait)] +
+               static_cast<uint64_t>(stats.waiting) ==
+           2;
+  })) << "it waits beside the first, or came too late for that";
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  stack.steps.Open();
+  const Generated result = call.get();
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(result.retry_after, "1");
+  EXPECT_TRUE(result.messages.empty());
 }
 
 TEST(GrpcServerTest, ASlowReaderIsCutOffAndHoldsNothing) {

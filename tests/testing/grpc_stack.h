@@ -45,7 +45,7 @@ class GrpcStack : public ServingFixture {
 // All that came of one Generate call.
 struct Generated {
   grpc::Status status;
-  std::string param;  // trailing metadata
+  std::string param, retry_after;  // trailing metadata
   std::vector<v1::GenerateResponse> messages;
 
   std::vector<int32_t> TokensOf(int choice) const {
@@ -71,9 +71,10 @@ inline Generated Finish(grpc::ClientContext& context,
   v1::GenerateResponse message;
   while (reader.Read(&message)) result.messages.push_back(message);
   result.status = reader.Finish();
-  const auto param = context.GetServerTrailingMetadata().find("param");
-  if (param != context.GetServerTrailingMetadata().end())
-    result.param.assign(param->second.data(), param->second.size());
+  for (const auto& [key, value] : context.GetServerTrailingMetadata()) {
+    if (key == "param") result.param.assign(value.data(), value.size());
+    if (key == "retry-after") result.retry_after.assign(value.data(), value.size());
+  }
   return result;
 }
 
