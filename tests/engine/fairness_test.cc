@@ -78,7 +78,8 @@ TEST(FairnessTest, AClientAloneTakesAllOfAStep) {
   EXPECT_EQ(bench.Step(), (Tokens{{1, 8}, {2, 8}}));
 }
 
-TEST(FairnessTest, WhoHoldsMoreThanItsPartMakesRoomForWhoHoldsLess) {
+// Four sequences of kMany hold all eight pages.
+SchedulerBench FullOfMany() {
   EngineOptions options = SmallEngine();
   options.num_pages = 8;
   options.max_num_batched_tokens = 64;
@@ -86,6 +87,11 @@ TEST(FairnessTest, WhoHoldsMoreThanItsPartMakesRoomForWhoHoldsLess) {
   for (RequestId id = 1; id <= 4; ++id)
     bench.Add(Of(kMany, MakeRequest(id, 7, 2, 10 * static_cast<int>(id))));
   bench.Step();
+  return bench;
+}
+
+TEST(FairnessTest, WhoHoldsMoreThanItsPartMakesRoomForWhoHoldsLess) {
+  SchedulerBench bench = FullOfMany();
   ASSERT_EQ(bench.scheduler.pool().num_available(), 0);
   bench.Add(Of(kFew, MakeRequest(9, 4, 2)));
   EXPECT_TRUE(bench.Step().contains(9));
@@ -96,13 +102,7 @@ TEST(FairnessTest, WhoHoldsMoreThanItsPartMakesRoomForWhoHoldsLess) {
 }
 
 TEST(FairnessTest, WhoWantsMoreThanItsPartWaitsForRoom) {
-  EngineOptions options = SmallEngine();
-  options.num_pages = 8;
-  options.max_num_batched_tokens = 64;
-  SchedulerBench bench(options);
-  for (RequestId id = 1; id <= 4; ++id)
-    bench.Add(Of(kMany, MakeRequest(id, 7, 2, 10 * static_cast<int>(id))));
-  bench.Step();
+  SchedulerBench bench = FullOfMany();
   bench.Add(Of(kFew, MakeRequest(9, 17, 2)));
   bench.Step();
   EXPECT_EQ(bench.scheduler.counters().preemptions, 0u);
