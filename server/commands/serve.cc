@@ -185,8 +185,8 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   Result<LoadedServer> loaded = Load(options, serve, wrap);
   if (!loaded.ok()) return loaded.status();
   Server& server = *loaded->server;
+  ends_on_signal.reset();  // once a port answers, a signal drains
   DS_RETURN_IF_ERROR(server.Listen());
-  ends_on_signal.reset();  // a signal that comes after the ready line drains
   LineWriter out({.descriptor = STDOUT_FILENO});
   out.Push(ReadyLine(serve.host, server) + "\n");
 
