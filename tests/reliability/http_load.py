@@ -37,11 +37,19 @@ class Client:
                 f"Content-Length: {len(data)}\r\n\r\n")
         return await self._send(head.encode() + data)
 
+    def _take_idle(self):
+        """The one used last; those that the server has closed meanwhile are dropped."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection[0].at_eof():
+                return connection
+            connection[1].close()
+        return None
+
     async def _send(self, data: bytes) -> Reply:
         begin = time.monotonic()
         try:
-            connection = self._idle.pop() if self._idle else await asyncio.open_connection(
-                "127.0.0.1", self.port)
+            connection = self._take_idle() or await asyncio.open_connection("127.0.0.1", self.port)
             connection[1].write(data)
             reply = await self._read(connection[0], begin)
         except (OSError, asyncio.IncompleteReadError):
