@@ -5,7 +5,7 @@ import json
 import random
 import unittest
 
-from server_process import ServerProcess
+from server_process import ServerProcess, eventually
 
 CLIENTS = 80
 SEED = 1
@@ -69,5 +69,6 @@ class RandomKillsTest(unittest.TestCase):
             self.assertEqual(self.server.metric(name), 0, name)
         self.assertEqual(self.server.get("/load").json()["server_load"], 0)
         self.assertEqual(self.server.metric("diffserve_requests_finished_total", reason="error"), 0)
-        self.assertLessEqual(self.open_files(), files)
+        # A connection lingers while its peer has not taken the last reply.
+        eventually(lambda: self.open_files() <= files, f"no more than {files} open files")
         self.assertLess(self.server.metric("process_resident_memory_bytes") - memory, 16 << 20)
