@@ -58,14 +58,15 @@ Status Inbox::CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by) {
   }
   const ClientWaiting* const found = line_.Find(client);
   const ClientWaiting own = found != nullptr ? *found : ClientWaiting();
-  if (own.requests >= kShareOfTheRest * (options_.max_waiting_requests - sum_.requests)) {
+  const ClientWaiting all = line_.Sum();
+  if (own.requests >= kShareOfTheRest * (options_.max_waiting_requests - all.requests)) {
     return Refuse(RefusalReason::kQueueFull,
-                  TooMany(own.requests, sum_.requests, "requests", options_.max_waiting_requests));
+                  TooMany(own.requests, all.requests, "requests", options_.max_waiting_requests));
   }
-  const int64_t tokens_left = options_.max_waiting_tokens - sum_.tokens;
-  if (sum_.requests > 0 && (tokens > tokens_left || own.tokens >= kShareOfTheRest * tokens_left)) {
+  const int64_t tokens_left = options_.max_waiting_tokens - all.tokens;
+  if (all.requests > 0 && (tokens > tokens_left || own.tokens >= kShareOfTheRest * tokens_left)) {
     return Refuse(RefusalReason::kTokensFull,
-                  TooMany(own.tokens, sum_.tokens, "prompt tokens", options_.max_waiting_tokens));
+                  TooMany(own.tokens, all.tokens, "prompt tokens", options_.max_waiting_tokens));
   }
   if (start_by == TimePoint::max()) return Status();
   const double wait = EstimatedWait(line_, client);
@@ -106,7 +107,7 @@ Status Inbox::Submit(Request request) {
     DS_RETURN_IF_ERROR(CheckRoom(request.client, tokens, request.start_by));
     const bool is_new = live_.emplace(request.id, false).second;
     DS_CHECK(is_new, "a request id is used once");
-    Count(request.client, tokens);
+    line_.Add(request.client, 1, tokens);
     requests_.push_back(std::move(request));
   }
   wake_.notify_one();
@@ -166,15 +167,8 @@ void Inbox::SetLine(LineState line) {
   std::lock_guard lock(mutex_);
   if (failed_) return;
   line_ = std::move(line);
-  sum_ = line_.Sum();
   for (const Request& request : requests_)
-    Count(request.client, static_cast<int64_t>(request.prompt.size()));
-}
-
-void Inbox::Count(uint64_t client, int64_t tokens) {
-  line_.Add(client, 1, tokens);
-  ++sum_.requests;
-  sum_.tokens += tokens;
+    line_.Add(request.client, 1, static_cast<int64_t>(request.prompt.size()));
 }
 
 bool Inbox::IsLive(RequestId request) const {
@@ -196,7 +190,6 @@ std::vector<RequestId> Inbox::Fail() {
     requests_.clear();
     cancels_.clear();
     line_ = {};
-    sum_ = {};
     for (const auto& [request, cancelled] : live_) ended.push_back(request);
   }
   std::ranges::sort(ended);
@@ -211,8 +204,9 @@ bool Inbox::failed() const {
 
 void Inbox::Describe(EngineStats& stats) const {
   std::lock_guard lock(mutex_);
-  stats.waiting = sum_.requests;
-  stats.waiting_tokens = sum_.tokens;
+  const ClientWaiting all = line_.Sum();
+  stats.waiting = all.requests;
+  stats.waiting_tokens = all.tokens;
   stats.refused = refused_;
   stats.draining = draining_;
   stats.failed = failed_;

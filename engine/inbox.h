@@ -73,7 +73,6 @@ class Inbox {
 
  private:
   Status Refuse(RefusalReason reason, Status status);
-  void Count(uint64_t client, int64_t tokens);
   Status CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by);
 
   const EngineOptions options_;
@@ -86,7 +85,6 @@ class Inbox {
   std::unordered_map<RequestId, bool> live_;  // accepted, no terminal event yet -> a cancellation
                                               // was asked for
   LineState line_;                            // of the inbox and the scheduler together
-  ClientWaiting sum_;                         // of line_
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
   bool draining_ = false;
   bool end_all_ = false;  // the drain's deadline has passed

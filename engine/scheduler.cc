@@ -206,7 +206,7 @@ void Scheduler::TakeBackPlan() {
 }
 
 void Scheduler::PlanWaiting(Budget& budget) {
-  short_of_pages_ = budget.out_of_pages;
+  bool has_room = true;
   while (static_cast<int>(running_.size()) < max_running_ && budget.tokens > 0 &&
          !budget.out_of_pages) {
     Sequence* const next = line_.Next();
@@ -222,17 +222,16 @@ void Scheduler::PlanWaiting(Budget& budget) {
       client.passed_over = true;
       continue;
     }
-    if (!HasRoomFor(*next, hits)) {
-      short_of_pages_ = true;
-      break;
-    }
+    has_room = HasRoomFor(*next, hits);
+    if (!has_room) break;
     Sequence& head = Admit(hits);
     head.share = std::min(head.share, client.tokens_left);
     const int planned = PlanTokens(head, wanted);
     client.tokens_left -= shared_out_ ? planned : 0;
     budget.Take(head, planned);
-    short_of_pages_ = budget.out_of_pages |= planned < wanted;
+    budget.out_of_pages |= planned < wanted;
   }
+  short_of_pages_ = budget.out_of_pages || !has_room;
   for (auto& [id, client] : line_.clients()) client.passed_over = false;
 }
 

@@ -38,7 +38,6 @@ class StandsAt {
   const char* const before_;
 };
 
-// Calls visit(name, where, thread id) for each thread that has a name.
 struct ThreadPlace {
   std::atomic<const char*> name{nullptr};  // nullptr: the place is free
   std::atomic<const char*> stands_at{nullptr};
@@ -47,6 +46,7 @@ struct ThreadPlace {
 inline constexpr int kThreadPlaces = 512;
 extern ThreadPlace thread_places[kThreadPlaces];
 
+// Calls visit(name, where, thread id) for each thread that has a name.
 template <typename Visit>
 void ForEachThread(const Visit& visit) {
   for (const ThreadPlace& place : thread_places) {

@@ -22,6 +22,12 @@ constexpr size_t kMoreThanIsKept = 200 << 10;  // behind a request
 
 constexpr char kLongAnswer[] = R"({"prompt":"hello","max_tokens":480,"ignore_eos":true})";
 
+// Returns when the server, whose steps are held, has the request.
+void AskLong(ServingFixture& server, HttpClient& client) {
+  client.SendPost("/v1/completions", kLongAnswer);
+  ASSERT_TRUE(Eventually([&] { return server.Stats().waiting + server.Stats().running == 1; }));
+}
+
 TEST(HttpEndingsTest, AClientThatLeavesBehindManyBytesFreesItsPages) {
   ServingOptions options;
   options.hold_steps = true;
@@ -47,8 +53,7 @@ TEST(HttpEndingsTest, BehindManyBytesTheReplyIsWholeAndTheConnectionEnds) {
   options.hold_steps = true;
   ServingFixture server(options);
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", kLongAnswer);
-  ASSERT_TRUE(Eventually([&] { return server.Stats().waiting + server.Stats().running == 1; }));
+  AskLong(server, client);
   ASSERT_TRUE(client.Send(std::string(kMoreThanIsKept, 'x')));
   server.steps.Open();
   const ClientReply reply = client.ReadReply();
@@ -62,8 +67,7 @@ TEST(HttpEndingsTest, AClientThatNeverStopsSendingIsCut) {
   options.hold_steps = true;
   ServingFixture server(options);
   HttpClient client(server.port());
-  client.SendPost("/v1/completions", kLongAnswer);
-  ASSERT_TRUE(Eventually([&] { return server.Stats().waiting + server.Stats().running == 1; }));
+  AskLong(server, client);
   const std::string bytes(1 << 20, 'x');
   int sent = 0;
   while (sent < 1000 && client.Send(bytes)) ++sent;
