@@ -89,13 +89,36 @@ result() {  # result NAME PASSED FAILED REMARK
   echo "== $1: $2 passed, $3 failed${4:+ ($4)}"
 }
 
+# While it runs, on stderr from the 2nd second on: how long NAME has taken, and the last line of its
+# log. On a terminal one line, rewritten each second; elsewhere a line every 10 s.
+watch_log() {  # watch_log NAME
+  local seconds=0 line
+  trap 'kill $(jobs -p) 2>/dev/null; exit' TERM
+  while sleep 1 & wait $! && kill -0 $$ 2>/dev/null; do
+    seconds=$((seconds + 1))
+    if [ $seconds -lt 2 ]; then continue; fi
+    if [ ! -t 2 ] && [ $(((seconds - 2) % 10)) -ne 0 ]; then continue; fi
+    line="$1: $seconds s, $(tail -n 1 "$logs/$1.log" 2>/dev/null | tr -cd '[:print:]' | cut -c -60)"
+    if [ -t 2 ]; then printf '\r\033[K%s' "$line" >&2; else echo "$line" >&2; fi
+  done
+}
+
 # Runs a command with what is left of the time, at most SECONDS; its output goes to a log.
 bounded() {  # bounded SECONDS NAME COMMAND...
   local left=$((seconds_max - SECONDS + begin)) limit=$1 name=$2
   shift 2
   [ $left -lt $limit ] && limit=$left
   if [ $limit -le 0 ]; then echo "no time left of $seconds_max s" >"$logs/$name.log"; return 124; fi
+  local code watcher
+  : >"$logs/$name.log"
+  watch_log "$name" &
+  watcher=$!
   timeout -k 5 $limit "$@" >"$logs/$name.log" 2>&1
+  code=$?
+  kill $watcher
+  wait $watcher 2>/dev/null
+  if [ -t 2 ]; then printf '\r\033[K' >&2; fi
+  return $code
 }
 
 gtest() {  # gtest NAME SECONDS COMMAND...: counts the tests of its log; those skipped are named

@@ -51,6 +51,12 @@ sed -n 's|^\([^!#].*\)|/usr/share/ca-certificates/\1|p' /etc/ca-certificates.con
   xargs sed -s '$a\' \
   >"$root/etc/ssl/certs/ca-certificates.crt"
 describe ca-certificates
+# What libedit reads: the letters of UTF-8, and the keys of terminals.
+install -d "$root/usr/lib/locale"
+cp -RL /usr/lib/locale/C.utf8 "$root/usr/lib/locale/"
+cp -RL /lib/terminfo "$root/usr/lib/"
+describe libc-bin
+describe ncurses-base
 describe base-files
 cp -L /etc/os-release /etc/debian_version "$root/etc/"
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"

@@ -2,8 +2,8 @@
 # The one list of what a Debian 12 machine needs to build and run diffserve. Run as root; does
 # nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve
-#   deploy/install_deps.sh --test   and what the tests use: promtool and Prometheus, and a Python
-#                                   virtual environment in .venv
+#   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime,
+#                                   Chromium, and a Python virtual environment in .venv
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
 set -euo pipefail
@@ -13,12 +13,16 @@ packages=(
   build-essential cmake ninja-build pkg-config git ca-certificates curl ccache clang-19 cbindgen
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   nlohmann-json3-dev prometheus-cpp-dev libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev \
-    libgtest-dev libgmock-dev libbenchmark-dev
+    libedit-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 with_tests=false
 for option in "$@"; do
   case "$option" in
-    --test) with_tests=true; packages+=(python3 python3-venv prometheus) ;;
+    --test)
+      with_tests=true
+      packages+=(python3 python3-venv prometheus libfaketime chromium chromium-driver)
+      packages+=(fonts-dejavu-core)
+      ;;
     --fuzz) packages+=(libclang-rt-19-dev) ;;
     *) echo "usage: deploy/install_deps.sh [--test] [--fuzz]" >&2; exit 2 ;;
   esac

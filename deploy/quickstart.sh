@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a running server: installs, builds, serves the bundled model and streams one
-# answer.
+# From a fresh clone to a running server: installs, builds, serves the bundled model, streams one
+# answer and tells the address of the page.
 #   deploy/quickstart.sh           leaves the server running in the foreground; Ctrl-C stops it
 #   deploy/quickstart.sh --check   the same, then stops the server; exit code 0 if the answer came
 set -euo pipefail
@@ -53,6 +53,7 @@ echo "curl -N $url -H 'Content-Type: application/json' -d '$body'"
 echo
 answer=$(curl -sSN --max-time 60 "$url" -H 'Content-Type: application/json' -d "$body" |
   tee >(cat >&2))
+curl -sSf --max-time 60 -o /dev/null "http://127.0.0.1:$port/"
 if ! grep -q '"content":"' <<<"$answer" || ! grep -q '^data: \[DONE\]' <<<"$answer"; then
   echo "no answer came" >&2
   exit 1
@@ -62,5 +63,6 @@ if $check; then
   echo "check passed"
   exit 0
 fi
+echo "open http://127.0.0.1:$port/ for a chat, the engine at work and a look into its attention"
 echo "serving on http://127.0.0.1:$port and grpc 127.0.0.1:$grpc_port; Ctrl-C stops"
 wait "$server"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -41,13 +41,13 @@ class BoundedQueue {
     return true;
   }
 
-  // Never waits and takes the item even if the queue is full: for what is bounded by other means.
-  // False if it is closed.
-  bool PushBeyond(T&& item) {
+  // Never waits and takes the items even if the queue is full: for what is bounded by other means.
+  // Asks for no memory. False if it is closed.
+  bool PushBeyond(std::list<T>&& items) noexcept {
     {
       std::lock_guard lock(mutex_);
       if (closed_) return false;
-      items_.push_back(std::move(item));
+      items_.splice(items_.end(), items);
     }
     ready_.notify_one();
     return true;
@@ -102,7 +102,7 @@ class BoundedQueue {
   mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::condition_variable space_;
-  std::deque<T> items_;
+  std::list<T> items_;
   bool closed_ = false;
 };
 

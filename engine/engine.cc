@@ -9,6 +9,7 @@
 #include "engine/engine_loop.h"
 #include "engine/inbox.h"
 #include "kernels/base/log.h"
+#include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
 #include "kernels/base/thread_registry.h"
 
@@ -35,6 +36,7 @@ struct Engine::Impl {
 
   void Run() {
     const NamedThread named("engine", "a turn");
+    const WorksForAllRequests uses_the_reserve;
     std::string reason;
     try {
       while (loop.Turn()) {

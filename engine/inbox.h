@@ -32,10 +32,11 @@ class Inbox {
       std::function<TimePoint()> now = [] { return std::chrono::steady_clock::now(); })
       : options_(options), now_(std::move(now)) {}
 
-  // For clients of the engine: as in engine.h.
+  // For clients of the engine: as in engine.h. Submit throws std::bad_alloc without effect, Cancel
+  // asks for no memory.
   Status Submit(Request request);
   Status CheckLine(uint64_t client, TimePoint start_by);
-  void Cancel(RequestId request, FinishReason as);
+  void Cancel(RequestId request, FinishReason as) noexcept;
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
   // The engine thread shall end.
@@ -74,6 +75,7 @@ class Inbox {
  private:
   Status Refuse(RefusalReason reason, Status status);
   Status CheckRoom(uint64_t client, int64_t tokens, TimePoint start_by);
+  void MakeRoomForOne();
 
   const EngineOptions options_;
   const std::function<TimePoint()> now_;
@@ -81,7 +83,7 @@ class Inbox {
   std::condition_variable wake_;      // for Take
   std::condition_variable all_done_;  // for Drain
   std::vector<Request> requests_;
-  std::vector<Ending> cancels_;
+  std::vector<Ending> cancels_;               // has room for all that live
   std::unordered_map<RequestId, bool> live_;  // accepted, no terminal event yet -> a cancellation
                                               // was asked for
   LineState line_;                            // of the inbox and the scheduler together

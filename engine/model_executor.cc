@@ -4,9 +4,16 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "models/diagnostics/attention_capture.h"
 
 namespace diffserve {
 namespace {
+
+// Whether the step computes positions that the request's capture wants.
+bool Captures(const PlannedSequence& planned) {
+  const AttentionCapture* capture = planned.request->capture.get();
+  return capture != nullptr && !capture->is_complete() && planned.end() > capture->first();
+}
 
 std::string OverflowHint(const KvCache& kv) {
   for (const KvFormat& format : kv.layers()) {
@@ -28,6 +35,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   LaunchedStep step;
   step.num_sequences = plan.sequences.size();
   std::unordered_map<RequestId, int32_t> drawn;
+  CapturingObserver captures;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
     const Request& request = *planned.request;
@@ -35,6 +43,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const int first_token = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back(
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
+    if (Captures(planned)) captures.Add(i, request.capture);
     batch.num_prompt_tokens.push_back(
         std::clamp(num_prompt_tokens - planned.num_computed, 0, planned.num_planned));
     for (int position = planned.num_computed; position < planned.end(); ++position) {
@@ -52,7 +61,9 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     }
   }
   batch.sample_rows = step.rows;
+  if (!captures.empty()) batch.observer = &captures;
   if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
+  captures.CompleteThoseThatEnd(batch.sequences);
   drawn_ = std::move(drawn);
   launched_.push_back(std::move(step));
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 
 namespace diffserve {
 
+class AttentionCapture;
+
 using RequestId = uint64_t;  // unique in a process; one a continuation
 using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -21,15 +24,19 @@ struct Request {
   SharedTokens prompt;  // at least one token, each below the vocabulary's size
   SamplingParams sampling;
   uint64_t sequence = 0;  // which of the n continuations; keys the draws together with the seed
-  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs
+  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs or capture
   int min_tokens = 0;     // EOS and stop ids cannot be drawn before
   bool ignore_eos = false;
   std::vector<int32_t> eos_token_ids;   // end the sequence, finish_reason "stop"
   std::vector<int32_t> stop_token_ids;  // likewise; stop_reason tells which
   int prompt_logprobs = -1;  // -1: none; 0..20: logprob of each prompt token but the first, and so
                              // many others
-  std::string cache_salt;    // sequences share cached pages only within one salt
-  uint64_t client = 0;       // who asks; clients take turns
+  // Filled while the prompt is computed; nullptr: nothing is captured. Its positions are the
+  // prompt's, its memory is reserved.
+  std::shared_ptr<AttentionCapture> capture;
+  int capture_from = 0;    // the first of its positions
+  std::string cache_salt;  // sequences share cached pages only within one salt
+  uint64_t client = 0;     // who asks; clients take turns
   TimePoint arrival;
   // It must start before it, or is refused. Of several continuations of one response the first
   // alone has to: the others follow it.

@@ -57,9 +57,13 @@ bool ResponseStream::Push(ResponseEvent event) {
       overflowed_ = true;
       return false;
     }
+    if (is_done) {
+      last_event_ = std::get<ResponseDone>(std::move(event));
+    } else {
+      events_.emplace_back(std::move(event), bytes);
+      queued_bytes_ += bytes;
+    }
     done_ = is_done;
-    queued_bytes_ += bytes;
-    events_.emplace_back(std::move(event), bytes);
   }
   if (notify_) notify_();
   return true;
@@ -72,6 +76,7 @@ bool ResponseStream::is_open() const {
 
 std::optional<ResponseEvent> ResponseStream::TryPop() {
   std::lock_guard lock(mutex_);
+  if (events_.empty() && last_event_) return std::exchange(last_event_, std::nullopt);
   if (events_.empty()) return std::nullopt;
   std::optional<ResponseEvent> event(std::move(events_.front().first));
   queued_bytes_ -= events_.front().second;
@@ -80,12 +85,13 @@ std::optional<ResponseEvent> ResponseStream::TryPop() {
 }
 
 void ResponseStream::Close() {
-  std::deque<std::pair<ResponseEvent, size_t>> dropped;
+  std::list<std::pair<ResponseEvent, size_t>> dropped;
   std::lock_guard push_lock(push_mutex_);
   std::lock_guard lock(mutex_);
   closed_ = true;
   queued_bytes_ = 0;
   dropped.swap(events_);
+  last_event_.reset();
 }
 
 }  // namespace diffserve

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -86,7 +86,8 @@ class ResponseStream {
   void Keep(std::shared_ptr<const void> kept);
 
   // False once the queue has overflowed or Close was called: the producer then cancels the request.
-  // An event counts for what it holds; ResponseDone always fits, and nothing is taken after it.
+  // An event counts for what it holds; ResponseDone always fits, also where there is no memory, and
+  // nothing is taken after it.
   bool Push(ResponseEvent event);
   std::optional<ResponseEvent> TryPop();
   // The transport is gone: nothing more is queued, `notify` is never called again after this
@@ -97,7 +98,8 @@ class ResponseStream {
 
  private:
   mutable std::mutex mutex_;
-  std::deque<std::pair<ResponseEvent, size_t>> events_;
+  std::list<std::pair<ResponseEvent, size_t>> events_;  // but the last one
+  std::optional<ResponseDone> last_event_;
   size_t queued_bytes_ = 0;
   size_t max_queued_bytes_;
   bool overflowed_ = false;

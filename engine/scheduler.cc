@@ -37,7 +37,8 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
   const int64_t wanted = prompt + request.max_tokens;
   if (prompt == 0)
     return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
-  if (request.max_tokens < 0 || (request.max_tokens == 0 && request.prompt_logprobs < 0)) {
+  const bool needs_no_output = request.prompt_logprobs >= 0 || request.capture != nullptr;
+  if (request.max_tokens < 0 || (request.max_tokens == 0 && !needs_no_output)) {
     return InvalidArgument(
         "max_tokens is " + std::to_string(request.max_tokens) +
             "; it must be at least 1, or 0 if log-probabilities of the prompt are asked for",
@@ -154,11 +155,11 @@ StepPlan Scheduler::Plan() {
   std::ranges::stable_partition(planned, [](const Sequence* s) { return s->num_remaining() == 1; });
   counters_.deferrals += budget.deferred ? 1 : 0;
   plan.step = ++step_;
+  TakeTurns();
   std::vector<Due>& due = due_.emplace_back();
   for (Sequence* sequence : planned) {
     const PlannedSequence& entry = plan.sequences.emplace_back(Describe(*sequence));
     sequence->num_computed += std::exchange(sequence->num_planned, 0);
-    sequence->last_step = step_;
     due.push_back({entry.id(), entry.end(), entry.samples});
   }
   return plan;
@@ -257,7 +258,7 @@ Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
   Sequence& head = *running_.emplace_back(line_.TakeNext());
   ++head.client->num_running;
   head.share = kUnlimited;
-  head.last_step = step_;  // so it takes its turn behind those that run
+  head.last_turn = step_;  // so it takes its turn behind those that run
   for (int32_t page : hits) pool_.Share(page);
   head.pages = hits;
   head.client->num_pages += std::ssize(hits);
@@ -374,7 +375,7 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   sequence.num_committed = due.end - rejected;
   IndexFullPages(sequence);
   if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)
-    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be scored
+    event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be computed
   return event;
 }
 

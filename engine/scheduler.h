@@ -119,6 +119,7 @@ class Scheduler {
   void ShareOut();
   void ShareOut(Client& client, int tokens);
   void LiftShares();
+  void TakeTurns();
   bool NothingIsPlanned() const;
   Budget NewBudget() const;
   void CheckClients() const;

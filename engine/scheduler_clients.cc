@@ -87,18 +87,26 @@ void Scheduler::ShareOut() {
   }
 }
 
-// The client's running sequences take turns: those whose last step was longest ago come first.
+// The client's running sequences take turns: those whose last turn was longest ago come first.
 void Scheduler::ShareOut(Client& client, int tokens) {
   std::vector<Sequence*> sequences;
   for (const auto& sequence : running_) {
     if (sequence->client == &client) sequences.push_back(sequence.get());
   }
-  std::ranges::stable_sort(sequences, {}, &Sequence::last_step);
+  std::ranges::stable_sort(sequences, {}, &Sequence::last_turn);
   for (Sequence* sequence : sequences) {
     sequence->share = std::min(sequence->num_remaining(), tokens);
     tokens -= sequence->share;
   }
   client.tokens_left = tokens;
+}
+
+// A share for which there was no page was a turn all the same: it would else be the same
+// sequence's in the next step, and the client's others would wait for its page.
+void Scheduler::TakeTurns() {
+  for (const auto& sequence : running_) {
+    if (sequence->share > 0) sequence->last_turn = step_;
+  }
 }
 
 bool Scheduler::NothingIsPlanned() const {

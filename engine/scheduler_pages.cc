@@ -89,12 +89,11 @@ PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) 
           sequence.request.cache_salt};
 }
 
-// The longest run of indexed pages that leaves at least one token to compute: the draw needs the
-// last token's logits.
+// The longest run of indexed pages that the sequence may take.
 std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   std::vector<int32_t> hits;
   if (!TakesFromCache(sequence)) return hits;
-  const int max_pages = (sequence.num_tokens() - 1) / options_.page_size;
+  const int max_pages = sequence.max_tokens_from_cache() / options_.page_size;
   for (int page = 0; page < max_pages; ++page) {
     const int32_t hit = index_.Find(KeyOf(sequence, page, hits.empty() ? -1 : hits.back()));
     if (hit < 0) break;
@@ -108,7 +107,7 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
 // instead of computing the same again (n continuations of one prompt arrive together).
 bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const {
   const int64_t end = int64_t{num_hits + 1} * options_.page_size;
-  if (!TakesFromCache(head) || end >= head.num_tokens()) return false;
+  if (!TakesFromCache(head) || end > head.max_tokens_from_cache()) return false;
   const uint64_t wanted = KeyOf(head, num_hits, -1).hash;
   return std::ranges::any_of(running_, [&](const auto& other) {
     const bool chain_is_indexed = other->num_indexed_pages ==

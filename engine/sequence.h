@@ -51,7 +51,7 @@ struct Sequence {
   int num_committed = 0;       // by those of them that are committed
   int num_planned = 0;         // by the plan under construction
   int share = 0;               // tokens that it may plan at most
-  uint64_t last_step = 0;      // that computed something of it
+  uint64_t last_turn = 0;      // the last step in which it had a share
   std::vector<int32_t> pages;
   int num_indexed_pages = 0;  // leading pages that this sequence found in or put into the prefix
                               // index
@@ -75,9 +75,14 @@ struct Sequence {
            num_computed;
   }
   bool awaits_draw() const { return !tail.empty() && tail.back() == kDrawnByStepBefore; }
-  // Prompt logprobs need every token of the prompt to be computed, so such a sequence takes nothing
-  // from the prefix cache.
   bool wants_prompt_scores() const { return request.prompt_logprobs >= 0 && !prompt_scored; }
+  // Leading tokens that the prefix cache may give. The draw needs the last token's logits, prompt
+  // logprobs every token of the prompt, a capture those from its first position on.
+  int max_tokens_from_cache() const {
+    if (wants_prompt_scores()) return 0;
+    const int known = num_tokens() - 1;
+    return request.capture == nullptr ? known : std::min(known, request.capture_from);
+  }
   std::span<const int32_t> outputs() const {
     return std::span(tail).subspan(static_cast<size_t>(num_prompt_tokens() - prompt_pages_end));
   }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "engine/request.h"
 
@@ -34,6 +35,12 @@ inline constexpr std::array<double, 12> kTokenCountBounds = {1,   8,   16,   32,
                                                              256, 512, 1024, 2048, 8192, 32768};
 struct TokenCountHistogram : Histogram<kTokenCountBounds.size()> {
   TokenCountHistogram() { bounds = kTokenCountBounds; }
+};
+
+// Of something that is at most all of it.
+inline constexpr std::array<double, 9> kShareBounds = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
+struct ShareHistogram : Histogram<kShareBounds.size()> {
+  ShareHistogram() { bounds = kShareBounds; }
 };
 
 enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kCount };
@@ -82,6 +89,8 @@ struct EngineStats {
   uint64_t corrupted = 0;      // requests ended by logits that were not finite
   uint64_t kv_events_published = 0, kv_events_dropped = 0;  // told by the server's publisher, 0
                                                             // without one
+  // By layer, told by the server's front end; empty if it samples nothing.
+  std::vector<ShareHistogram> cancelled_mass;
 
   // Histograms.
   LatencyHistogram queue_seconds, time_to_first_token_seconds, inter_token_seconds, e2e_seconds,

@@ -15,7 +15,15 @@ Decoder::Decoder(Parts parts, ThreadPool& pool)
     : parts_(std::move(parts)),
       pool_(pool),
       rope_(InverseFrequencies(parts_.config.rope, parts_.config.attention.head_dim),
-            parts_.max_positions, parts_.config.rope.attention_factor) {}
+            parts_.max_positions, parts_.config.rope.attention_factor) {
+  const auto tokens = static_cast<size_t>(parts_.limits.num_tokens);
+  const auto sequences = static_cast<size_t>(parts_.limits.num_sequences);
+  const auto vocab = static_cast<size_t>(parts_.config.vocab_size);
+  for (const auto& [memory, width, _] : Workspace::PerToken(parts_.config))
+    (work_.*memory).reserve(tokens * static_cast<size_t>(width));
+  const size_t logits = std::min({tokens, sequences, kMaxLogitElements / vocab});
+  work_.logits.reserve(std::max<size_t>(logits, 1) * vocab);
+}
 
 Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   const ModelConfig& config = parts_.config;

@@ -28,6 +28,7 @@ class Decoder : public Model {
     CpuIsa isa = CpuIsa::kAvx2;
     LogitQuant logit_quant;
     int max_positions = 0;
+    StepLimits limits;
     WeightSizes sizes;
     Weights weights;
   };
@@ -46,8 +47,8 @@ class Decoder : public Model {
   int64_t num_parameters() const override { return parts_.sizes.num_parameters; }
 
  private:
-  // Grows to the largest batch seen. After Forward, `normed` holds the final states of its logit
-  // rows.
+  // Its memory is there from the start; it is touched up to the largest batch seen. After Forward,
+  // `normed` holds the final states of its logit rows.
   struct Workspace : Activations<std::vector<float>> {
     std::vector<float> logits;                 // [rows of the last LogitsOf, vocab_size]
     std::vector<LogitAdjustment> adjustments;  // of the batch

@@ -1,7 +1,7 @@
-// LoadProgress: tells how much of a model has been read, where that takes long: about every
-// kPeriod, and never of a model that is read sooner.
+// LoadProgress: tells how far a model has been read, packed or converted, where that takes long,
+// and nothing of what is over sooner.
 //
-// Thread safety: one thread, the one that loads the model.
+// Thread safety: one thread, the one that does the work.
 #pragma once
 
 #include <chrono>
@@ -13,29 +13,36 @@ namespace diffserve {
 
 class LoadProgress {
  public:
-  static constexpr std::chrono::seconds kPeriod{2};
-  using Report = std::function<void(uint64_t done_bytes, uint64_t all_bytes)>;
+  // When it tells: after `first`, and then each time that `then` is over.
+  struct Pace {
+    std::chrono::milliseconds first{2'000};
+    std::chrono::milliseconds then{10'000};
+  };
+  using Report = std::function<void(const char* doing, uint64_t done_bytes, uint64_t all_bytes)>;
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
 
-  explicit LoadProgress(Report report, Clock clock = std::chrono::steady_clock::now)
-      : report_(std::move(report)), clock_(std::move(clock)) {}
+  LoadProgress(Report report, const Pace& pace, Clock clock = std::chrono::steady_clock::now)
+      : report_(std::move(report)), pace_(pace), clock_(std::move(clock)) {}
 
-  // Of tensors that will be read.
-  void Begin(uint64_t all_bytes) {
+  // Of tensors that will be read. `doing` is a literal: "loading".
+  void Begin(const char* doing, uint64_t all_bytes) {
+    doing_ = doing;
     done_bytes_ = 0;
     all_bytes_ = all_bytes;
-    next_ = clock_() + kPeriod;
+    next_ = clock_() + pace_.first;
   }
   void Add(uint64_t bytes) {
     done_bytes_ += bytes;
     if (done_bytes_ >= all_bytes_ || clock_() < next_) return;
-    report_(done_bytes_, all_bytes_);
-    next_ = clock_() + kPeriod;
+    report_(doing_, done_bytes_, all_bytes_);
+    next_ = clock_() + pace_.then;
   }
 
  private:
   const Report report_;
+  const Pace pace_;
   const Clock clock_;
+  const char* doing_ = "";
   uint64_t done_bytes_ = 0, all_bytes_ = 0;
   std::chrono::steady_clock::time_point next_;
 };

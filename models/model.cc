@@ -134,7 +134,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();
   if (options.progress != nullptr) {
-    options.progress->Begin(model->sizes.stored_bytes);
+    options.progress->Begin("loading", model->sizes.stored_bytes);
     model->checkpoint->ReportTo(options.progress);
   }
   if (options.device == Device::kCuda) {
@@ -147,6 +147,7 @@ Result<std::unique_ptr<Model>> Model::Load(const ModelOptions& options, ThreadPo
                            *model->checkpoint);
   }
   cpu::Decoder::Parts parts;
+  parts.limits = options.limits;
   cpu::WeightPacker packer(model->weight_format, model->linear_format, options.isa, pool);
   DS_RETURN_IF_ERROR(
       Assign(&parts.weights,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "models/diagnostics/attention_capture.h"
+
 namespace diffserve {
 namespace {
 
@@ -49,12 +51,19 @@ std::string MiB(size_t bytes) {
 
 // The field that the answer's size comes from.
 const char* ParamOf(const AnswerPrice& price, const GenerateRequest& request) {
+  if (request.capture != nullptr) return "layers";
   if (price.output > price.prompts)
     return request.sampling.num_logprobs > 0 ? "logprobs" : request.max_tokens_name;
   return request.prompt_logprobs >= 0 ? "prompt_logprobs" : "prompt";
 }
 
 std::string Asked(const GenerateRequest& request) {
+  if (request.capture != nullptr) {
+    const AttentionCapture::Wish& wish = request.capture->wish();
+    return "maps of " + std::to_string(wish.layers.size()) + " layers and " +
+           std::to_string(wish.positions.size()) + " positions over " +
+           std::to_string(request.capture->last() + 1) + " slots";
+  }
   std::string text = std::to_string(request.prompts.size()) + " prompts with n " +
                      std::to_string(request.n);
   if (request.max_tokens)
@@ -80,6 +89,7 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
                      2 * HeapBytes(prompt.text_bytes) + n * ChoiceBytes(request);
     if (scored) price.prompts += prompt.tokens * ScoredBytes(request.prompt_logprobs);
   }
+  price.prompts += request.capture_bytes;
   const bool events = request.holds == AnswerHolds::kEvents;
   if (scored && events)
     price.prompts += longest * (Count(request.prompt_logprobs) + 1) * kMessageBytes;

@@ -23,20 +23,20 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-}  // namespace
-
-Result<ApiKeys> ApiKeys::Load(const std::string& path) {
-  const Result<std::string> text = ReadRegularFile(path, kMaxFileBytes);
+Result<std::string> ReadKeyFile(const std::string& path) {
+  Result<std::string> text = ReadRegularFile(path, kMaxFileBytes);
   if (!text.ok()) return InvalidArgument(text.status().message(), "api-key-file");
   struct stat info{};
   if (stat(path.c_str(), &info) == 0 && (info.st_mode & S_IROTH) != 0) {
     Log(LogLevel::kWarning, "api_key_file_world_readable", {{"path", path}});
   }
-  return FromText(*text, path);
+  return text;
 }
 
-Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name_in_errors) {
-  ApiKeys keys;
+// At least one.
+Result<std::vector<std::string_view>> KeysIn(std::string_view text,
+                                             const std::string& name_in_errors) {
+  std::vector<std::string_view> keys;
   int line_number = 0;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -51,13 +51,38 @@ Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name
                                  ": a key is at most 512 printable ASCII characters without spaces",
                              "api-key-file");
     }
+    keys.push_back(line);
+  }
+  if (keys.empty()) return InvalidArgument(name_in_errors + ": holds no key", "api-key-file");
+  return keys;
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::Load(const std::string& path) {
+  const Result<std::string> text = ReadKeyFile(path);
+  if (!text.ok()) return text.status();
+  return FromText(*text, path);
+}
+
+Result<ApiKeys> ApiKeys::FromText(std::string_view text, const std::string& name_in_errors) {
+  const Result<std::vector<std::string_view>> lines = KeysIn(text, name_in_errors);
+  if (!lines.ok()) return lines.status();
+  ApiKeys keys;
+  for (const std::string_view key : *lines) {
     Digest digest;
-    SHA256(reinterpret_cast<const unsigned char*>(line.data()), line.size(), digest.data());
+    SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
     keys.digests_.push_back(digest);
   }
-  if (keys.digests_.empty())
-    return InvalidArgument(name_in_errors + ": holds no key", "api-key-file");
   return keys;
+}
+
+Result<std::string> FirstApiKey(const std::string& path) {
+  const Result<std::string> text = ReadKeyFile(path);
+  if (!text.ok()) return text.status();
+  const Result<std::vector<std::string_view>> lines = KeysIn(*text, path);
+  if (!lines.ok()) return lines.status();
+  return std::string(lines->front());
 }
 
 std::optional<size_t> ApiKeys::Find(std::string_view presented) const {

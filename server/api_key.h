@@ -36,4 +36,7 @@ class ApiKeys {
   std::vector<Digest> digests_;
 };
 
+// The first key of such a file, for who asks a server. Errors as those of ApiKeys::Load.
+Result<std::string> FirstApiKey(const std::string& path);
+
 }  // namespace diffserve

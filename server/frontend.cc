@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <span>
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
+#include "models/diagnostics/attention_capture.h"
 #include "server/answer_price.h"
+#include "server/cancelled_mass.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
 
@@ -18,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 // Below it a temperature is greedy: dividing logits by less would leave float's range.
 constexpr float kGreedyTemperature = 1e-4f;
+
+constexpr int kShortageRetryAfterS = 2;  // the reserve is looked at more often than that
 
 // Whether a text that cannot fit the context is read to its end all the same, to count its tokens.
 enum class Length { kAny, kContext };
@@ -45,6 +51,17 @@ Status WithParam(const Status& status, const char* param) {
 
 Status ShuttingDown() { return Status(StatusCode::kUnavailable, "the server is shutting down"); }
 
+// Text work whose outcome somebody waits for: if memory runs out, in the work or where its result
+// is taken, `done` is told that.
+template <typename Done, typename Work>
+void TellFailure(const Done& done, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    done(OutOfMemoryStatus());
+  }
+}
+
 Status TextQueueFull() {
   return Status(StatusCode::kResourceExhausted, "too many prompts wait to be tokenized");
 }
@@ -62,6 +79,13 @@ struct Frontend::Impl {
         output(output_in),
         answers(options.max_answers_bytes),
         seed_base(RandomBits()),
+        cancelled_mass({.source = options.attention,
+                        .every = options.cancelled_mass_sample,
+                        .max_numbers = options.max_attention_numbers,
+                        .queue =
+                            [this](size_t bytes, std::function<void(bool)> work) {
+                              pool.TrySubmit({}, bytes, std::move(work));
+                            }}),
         pool({.threads = options.text_threads,
               .max_tasks = static_cast<size_t>(options.max_text_queue),
               .max_bytes = options.max_text_queue_bytes}) {}
@@ -70,7 +94,6 @@ struct Frontend::Impl {
     return {&options, config.vocab_size, MaxTokens(),
             engine.options().MaxWaitingRequestsOfAClient(), tokenizer.max_token_bytes()};
   }
-  // What one sequence can hold: the model's context or the whole pool, whichever is less.
   int MaxTokens() const {
     const int64_t pool_tokens = int64_t{engine.options().num_pages} * engine.options().page_size;
     return static_cast<int>(std::min<int64_t>(engine.options().max_model_len, pool_tokens));
@@ -94,6 +117,7 @@ struct Frontend::Impl {
   Status SettlePrice(GenerateRequest& request, const TokenizedRequest& tokenized,
                      AnswerBudget::Share& share, ResponseStream& stream) const;
   Status AnswersFull(size_t bytes) const;
+  Status CheckMemory() const;
   Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
 
   const FrontendOptions options;
@@ -106,6 +130,7 @@ struct Frontend::Impl {
   const AnswerBudget answers;
   const uint64_t seed_base;
   mutable std::atomic<uint64_t> seeds_drawn{0};
+  CancelledMass cancelled_mass;
   TextPool pool;  // last: its threads use all of the above
 };
 
@@ -196,6 +221,14 @@ Status Frontend::Impl::AnswersFull(size_t bytes) const {
                     std::to_string(answers.taken_bytes()) + " are taken");
 }
 
+// While the process has no memory but its reserve, that is for what is under way.
+Status Frontend::Impl::CheckMemory() const {
+  if (!MemoryIsShort()) return {};
+  engine.CountRefusal(RefusalReason::kMemoryFull);
+  return Status(StatusCode::kResourceExhausted, "the server is short of memory; retry later")
+      .WithRetryAfter(kShortageRetryAfterS);
+}
+
 Result<Frontend::Impl::Share> Frontend::Impl::SetAside(GenerateRequest& request) const {
   std::vector<PromptSize> sizes;
   for (const Prompt& prompt : request.prompts)
@@ -250,6 +283,10 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.eos_token_ids = config.eos_token_ids;
     continuation.stop_token_ids = request.stop_token_ids;
     continuation.prompt_logprobs = request.prompt_logprobs;
+    if (request.capture != nullptr) {
+      continuation.capture = request.capture;
+      continuation.capture_from = request.capture->first();
+    }
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);
@@ -276,11 +313,12 @@ Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tok
     : impl_(std::make_unique<Impl>(std::move(options), config, tokenizer, chat_template, engine,
                                    output)) {}
 
-Frontend::~Frontend() = default;
+Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
 
 Result<ResponseId> Frontend::Generate(GenerateRequest request,
                                       std::shared_ptr<ResponseStream> stream) {
   Impl& impl = *impl_;
+  DS_RETURN_IF_ERROR(impl.CheckMemory());
   DS_RETURN_IF_ERROR(CheckRequest(request, impl.limits()));
   if (Status status = CheckTextsFit(request, impl.limits()); !status.ok()) {
     impl.engine.CountRefusal(RefusalReason::kTooLong);
@@ -300,27 +338,34 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   size_t bytes = 0;
   for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
 
-  const ResponseId id = impl.output.Open(
-      {.request_id = request.request_id, .stream = stream, .deadline = deadline});
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
-  const auto work = [&impl, id, stream, shared, arrival,
-                     share = std::move(share).value()](bool run) {
+  const ResponseId id = impl.output.Open(
+      {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
+  auto work = [&impl, id, stream, shared, arrival, share = std::move(share).value()](bool run) {
     if (!run) return impl.output.End(id, ShuttingDown());
-    if (!stream->is_open()) return;  // it has ended already: the work would be in vain
+    if (!stream->is_open()) return impl.output.Abandon(id);  // the work would be in vain
     try {
       Result<TokenizedRequest> tokenized = impl.Prepare(*shared, arrival);
       if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
       const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
       if (!settled.ok()) return impl.output.End(id, settled);
+      if (shared->capture != nullptr)
+        shared->capture->Reserve();
+      else
+        impl.cancelled_mass.Sample(*tokenized);
       impl.output.Submit(id, std::move(tokenized).value());
     } catch (const std::exception&) {  // only memory can run out here
-      Log(LogLevel::kError, "text_work_failed", {{"request_id", shared->request_id}});
-      impl.output.End(id, Status(StatusCode::kInternal, "the prompt could not be prepared"));
+      impl.output.End(id, OutOfMemoryStatus());
+      Log(LogLevel::kError, "text_work_failed");
     }
   };
-  if (!impl.pool.TrySubmit(shared->client, bytes, work)) {
-    impl.engine.CountRefusal(RefusalReason::kQueueFull);
-    impl.output.End(id, TextQueueFull());
+  try {
+    if (!impl.pool.TrySubmit(shared->client, bytes, std::move(work))) {
+      impl.engine.CountRefusal(RefusalReason::kQueueFull);
+      impl.output.End(id, TextQueueFull());
+    }
+  } catch (const std::bad_alloc&) {
+    impl.output.End(id, OutOfMemoryStatus());
   }
   return id;
 }
@@ -330,13 +375,15 @@ bool Frontend::Cancel(const std::string& request_id) {
                                  Status(StatusCode::kCancelled, "the request was cancelled"));
 }
 
-void Frontend::Abandon(ResponseId response) {
-  impl_->output.End(response, Status(StatusCode::kCancelled, "the client went away"));
-}
+void Frontend::Abandon(ResponseId response) noexcept { impl_->output.Abandon(response); }
+
+bool Frontend::EndNewest() noexcept { return impl_->output.EndNewest(OutOfMemoryStatus()); }
 
 void Frontend::WaitForAnswers(Clock::time_point deadline) const {
   impl_->answers.WaitUntilFree(deadline);
 }
+
+int Frontend::MaxTokens() const { return impl_->MaxTokens(); }
 
 SamplingParams Frontend::DefaultSampling() const {
   const ModelConfig& config = impl_->config;
@@ -353,17 +400,19 @@ SamplingParams Frontend::DefaultSampling() const {
 
 Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
                           std::function<void(Result<std::vector<int32_t>>)> done) {
+  DS_RETURN_IF_ERROR(impl_->CheckMemory());
   const size_t bytes = PromptBytes(prompt);
   auto shared = std::make_shared<Prompt>(std::move(prompt));
   const bool queued = impl_->pool.TrySubmit(
       client, bytes,
       [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
         if (!run) return done(ShuttingDown());
-        std::string text;
-        const Result<SharedTokens> ids = impl->Tokens(*shared, add_special_tokens, Length::kAny,
-                                                      &text);
-        if (!ids.ok()) return done(ids.status());
-        done(ids->ids());
+        TellFailure(done, [&] {
+          std::string text;
+          const Result<SharedTokens> ids = impl->Tokens(*shared, add_special_tokens, Length::kAny,
+                                                        &text);
+          ids.ok() ? done(ids->ids()) : done(ids.status());
+        });
       });
   return queued ? Status() : TextQueueFull();
 }
@@ -376,21 +425,27 @@ Result<std::string> Frontend::Detokenize(const std::vector<int32_t>& ids) const 
 
 Status Frontend::Detokenize(const std::string& client, std::vector<int32_t> ids,
                             std::function<void(Result<std::string>)> done) {
+  DS_RETURN_IF_ERROR(impl_->CheckMemory());
   const size_t bytes = ids.size() * sizeof(int32_t);
   auto shared = std::make_shared<std::vector<int32_t>>(std::move(ids));
   const bool queued = impl_->pool.TrySubmit(client, bytes,
                                             [this, shared, done = std::move(done)](bool run) {
                                               if (!run) return done(ShuttingDown());
-                                              done(Detokenize(*shared));
+                                              TellFailure(done, [&] { done(Detokenize(*shared)); });
                                             });
   return queued ? Status() : TextQueueFull();
 }
 
 Status Frontend::RunOnTextThread(const std::string& client, size_t bytes,
                                  std::function<void(bool run)> work) {
+  DS_RETURN_IF_ERROR(impl_->CheckMemory());
   return impl_->pool.TrySubmit(client, bytes, std::move(work))
              ? Status()
              : Status(StatusCode::kResourceExhausted, "too many requests wait to be read");
+}
+
+std::vector<ShareHistogram> Frontend::cancelled_mass() const {
+  return impl_->cancelled_mass.layers();
 }
 
 const FrontendOptions& Frontend::options() const { return impl_->options; }

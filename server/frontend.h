@@ -22,6 +22,8 @@
 
 namespace diffserve {
 
+struct AttentionSource;
+
 struct ChatPrompt {
   std::string messages_json;
   std::string template_kwargs_json = "{}";
@@ -57,6 +59,10 @@ struct GenerateRequest {
   bool want_prompt_text = false;           // decode id prompts for PromptInfo::text (echo)
   int prompt_logprobs = -1;
   AnswerHolds holds = AnswerHolds::kEvents;
+  // Of the one prompt, filled when the response is done; its memory is reserved once it is paid
+  // for. nullptr: nothing is captured.
+  std::shared_ptr<AttentionCapture> capture;
+  size_t capture_bytes = 0;  // of it, and of what is made of it
   std::string cache_salt;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with
                                                                   // kDeadlineExceeded
@@ -77,9 +83,12 @@ struct FrontendOptions {
   size_t max_answer_bytes = size_t{256} << 20;
   size_t max_answers_bytes = size_t{2} << 30;
   int text_threads = 2;
-  int max_text_queue = 1024;                       // requests waiting for a text thread
-  size_t max_text_queue_bytes = size_t{64} << 20;  // their prompts together
-  bool allow_special_tokens_in_content = false;    // spelled in a message they are control tokens
+  int max_text_queue = 1024;                         // requests waiting for a text thread
+  size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
+  bool allow_special_tokens_in_content = false;      // spelled in a message they are control tokens
+  std::shared_ptr<const AttentionSource> attention;  // nullptr: nobody can look at it
+  int cancelled_mass_sample = 256;  // requests, of which one is sampled (server/cancelled_mass.h)
+  int64_t max_attention_numbers = int64_t{1} << 22;  // of the maps that one request asks for
 };
 
 class Frontend {
@@ -96,10 +105,15 @@ class Frontend {
   // Ends all responses of this request id (the Cancel RPC). False if it is not known (any more).
   bool Cancel(const std::string& request_id);
   // The transport's client is gone and the stream closed: ends the response if it still lives.
-  void Abandon(ResponseId response);
+  void Abandon(ResponseId response) noexcept;
+  // Ends the response that was opened last because memory is short. False if there is none.
+  bool EndNewest() noexcept;
 
   // Returns when no transport holds an answer any more, or at `deadline`.
   void WaitForAnswers(std::chrono::steady_clock::time_point deadline) const;
+
+  // What one sequence can hold: the model's context or the whole pool, whichever is less.
+  int MaxTokens() const;
 
   // What a silent request gets: generation_config's values, and a fresh seed at each call.
   SamplingParams DefaultSampling() const;
@@ -107,6 +121,7 @@ class Frontend {
   // Rendered and tokenized on a text thread; `done` runs there. `client` is GenerateRequest's.
   Status Tokenize(const std::string& client, Prompt prompt, bool add_special_tokens,
                   std::function<void(Result<std::vector<int32_t>>)> done);
+  // `done` is called a second time, with an error, if it throws std::bad_alloc; so here and below.
   Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
   // The same on a text thread, for transports whose own threads must not decode long lists.
   Status Detokenize(const std::string& client, std::vector<int32_t> ids,
@@ -118,6 +133,8 @@ class Frontend {
   Status RunOnTextThread(const std::string& client, size_t bytes,
                          std::function<void(bool run)> work);
 
+  // As server/cancelled_mass.h has it.
+  std::vector<ShareHistogram> cancelled_mass() const;
   const FrontendOptions& options() const;
   const ModelConfig& model_config() const;
   const Tokenizer& tokenizer() const;

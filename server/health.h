@@ -30,8 +30,8 @@ class Health {
   void Fail(std::string reason);
   bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
-  // Ok, or kUnavailable with the reason: draining, failed, no progress, or nothing but corrupted
-  // answers.
+  // Ok, or kUnavailable with the reason: draining, failed, short of memory, no progress, or nothing
+  // but corrupted answers.
   Status Ready() const;
 
  private:

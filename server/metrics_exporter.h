@@ -34,6 +34,12 @@ struct ServedModelInfo {
   std::vector<float> lambda_inits;  // [num_layers] or empty likewise
 };
 
+// Calls of every gRPC service. gRPC ends some of those that arrive by itself, before they begin.
+struct GrpcCallCounts {
+  int64_t arrived = 0;
+  int64_t begun = 0;
+};
+
 class MetricsExporter {
  public:
   // `snapshot` gives the engine's numbers at the time of a scrape.
@@ -49,6 +55,8 @@ class MetricsExporter {
   // or the grpc::StatusCode.
   void CountHttp(std::string_view route, int code);
   void CountGrpc(std::string_view method, int code);
+  // Where the gRPC port's counts are read at a scrape, until nullptr is given.
+  void WatchGrpc(std::function<GrpcCallCounts()> calls);
   void CountCut(HttpCut how) { ++cuts_[static_cast<size_t>(how)]; }
   uint64_t num_cut(HttpCut how) const { return cuts_[static_cast<size_t>(how)]; }
 
@@ -62,6 +70,7 @@ class MetricsExporter {
   const std::chrono::system_clock::time_point start_;
   mutable std::mutex mutex_;
   RequestCounts http_, grpc_;
+  std::function<GrpcCallCounts()> grpc_calls_;
   std::array<std::atomic<uint64_t>, static_cast<size_t>(HttpCut::kCount)> cuts_{};
 };
 

@@ -150,15 +150,15 @@ std::vector<FlagSpec> EngineFlags() {
           .In(0, 256, 16),
       {"--batch-invariant", kAllCommands, At<&Options::session, &SessionOptions::batch_invariant>(),
        "on a GPU too an answer's bits do not depend on what else is in the batch (slower)"},
-      {"--enable-prefix-caching", kServe | kGenerate | kBench,
+      {"--enable-prefix-caching", kServe | kGenerate | kChat | kBench,
        InEngine<&EngineOptions::enable_prefix_caching>(),
        "share KV pages of equal prompt starts; --no-enable-prefix-caching turns it off"},
-      FlagSpec("--speculative METHOD", kServe | kGenerate, &SetSpeculative,
+      FlagSpec("--speculative METHOD", kServe | kGenerate | kChat, &SetSpeculative,
                "prompt-lookup: where prompt and output repeat themselves, several tokens a step; "
                "the same output; on the CPU")
           .OneOf({"off", "prompt-lookup"})
           .Default("off"),
-      FlagSpec("--speculative-tokens N", kServe | kGenerate,
+      FlagSpec("--speculative-tokens N", kServe | kGenerate | kChat,
                At<&Options::session, &SessionOptions::speculative_tokens>(),
                "with --speculative: tokens that a step verifies for a sequence at most")
           .In(1, 16),
@@ -184,14 +184,20 @@ std::vector<FlagSpec> ServerFlags() {
       FlagSpec("--grpc-port N", kServe, At<&Options::serve, &ServeOptions::grpc_port>(),
                "gRPC; 0 picks a free one")
           .In(0, 65535),
+      FlagSpec("--health-port N", kServe, At<&Options::serve, &ServeOptions::health_port>(),
+               "/livez, /readyz and /health alone, on a thread of their own; 0 picks a free one")
+          .In(0, 65535)
+          .Default("none"),
       FlagSpec("--served-model-name NAME", kServe,
                At<&Options::serve, &ServeOptions::served_model_name>(), "as clients call the model")
           .Default("the directory's name"),
       FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
-               "keys, one a line; every route but health then needs one")
+               "keys, one a line; every route but health and the page then needs one")
           .Default("none"),
       {"--strict", kServe, At<&Options::serve, &ServeOptions::strict>(),
        "refuse unknown request fields"},
+      {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
+       "the page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},
       FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
                "for HTTP connections; no more are started than there are CPUs")
           .In(1, 64),
@@ -208,6 +214,11 @@ std::vector<FlagSpec> ServerFlags() {
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
           .In(0, 3600),
+      FlagSpec("--cancelled-mass-sample N", kServe,
+               At<&Options::serve, &ServeOptions::cancelled_mass_sample>(),
+               "one request in N tells diffserve_cancelled_mass what the difference of its maps "
+               "removes; 0: none; on the CPU")
+          .In(0, 1 << 30),
       FlagSpec("--stall-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::stall_timeout_s>(),
                "a step that takes longer is told in the log, with where each thread stands")
@@ -237,6 +248,8 @@ std::vector<FlagSpec> PromptFlags() {
   return {
       {"--prompt TEXT", kGenerate, At<&Options::prompt, &PromptOptions::text>(),
        "text to continue"},
+      {"--chat", kGenerate, At<&Options::prompt, &PromptOptions::chat>(),
+       "the prompt is what a user says: the model's chat template goes around it"},
       {"--tokens IDS", kPrompted, At<&Options::prompt, &PromptOptions::tokens>(),
        "token ids of the prompt, 1,2,3"},
       {"--tokens-file FILE", kPrompted, At<&Options::prompt, &PromptOptions::tokens_file>(),
@@ -247,35 +260,6 @@ std::vector<FlagSpec> PromptFlags() {
                "tokens a step; 0: as the scheduler would")
           .In(0, 1 << 20),
       {"--json", kGenerate | kBench | kInspect, At<&Options::json>(), "print one JSON object"},
-      FlagSpec("--max-tokens N", kGenerate, At<&Options::generate, &GenerateOptions::max_tokens>(),
-               "tokens to generate at most")
-          .In(1, 1 << 24),
-      FlagSpec("--min-tokens N", kGenerate, At<&Options::generate, &GenerateOptions::min_tokens>(),
-               "tokens before the end may come")
-          .In(0, 1 << 24),
-      FlagSpec("--temperature X", kGenerate, InSampling<&SamplingParams::temperature>(),
-               "0: greedy")
-          .In(kTemperatureRange),
-      FlagSpec("--top-p X", kGenerate, InSampling<&SamplingParams::top_p>(), "1: off")
-          .In(kTopPRange),
-      FlagSpec("--top-k N", kGenerate, InSampling<&SamplingParams::top_k>(), "0: off")
-          .In(0, kMaxInt),
-      FlagSpec("--min-p X", kGenerate, InSampling<&SamplingParams::min_p>(), "0: off")
-          .In(kMinPRange),
-      FlagSpec("--repetition-penalty X", kGenerate,
-               InSampling<&SamplingParams::repetition_penalty>(), "1: off")
-          .In(kRepetitionPenaltyRange),
-      FlagSpec("--presence-penalty X", kGenerate, InSampling<&SamplingParams::presence_penalty>(),
-               "0: off")
-          .In(kPenaltyRange),
-      FlagSpec("--frequency-penalty X", kGenerate, InSampling<&SamplingParams::frequency_penalty>(),
-               "0: off")
-          .In(kPenaltyRange),
-      FlagSpec("--stop TEXT", kGenerate, At<&Options::generate, &GenerateOptions::stop>(),
-               "ends the output before it")
-          .Default("none"),
-      {"--ignore-eos", kGenerate, At<&Options::generate, &GenerateOptions::ignore_eos>(),
-       "go on to --max-tokens"},
       FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
                "prompt lengths for prefill")
           .In(1, 1 << 20),
@@ -291,6 +275,58 @@ std::vector<FlagSpec> PromptFlags() {
       FlagSpec("--repeat N", kBench, At<&Options::bench, &BenchOptions::repeat>(),
                "samples of each figure")
           .In(1, 1000),
+  };
+}
+
+std::vector<FlagSpec> AnswerFlags() {
+  constexpr unsigned kAnswered = kGenerate | kChat;
+  return {
+      FlagSpec("--max-tokens N", kGenerate, At<&Options::generate, &GenerateOptions::max_tokens>(),
+               "tokens to generate at most")
+          .In(1, 1 << 24),
+      FlagSpec("--max-tokens N", kChat, At<&Options::chat, &ChatOptions::max_tokens>(),
+               "tokens of an answer at most; 0: as many as the context leaves")
+          .In(0, 1 << 24),
+      FlagSpec("--min-tokens N", kAnswered, At<&Options::generate, &GenerateOptions::min_tokens>(),
+               "tokens before the end may come")
+          .In(0, 1 << 24),
+      FlagSpec("--temperature X", kAnswered, InSampling<&SamplingParams::temperature>(),
+               "0: greedy")
+          .In(kTemperatureRange),
+      FlagSpec("--top-p X", kAnswered, InSampling<&SamplingParams::top_p>(), "1: off")
+          .In(kTopPRange),
+      FlagSpec("--top-k N", kAnswered, InSampling<&SamplingParams::top_k>(), "0: off")
+          .In(0, kMaxInt),
+      FlagSpec("--min-p X", kAnswered, InSampling<&SamplingParams::min_p>(), "0: off")
+          .In(kMinPRange),
+      FlagSpec("--repetition-penalty X", kAnswered,
+               InSampling<&SamplingParams::repetition_penalty>(), "1: off")
+          .In(kRepetitionPenaltyRange),
+      FlagSpec("--presence-penalty X", kAnswered, InSampling<&SamplingParams::presence_penalty>(),
+               "0: off")
+          .In(kPenaltyRange),
+      FlagSpec("--frequency-penalty X", kAnswered, InSampling<&SamplingParams::frequency_penalty>(),
+               "0: off")
+          .In(kPenaltyRange),
+      FlagSpec("--stop TEXT", kAnswered, At<&Options::generate, &GenerateOptions::stop>(),
+               "ends the output before it")
+          .Default("none"),
+      {"--ignore-eos", kAnswered, At<&Options::generate, &GenerateOptions::ignore_eos>(),
+       "go on to --max-tokens"},
+  };
+}
+
+std::vector<FlagSpec> ChatFlags() {
+  return {
+      FlagSpec("--url URL", kChat, At<&Options::chat, &ChatOptions::url>(),
+               "instead of MODEL_DIR: the server that answers, http://HOST:PORT")
+          .Default("none"),
+      FlagSpec("--api-key-file FILE", kChat, At<&Options::chat, &ChatOptions::api_key_file>(),
+               "with --url: the file's first key is shown to the server")
+          .Default("none"),
+      FlagSpec("--system TEXT", kChat, At<&Options::chat, &ChatOptions::system>(),
+               "what the model is told before the conversation")
+          .Default("none"),
   };
 }
 
@@ -371,6 +407,8 @@ std::span<const FlagSpec> FlagTable() {
         {"Engine", EngineFlags()},
         {"Server", ServerFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},
+        {"Answers of generate, chat", AnswerFlags()},
+        {"Chat", ChatFlags()},
         {"Activations", InspectFlags()},
         {"Output of convert", ConvertFlags()},
         {"Probe", ProbeFlags()}};
@@ -398,6 +436,9 @@ std::span<const CommandSpec> CommandTable() {
        {model_dir},
        "logits of a prompt to a .npy file (--tokens or --tokens-file, --output)"},
       {"generate", {model_dir}, "one continuation, streamed (--prompt, --tokens or --tokens-file)"},
+      {"chat",
+       {model_dir},
+       "a conversation in the terminal, also with a server that runs (--url instead of MODEL_DIR)"},
       {"bench", {model_dir}, "prefill and decode speed beside the machine's own limits"},
       {"inspect", {model_dir}, "family, shapes, parameters, memory; refuses what serve refuses"},
       {"convert",

@@ -18,15 +18,16 @@ enum CommandBit : unsigned {
   kServe = 1,
   kLogits = 2,
   kGenerate = 4,
-  kBench = 8,
-  kInspect = 16,
-  kAllCommands = 31,
-  kConvert = 32,
-  kProbe = 64
+  kChat = 8,
+  kBench = 16,
+  kInspect = 32,
+  kAllCommands = 63,
+  kConvert = 64,
+  kProbe = 128
 };
 
-// What a command takes without a flag, in this order; none may be missing. In --config FILE its key
-// is the name in lower case.
+// What a command takes without a flag, in this order; none may be missing, but chat's if there is
+// --url. In --config FILE its key is the name in lower case.
 struct ArgumentSpec {
   std::string_view name;  // MODEL_DIR
   std::string& (*place)(Options& options);

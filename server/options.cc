@@ -11,6 +11,7 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/regular_file.h"
 #include "server/http/url.h"
+#include "server/nearest_name.h"
 #include "server/option_table.h"
 
 namespace diffserve {
@@ -55,13 +56,35 @@ std::string WithoutNo(std::string_view name) {
   return name.starts_with("--no-") ? "--" + std::string(name.substr(5)) : std::string();
 }
 
-Status UnknownFlag(const std::string& name, unsigned elsewhere, std::string_view command) {
-  if (elsewhere != 0) {
-    return InvalidArgument(name + " does not apply to " + std::string(command) +
-                               "; it belongs to: " + CommandsText(elsewhere),
-                           name);
+// ": did you mean --port?", or nothing.
+std::string Suggestion(std::string_view written, std::span<const std::string_view> names) {
+  const std::optional<std::string_view> nearest = NearestName(written, names);
+  return nearest ? ": did you mean " + std::string(*nearest) + "?" : "";
+}
+
+// Every name that may stand where a flag of these commands does.
+std::vector<std::string> FlagNames(unsigned commands) {
+  std::vector<std::string> names = {"--help", "--version", "--config"};
+  for (const FlagSpec& flag : FlagTable()) {
+    if ((flag.commands & commands) == 0) continue;
+    names.emplace_back(flag.name);
+    if (flag.Is<bool>()) names.push_back("--no-" + std::string(flag.name.substr(2)));
   }
-  return InvalidArgument(name + " is not a flag; diffserve --help lists all flags", name);
+  return names;
+}
+
+Status UnknownFlag(const std::string& name, std::span<const std::string> allowed) {
+  const std::vector<std::string_view> names(allowed.begin(), allowed.end());
+  const std::string suggestion = Suggestion(name, names);
+  return InvalidArgument(name + " is not a flag" + (suggestion.empty() ? ";" : suggestion) +
+                             " diffserve --help lists all flags",
+                         name);
+}
+
+Status MisplacedFlag(const std::string& name, unsigned elsewhere, std::string_view command) {
+  return InvalidArgument(name + " does not apply to " + std::string(command) +
+                             "; it belongs to: " + CommandsText(elsewhere),
+                         name);
 }
 
 // Walks argv after the command: flags are collected with their values, in order.
@@ -79,7 +102,7 @@ class ArgumentReader {
     for (next_ = 1; next_ < args_.size();) {
       const std::string& arg = args_[next_++];
       if (!arg.starts_with("--")) {
-        if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, 0, args_[0]);
+        if (arg.starts_with('-') && arg.size() > 1) return UnknownFlag(arg, FlagNames(bit_));
         if (arguments.size() == command_.arguments.size()) {
           const std::string last(command_.arguments.back().name);
           return InvalidArgument("found \"" + arg + "\" after " + last + " \"" + arguments.back() +
@@ -121,7 +144,10 @@ class ArgumentReader {
       return {};
     }
     const FlagSpec* positive = FindFlag(WithoutNo(name), bit_, elsewhere);
-    if (positive == nullptr || !positive->Is<bool>()) return UnknownFlag(name, elsewhere, args_[0]);
+    if (positive == nullptr || !positive->Is<bool>()) {
+      return elsewhere != 0 ? MisplacedFlag(name, elsewhere, args_[0])
+                            : UnknownFlag(name, FlagNames(bit_));
+    }
     if (value) return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
     assignments.push_back({positive, "false"});
     return {};
@@ -159,18 +185,32 @@ std::optional<std::string> ValueText(const nlohmann::json& value) {
   return text;
 }
 
+// A file's key for the argument, in a flag's form: "--model-dir".
+std::string KeyOf(const ArgumentSpec& argument) {
+  std::string key = "--" + std::string(argument.name);
+  for (char& c : key)
+    c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return key;
+}
+
 // The argument that a file's key names, as in "model_dir"; nullptr if there is none. `name` has a
-// flag's form, "--model-dir".
+// flag's form.
 const ArgumentSpec* FindArgument(std::string_view name) {
   for (const CommandSpec& command : CommandTable()) {
     for (const ArgumentSpec& argument : command.arguments) {
-      std::string key = "--" + std::string(argument.name);
-      for (char& c : key)
-        c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      if (key == name) return &argument;
+      if (KeyOf(argument) == name) return &argument;
     }
   }
   return nullptr;
+}
+
+Status UnknownKey(const std::string& name) {
+  std::vector<std::string> names;
+  for (const FlagSpec& flag : FlagTable()) names.emplace_back(flag.name);
+  for (const CommandSpec& command : CommandTable()) {
+    for (const ArgumentSpec& argument : command.arguments) names.push_back(KeyOf(argument));
+  }
+  return UnknownFlag(name, names);
 }
 
 // Applies the file's keys. A key of another command is passed over, so that one file can serve
@@ -202,7 +242,7 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
     const FlagSpec* flag = FindFlag(name, command, elsewhere);
     if (flag == nullptr && elsewhere != 0) continue;
     if (flag == nullptr)
-      return InvalidArgument("--config " + path + ": " + UnknownFlag(name, 0, "").message(), name);
+      return InvalidArgument("--config " + path + ": " + UnknownKey(name).message(), name);
     const std::optional<std::string> as_text = ValueText(value);
     const Status status = as_text ? ApplyFlag(*flag, *as_text, options)
                                   : InvalidArgument(name + " is a JSON " + value.type_name() +
@@ -213,9 +253,25 @@ Status ApplyConfigFile(const std::string& path, unsigned command, Options& optio
   return {};
 }
 
+Status CheckChatUrl(const Options& options) {
+  const ChatOptions& chat = options.chat;
+  if (chat.url.empty()) {
+    if (chat.api_key_file.empty()) return {};
+    return InvalidArgument("--api-key-file needs --url: a model in this process asks for no key",
+                           "--api-key-file");
+  }
+  if (!options.session.model_dir.empty()) {
+    return InvalidArgument("found MODEL_DIR \"" + options.session.model_dir + "\" and --url \"" +
+                               chat.url + "\", allowed: one of them",
+                           "--url");
+  }
+  return ParseServerUrl(chat.url).status();
+}
+
 Status CheckTogether(const CommandSpec& command, Options& options) {
+  if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
   for (const ArgumentSpec& argument : command.arguments) {
-    if (!argument.place(options).empty()) continue;
+    if (!argument.place(options).empty() || !options.chat.url.empty()) continue;
     const std::string name(argument.name);
     return InvalidArgument(
         name + " is missing: diffserve " + options.command + ArgumentsText(command), name);
@@ -229,6 +285,8 @@ Status CheckTogether(const CommandSpec& command, Options& options) {
             " prompts, allowed: exactly one of --prompt, --tokens, --tokens-file",
         "--prompt");
   }
+  if (options.command == "generate" && options.prompt.chat && options.prompt.text.empty())
+    return InvalidArgument("--chat needs --prompt: ids are taken as they are", "--chat");
   if (options.command == "logits") {
     if (prompts != 1) {
       return InvalidArgument("found " + std::to_string(prompts) +
@@ -237,6 +295,31 @@ Status CheckTogether(const CommandSpec& command, Options& options) {
     }
     if (options.logits.output.empty())
       return InvalidArgument("--output is missing: the .npy file to write", "--output");
+  }
+  return {};
+}
+
+Status UnknownCommand(const std::string& written) {
+  std::string found = "a command is missing";
+  if (!written.empty()) {
+    std::vector<std::string_view> names;
+    for (const CommandSpec& command : CommandTable()) names.push_back(command.name);
+    found = "\"" + written + "\" is not a command" + Suggestion(written, names);
+  }
+  return InvalidArgument(found + (found.ends_with('?') ? " Allowed: " : ", allowed: ") +
+                             CommandsText(~0u) + "; diffserve --help tells more",
+                         "command");
+}
+
+// What runs elsewhere is told nothing of how a model runs here.
+Status CheckFlagsOfServer(const std::vector<Assignment>& assignments) {
+  for (const Assignment& assignment : assignments) {
+    const FlagSpec& flag = *assignment.flag;
+    if ((flag.commands & kServe) == 0 || flag.name == "--seed" || flag.name == "--log-level")
+      continue;
+    return InvalidArgument(std::string(flag.name) + " does not apply to chat --url; the server " +
+                               "was told when it started",
+                           std::string(flag.name));
   }
   return {};
 }
@@ -254,10 +337,7 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
       if (arg == "--help" || arg == "-h" || arg == "help") return options.command = "help", options;
       if (arg == "--version" || arg == "version") return options.command = "version", options;
     }
-    return InvalidArgument(
-        (args.empty() ? "a command is missing" : "\"" + args[0] + "\" is not a command") +
-            ", allowed: " + CommandsText(~0u) + "; diffserve --help tells more",
-        "command");
+    return UnknownCommand(args.empty() ? "" : args[0]);
   }
   options.command = command->name;
   const unsigned bit = 1u << (command - commands.begin());
@@ -272,6 +352,8 @@ Result<Options> ParseOptions(const std::vector<std::string>& args) {
   for (const Assignment& assignment : reader.assignments)
     DS_RETURN_IF_ERROR(ApplyFlag(*assignment.flag, assignment.value, options));
   DS_RETURN_IF_ERROR(CheckTogether(*command, options));
+  if (options.command == "chat" && !options.chat.url.empty())
+    DS_RETURN_IF_ERROR(CheckFlagsOfServer(reader.assignments));
   return options;
 }
 

@@ -60,14 +60,17 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8000;
   int grpc_port = 8001;
+  int health_port = -1;           // -1: none of its own
   std::string served_model_name;  // empty: the directory's name
   std::string api_key_file;
   bool strict = false;
+  bool ui = true;
   bool allow_special_tokens_in_content = false;
   int drain_timeout_s = 45;
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
+  int cancelled_mass_sample = 256;
   int stall_timeout_s = 30;
   bool stall_exit = false;
   std::string kv_events_endpoint, kv_events_replay_endpoint, kv_events_topic;
@@ -76,6 +79,7 @@ struct ServeOptions {
 // Where the prompt of logits or generate stands: one of them.
 struct PromptOptions {
   std::string text, tokens, tokens_file;
+  bool chat = false;  // `text` is a user's message
 };
 
 struct LogitsOptions {
@@ -83,12 +87,20 @@ struct LogitsOptions {
   int chunk = 0;
 };
 
+// How generate and chat have their tokens drawn; chat has a max_tokens of its own.
 struct GenerateOptions {
   SamplingParams sampling = {.temperature = 0};  // the seed is the session's
   int max_tokens = 64;
   int min_tokens = 0;
   std::string stop;  // one stop string; empty: none
   bool ignore_eos = false;
+};
+
+struct ChatOptions {
+  std::string url;  // of the server that answers; empty: the model does, in this process
+  std::string api_key_file;
+  std::string system;  // message before all others; empty: none
+  int max_tokens = 0;  // of an answer; 0: as many as the context leaves
 };
 
 struct BenchOptions {
@@ -120,6 +132,7 @@ struct Options {
   PromptOptions prompt;
   LogitsOptions logits;
   GenerateOptions generate;
+  ChatOptions chat;
   BenchOptions bench;
   InspectOptions inspect;
   ConversionOptions conversion;

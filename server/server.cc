@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/openai/health_routes.h"
 
 namespace diffserve {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kOutboxEvents = 8192;
+constexpr int kMaxHealthConnections = 64;
 constexpr std::chrono::seconds kLastReplies{2};  // for answers to end with an error when the drain
                                                  // is over
 
@@ -64,6 +66,14 @@ Status Server::Listen() {
   service.on_cut = [this](HttpCut how) { metrics_.CountCut(how); };
   http_ = std::make_unique<HttpServer>(options_.http, std::move(service));
   DS_RETURN_IF_ERROR(http_->Start());
+  if (options_.health_port) {
+    HttpServerOptions health;
+    health.host = options_.http.host;
+    health.port = *options_.health_port;
+    health.max_connections = kMaxHealthConnections;
+    health_http_ = std::make_unique<HttpServer>(std::move(health), HealthRoutes(health_));
+    DS_RETURN_IF_ERROR(health_http_->Start());
+  }
   Result<std::unique_ptr<GrpcServer>> started = GrpcServer::Start(options_.grpc, *frontend_,
                                                                   parts_.keys, &metrics_);
   if (!started.ok()) return started.status();
@@ -85,6 +95,7 @@ void Server::Stop(steady_clock::time_point deadline) {
       {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
        {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
   grpc_.reset();
+  health_http_.reset();  // probes are answered to the end
   http_.reset();
   routes_.reset();
   frontend_.reset();
@@ -97,6 +108,7 @@ EngineStats Server::Stats() const {
                                                            : parts_.kv_events->counts();
   stats.kv_events_published = counts.published;
   stats.kv_events_dropped = counts.dropped;
+  if (frontend_ != nullptr) stats.cancelled_mass = frontend_->cancelled_mass();
   return stats;
 }
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "engine/engine.h"
 #include "engine/text/chat_template.h"
@@ -29,6 +30,7 @@ struct ServerOptions {
   OpenAiRoutesOptions routes;  // metrics_text and on_reply are the server's own where they are
                                // empty
   HttpServerOptions http;
+  std::optional<int> health_port;  // a port for the health paths alone; 0: a free one
   GrpcServerOptions grpc;
   WatchdogOptions watchdog;
 };
@@ -48,7 +50,7 @@ class Server {
   Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executor> executor);
   ~Server() { Stop(std::chrono::steady_clock::now()); }
 
-  Status Listen();  // on both ports
+  Status Listen();  // on all ports
   // Not ready at once; running work goes on until `deadline`, then ends with an error event.
   // Idempotent.
   void Stop(std::chrono::steady_clock::time_point deadline);
@@ -60,6 +62,8 @@ class Server {
   // REQUIRES: Stop has not been called; for http and grpc, Listen has succeeded.
   Frontend& frontend() { return *frontend_; }
   HttpServer& http() { return *http_; }
+  // Of the health paths alone; nullptr without `health_port`.
+  const HttpServer* health_http() const { return health_http_.get(); }
   GrpcServer& grpc() { return *grpc_; }
 
  private:
@@ -76,6 +80,7 @@ class Server {
   std::unique_ptr<Frontend> frontend_;
   std::unique_ptr<OpenAiRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> health_http_;
   std::unique_ptr<GrpcServer> grpc_;
   bool stopped_ = false;
 };

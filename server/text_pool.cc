@@ -60,9 +60,14 @@ bool TextPool::TrySubmit(const std::string& client, size_t bytes, Task task) {
     std::lock_guard lock(mutex_);
     const auto found = clients_.find(client);
     if (!Fits(found == clients_.end() ? nullptr : &found->second, bytes)) return false;
+    std::list<Entry> entry;
+    entry.push_back({bytes, std::move(task)});
+    std::list<std::string> turn;
+    if (found == clients_.end()) turn.push_back(client);
     Client& line = found == clients_.end() ? clients_[client] : found->second;
-    if (line.empty()) turns_.push_back(client);
-    (IsLong(bytes) ? line.long_tasks : line.short_tasks).push_back({bytes, std::move(task)});
+    turns_.splice(turns_.end(), turn);
+    std::list<Entry>& tasks = IsLong(bytes) ? line.long_tasks : line.short_tasks;
+    tasks.splice(tasks.end(), entry);
     line.bytes += bytes;
     queued_bytes_ += bytes;
     ++queued_tasks_;
@@ -72,15 +77,15 @@ bool TextPool::TrySubmit(const std::string& client, size_t bytes, Task task) {
 }
 
 // What the client runs next; nullptr if that is a long task and enough of them run.
-std::deque<TextPool::Entry>* TextPool::Next(Client& client) const {
+std::list<TextPool::Entry>* TextPool::Next(Client& client) const {
   const bool may_run_long = !client.long_tasks.empty() && long_running_ < max_long_running_;
   const bool long_is_due = may_run_long && client.overtakes >= options_.max_overtakes;
   if (!client.short_tasks.empty() && !long_is_due) return &client.short_tasks;
   return may_run_long ? &client.long_tasks : nullptr;
 }
 
-TextPool::Entry TextPool::TakeFrom(const std::string& name, std::deque<Entry>& tasks) {
-  Client& client = clients_.at(name);
+// Of the client whose turn it is.
+TextPool::Entry TextPool::TakeFrom(Client& client, std::list<Entry>& tasks) {
   Entry entry = std::move(tasks.front());
   tasks.pop_front();
   client.bytes -= entry.bytes;
@@ -93,7 +98,7 @@ TextPool::Entry TextPool::TakeFrom(const std::string& name, std::deque<Entry>& t
     ++client.overtakes;
   }
   if (client.empty()) {
-    clients_.erase(name);
+    clients_.erase(turns_.front());
     turns_.pop_front();
   }
   return entry;
@@ -104,15 +109,14 @@ TextPool::Entry TextPool::TakeFrom(const std::string& name, std::deque<Entry>& t
 std::optional<TextPool::Entry> TextPool::Take() {
   size_t passed = 0;  // clients in a row that may run nothing
   while (passed < turns_.size()) {
-    const std::string& name = turns_.front();
-    Client& client = clients_.at(name);
-    std::deque<Entry>* const tasks = Next(client);
+    Client& client = clients_.at(turns_.front());
+    std::list<Entry>* const tasks = Next(client);
     if (tasks != nullptr) {
       passed = 0;
       const size_t cost = tasks->front().bytes + kTaskCost;
       if (client.credit >= cost) {
         client.credit -= cost;
-        return TakeFrom(std::string(name), *tasks);
+        return TakeFrom(client, *tasks);
       }
       client.credit += kTurnBytes;
     } else {

@@ -7,7 +7,6 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -39,7 +38,8 @@ class TextPool {
   TextPool(const TextPool&) = delete;
   TextPool& operator=(const TextPool&) = delete;
 
-  // False if the line is full, or the client's share of it; `bytes` is what the task holds.
+  // False if the line is full, or the client's share of it; `bytes` is what the task holds. Throws
+  // std::bad_alloc without effect.
   bool TrySubmit(const std::string& client, size_t bytes, Task task);
 
  private:
@@ -48,7 +48,7 @@ class TextPool {
     Task task;
   };
   struct Client {
-    std::deque<Entry> short_tasks, long_tasks;
+    std::list<Entry> short_tasks, long_tasks;
     size_t bytes = 0;  // of all
     size_t credit = 0;
     int overtakes = 0;  // since a long task began
@@ -57,9 +57,9 @@ class TextPool {
   };
 
   bool Fits(const Client* client, size_t bytes) const;
-  std::deque<Entry>* Next(Client& client) const;
+  std::list<Entry>* Next(Client& client) const;
   std::optional<Entry> Take();
-  Entry TakeFrom(const std::string& name, std::deque<Entry>& tasks);
+  Entry TakeFrom(Client& client, std::list<Entry>& tasks);
   void Run();
 
   const TextPoolOptions options_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -39,8 +40,12 @@ void Watchdog::Run() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, kPeriod, [&] { return stopping_; })) {
     lock.unlock();
-    TellReadiness();
-    TellStall();
+    try {
+      TellReadiness();
+      TellStall();
+    } catch (const std::bad_alloc&) {
+      Log(LogLevel::kError, "watchdog_line_lost");
+    }
     lock.lock();
   }
 }

@@ -76,6 +76,20 @@ run_gtest() {  # run_gtest NAME PROGRAM
   count "$name" "$log" $code
 }
 
+replay() {  # replay PRESET PREFIX: the corpora of the fuzz targets
+  local target log
+  for target in "${fuzz[@]}"; do
+    log="$results/$2$target.log"
+    if "build/$1/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$log" 2>&1; then
+      echo "1 passed, 0 failed" >>"$log"
+      count "$2$target" "$log" 0
+    else
+      tail -n 40 "$log"
+      count "$2$target" "$log" 1
+    fi
+  done
+}
+
 build() {  # build PRESET TARGET...
   local preset=$1
   shift
@@ -90,24 +104,16 @@ build() {  # build PRESET TARGET...
   fi
 }
 
-programs=(kernels_test models_test engine_test text_test server_test cuda_test)
-fuzz=(safetensors_fuzz request_json_fuzz http_reader_fuzz)
+programs=(kernels_test models_test engine_test text_test server_test faults_test cuda_test)
+fuzz=(safetensors_fuzz model_config_fuzz tokenizer_file_fuzz tokenizer_text_fuzz chat_template_fuzz
+  request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
 run format tests/tidy/format.sh
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
-for target in "${fuzz[@]}"; do
-  if "build/release/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$results/$target.log" \
-    2>&1; then
-    echo "1 passed, 0 failed" >>"$results/$target.log"
-    count "$target" "$results/$target.log" 0
-  else
-    tail -n 40 "$results/$target.log"
-    count "$target" "$results/$target.log" 1
-  fi
-done
+replay release ""
 cuda_gate() { deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py; }
 run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
 run cuda_gate cuda_gate
@@ -124,12 +130,14 @@ run kept_slots_table python3 tests/experiments/kept_slots.py --check
 run speed_table python3 tests/bench/report_cpu.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
 run e2e .venv/bin/python tests/e2e/run.py
+run ui .venv/bin/python tests/ui/run.py
 on_shim=$PWD/build/release/tests/diffserve_on_shim
 run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
   DIFFSERVE_GATED_BINARY="$on_shim" \
   .venv/bin/python tests/e2e/run.py test_bit_exactness
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"
+grep '^first contentful paint' "$results/ui.log"
 if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" \
   tests/helm/run.sh; fi
 
@@ -140,6 +148,7 @@ if $sanitizers; then
   build debug-asan "${programs[@]}" "${fuzz[@]}"
   for program in "${programs[@]}"; do run_gtest "asan_$program" "build/debug-asan/tests/$program"; \
     done
+  replay debug-asan asan_
   build tsan engine_test text_test server_test
   for program in engine_test text_test server_test; do run_gtest "tsan_$program" \
     "build/tsan/tests/$program"; done

@@ -4,6 +4,7 @@
 
 #include "diffserve_text_ffi.h"
 #include "engine/text/model_file.h"
+#include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
@@ -11,14 +12,21 @@ namespace {
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 
+// What the library takes at most while it parses and renders.
+constexpr size_t kMemoryPerJsonByte = 32;
+
 diffserve_ffi::FfiStr Borrow(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-std::string Take(diffserve_ffi::FfiBytes bytes) {
-  std::string text(reinterpret_cast<const char*>(bytes.data), bytes.size);
-  diffserve_ffi::ffi_bytes_free(bytes);
-  return text;
+struct FreeBytes {
+  ~FreeBytes() { diffserve_ffi::ffi_bytes_free(bytes); }
+  const diffserve_ffi::FfiBytes& bytes;
+};
+
+std::string Take(const diffserve_ffi::FfiBytes& bytes) {
+  const FreeBytes freed{bytes};
+  return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
 }
 
 }  // namespace
@@ -52,6 +60,8 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& mode
 
 Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
                                           const Tokenizer* tokenizer) const {
+  RequireMemory(conversation.messages_json.size() * kMemoryPerJsonByte);
+  const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   diffserve_ffi::FfiBytes text{};
   diffserve_ffi::FfiBytes message{};
   uint32_t guard = 0;

@@ -7,10 +7,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -34,12 +37,17 @@ class OutputLoop {
   ~OutputLoop();
 
   // From now on the output thread alone writes to `opened.stream`, until it has pushed
-  // ResponseDone. The id of `opened` is given here.
+  // ResponseDone. The id of `opened` is given here. Throws std::bad_alloc without effect.
   ResponseId Open(OpenedResponse opened);
   // The text work of the response is done.
   void Submit(ResponseId id, TokenizedRequest tokenized);
-  // Ends the response with `status`; ignored if it has ended.
-  void End(ResponseId id, Status status);
+  // Ends the response with `status`; ignored if it has ended. Asks for no memory: the message was
+  // made by Open.
+  void End(ResponseId id, Status status) noexcept;
+  // The same because its client has gone.
+  void Abandon(ResponseId id) noexcept;
+  // Ends the response that was opened last. False if there is none.
+  bool EndNewest(Status status) noexcept;
   // Ends all responses of that name. False if there is none (any more).
   bool EndByName(const std::string& request_id, const Status& status);
   // The engine's EventSink. Waits while the outbox is full (counted).
@@ -57,16 +65,27 @@ class OutputLoop {
     Status status;
   };
   using Message = std::variant<OpenedResponse, Tokenized, Ending, TokenEvent>;
+  using Messages = std::list<Message>;  // one, unless it was sent
   using Name = std::pair<std::string, ResponseId>;
+  struct NameOrder {
+    using is_transparent = void;
+    bool operator()(const auto& a, const auto& b) const {
+      return std::tie(a.first, a.second) < std::tie(b.first, b.second);
+    }
+  };
+  Messages TakeEnding(ResponseId id) noexcept;
+  void Forget(const OpenedResponse& opened) noexcept;
   void Run();
+  void Handle(Message message);
 
   BoundedQueue<Message> outbox_;  // of token events: the others are bounded by the responses
   std::atomic<uint64_t> num_waits_ = 0;
   std::atomic<ResponseId> last_id_ = 0;
-  std::mutex names_mutex_;
-  std::set<Name> names_;  // of the responses that live
-  Responses responses_;   // output thread only
-  std::thread thread_;    // last: it uses all of the above
+  std::mutex live_mutex_;                   // of the two below
+  std::map<ResponseId, Messages> endings_;  // of the responses that live: their Ending
+  std::set<Name, NameOrder> names_;         // of the same, unless they were ended by name
+  Responses responses_;                     // output thread only
+  std::thread thread_;                      // last: it uses all of the above
 };
 
 inline OutputLoop::EngineWays WaysTo(Engine& engine) {

@@ -1,11 +1,25 @@
 #include "engine/text/responses.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/log.h"
 
 namespace diffserve {
+namespace {
+
+// Without its text if there is no memory for that.
+Status CopyOf(const Status& status) noexcept {
+  try {
+    return status;
+  } catch (const std::bad_alloc&) {
+    return Status(status.code(), {});
+  }
+}
+
+}  // namespace
 
 struct Responses::Choice {
   Choice(const Tokenizer& tokenizer, const TokenizedRequest& tokenized)
@@ -42,17 +56,38 @@ Responses::~Responses() = default;
 
 void Responses::Open(OpenedResponse opened) {
   const ResponseId id = opened.id;
-  if (opened.deadline != TimePoint::max()) deadlines_.emplace(opened.deadline, id);
-  auto response = std::make_unique<Response>();
-  response->opened = std::move(opened);
-  const bool is_new = responses_.emplace(id, std::move(response)).second;
-  DS_CHECK(is_new, "a response id is used once");
+  try {
+    auto response = std::make_unique<Response>();
+    if (opened.deadline != TimePoint::max()) deadlines_.emplace(opened.deadline, id);
+    std::unique_ptr<Response>& place = responses_[id];
+    DS_CHECK(place == nullptr, "a response id is used once");
+    response->opened = std::move(opened);
+    place = std::move(response);
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "response_failed");
+    deadlines_.erase({opened.deadline, id});
+    ways_.ended(opened);
+    opened.stream->Push(ResponseDone{OutOfMemoryStatus(), {}});
+  }
+}
+
+template <typename Work>
+void Responses::Guarded(ResponseId id, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "response_failed");
+    End(id, OutOfMemoryStatus());
+  }
 }
 
 void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
   const auto found = responses_.find(id);
   if (found == responses_.end()) return;
-  Response& response = *found->second;
+  Guarded(id, [&] { SubmitTo(*found->second, std::move(tokenized)); });
+}
+
+void Responses::SubmitTo(Response& response, TokenizedRequest tokenized) {
   std::vector<Request> continuations = std::move(tokenized.continuations);
   ResponseStarted started{std::move(tokenized.prompts)};
   DS_CHECK(!started.prompts.empty() && continuations.size() % started.prompts.size() == 0,
@@ -68,10 +103,15 @@ void Responses::Submit(ResponseId id, TokenizedRequest tokenized) {
   response.started = std::move(started);
   for (Request& request : continuations) {
     const RequestId request_id = request.id = ++last_request_;
-    Status status = ways_.submit(std::move(request));
-    if (!status.ok()) return End(response, std::move(status));
+    // Before the engine has it: End cancels what is known here.
     choices_[request_id] = {&response, response.choices.size()};
     response.choices.emplace_back(tokenizer_, response.tokenized).request = request_id;
+    Status status = ways_.submit(std::move(request));
+    if (!status.ok()) {
+      choices_.erase(request_id);
+      response.choices.pop_back();
+      return End(response, std::move(status));
+    }
     ++response.num_running;
   }
 }
@@ -81,6 +121,10 @@ void Responses::Take(TokenEvent event) {
   if (found == choices_.end()) return;
   Response& response = *found->second.first;
   const size_t index = found->second.second;
+  Guarded(response.opened.id, [&] { TakeFor(response, index, event); });
+}
+
+void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
   const size_t prompt = index / response.choices_per_prompt;
   const bool fails = event.finish == FinishReason::kError;
   if (response.started && !fails)
@@ -97,7 +141,7 @@ void Responses::Take(TokenEvent event) {
   choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
   if (event.finish != FinishReason::kNone) {
     // The engine has ended it: it is not to be cancelled.
-    choices_.erase(found);
+    choices_.erase(event.request);
     --response.num_running;
   }
   if (fails) {
@@ -150,7 +194,7 @@ void Responses::End(ResponseId id, Status status) {
 
 // The one end of a response: what runs of it is cancelled, its stream gets the last event, and
 // nothing knows it any more.
-void Responses::End(Response& response, Status status) {
+void Responses::End(Response& response, Status status) noexcept {
   Usage& usage = response.usage;
   for (size_t i = 0; i < response.choices.size(); ++i) {
     const Choice& choice = response.choices[i];
@@ -158,6 +202,7 @@ void Responses::End(Response& response, Status status) {
     if (i % response.choices_per_prompt == 0) usage.cached_tokens += choice.cached_tokens;
     if (choices_.erase(choice.request) > 0) ways_.cancel(choice.request, FinishReason::kCancelled);
   }
+  if (response.tokenized.on_end) response.tokenized.on_end();
   const OpenedResponse& opened = response.opened;
   deadlines_.erase({opened.deadline, opened.id});
   ways_.ended(opened);  // first: whoever has seen the end finds the name unknown
@@ -167,13 +212,12 @@ void Responses::End(Response& response, Status status) {
 
 void Responses::EndOverdue(TimePoint now) {
   while (next_deadline() <= now) {
-    End(deadlines_.begin()->second,
-        Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"));
+    End(deadlines_.begin()->second, CopyOf(overdue_));
   }
 }
 
 void Responses::EndAll(const Status& status) {
-  while (!responses_.empty()) End(*responses_.begin()->second, status);
+  while (!responses_.empty()) End(*responses_.begin()->second, CopyOf(status));
 }
 
 TimePoint Responses::next_deadline() const {

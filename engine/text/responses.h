@@ -1,7 +1,8 @@
 // Responses: every response from when it is opened until it ends, and the one writer of their
 // streams. It turns the engine's token events into text, matches stop strings, and ends each
-// response exactly once, whatever ends it: all of them go through End. Used by the output thread
-// alone; no thread and no clock, so that a test can drive it by hand.
+// response exactly once, whatever ends it: all of them go through End. A response for which memory
+// runs out ends with that error, and ending asks for none. Used by the output thread alone; no
+// thread and no clock, so that a test can drive it by hand.
 #pragma once
 
 #include <chrono>
@@ -39,6 +40,9 @@ struct TokenizedRequest {
   std::vector<std::string> stop;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
+  // Called when the response ends, however, if it was submitted; must neither wait nor throw. May
+  // be empty.
+  std::function<void()> on_end;
 };
 
 class Responses {
@@ -47,6 +51,7 @@ class Responses {
   struct Ways {
     std::function<Status(Request)> submit;  // Engine::Submit
     // Engine::Cancel; `as` is kStop where the client has its whole answer (a stop string matched).
+    // Neither it nor `ended` may throw.
     std::function<void(RequestId, FinishReason as)> cancel;
     std::function<void(const OpenedResponse&)> ended;  // once a response
   };
@@ -74,7 +79,12 @@ class Responses {
  private:
   struct Choice;
   struct Response;
-  void End(Response& response, Status status);
+  void End(Response& response, Status status) noexcept;
+  // Does it; if memory runs out, that response ends.
+  template <typename Work>
+  void Guarded(ResponseId id, const Work& work);
+  void SubmitTo(Response& response, TokenizedRequest tokenized);
+  void TakeFor(Response& response, size_t index, TokenEvent& event);
   void TakeScores(Response& response, size_t first, TokenEvent& event);
   void TakeText(Response& response, Choice& choice, const TokenEvent& event);
   ResponseDelta Delta(const TokenEvent& event, const Response& response, Choice& choice) const;
@@ -85,6 +95,7 @@ class Responses {
   std::unordered_map<ResponseId, std::unique_ptr<Response>> responses_;
   std::unordered_map<RequestId, std::pair<Response*, size_t>> choices_;  // that still run
   std::set<std::pair<std::chrono::steady_clock::time_point, ResponseId>> deadlines_;
+  const Status overdue_{StatusCode::kDeadlineExceeded, "the request's deadline has passed"};
 };
 
 }  // namespace diffserve

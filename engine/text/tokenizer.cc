@@ -4,6 +4,7 @@
 
 #include "diffserve_text_ffi.h"
 #include "engine/text/model_file.h"
+#include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
@@ -12,21 +13,32 @@ namespace {
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
+// What the library takes at most while it tokenizes.
+constexpr size_t kMemoryPerTextByte = 192;
+
 diffserve_ffi::FfiStr Borrow(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-std::string Take(diffserve_ffi::FfiBytes bytes) {
-  std::string text(reinterpret_cast<const char*>(bytes.data), bytes.size);
-  diffserve_ffi::ffi_bytes_free(bytes);
-  return text;
+struct FreeBytes {
+  ~FreeBytes() { diffserve_ffi::ffi_bytes_free(bytes); }
+  const diffserve_ffi::FfiBytes& bytes;
+};
+
+struct FreeIds {
+  ~FreeIds() { diffserve_ffi::ffi_ids_free(ids); }
+  const diffserve_ffi::FfiIds& ids;
+};
+
+std::string Take(const diffserve_ffi::FfiBytes& bytes) {
+  const FreeBytes freed{bytes};
+  return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
 }
 
 template <typename T>
-std::vector<T> Take(diffserve_ffi::FfiIds ids) {
-  std::vector<T> values(ids.data, ids.data + ids.size);
-  diffserve_ffi::ffi_ids_free(ids);
-  return values;
+std::vector<T> Take(const diffserve_ffi::FfiIds& ids) {
+  const FreeIds freed{ids};
+  return std::vector<T>(ids.data, ids.data + ids.size);
 }
 
 void AppendUtf8(uint32_t code, std::string& out) {
@@ -99,6 +111,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                const EncodeOptions& options) const {
+  RequireMemory(text.size() * kMemoryPerTextByte);
+  const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   diffserve_ffi::FfiIds ids{};
   diffserve_ffi::FfiBytes message{};
   if (!diffserve_ffi::ffi_tokenizer_encode(
@@ -126,6 +140,7 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
     return text;
   }
   const std::vector<uint32_t> unsigned_ids(ids.begin(), ids.end());
+  const WorksForAllRequests uses_the_reserve;
   diffserve_ffi::FfiBytes decoded{};
   diffserve_ffi::FfiBytes message{};
   if (!diffserve_ffi::ffi_tokenizer_decode(impl_->handle, unsigned_ids.data(), unsigned_ids.size(),

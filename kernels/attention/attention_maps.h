@@ -3,6 +3,7 @@
 // map.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "kernels/attention/diff_attention.h"
@@ -21,9 +22,25 @@ struct AttentionMaps {
   std::vector<double> w;  // [slots], p1 - lambda p2
 };
 
+// K of one group of a sequence, decoded once for all queries that read it: [k_maps] of
+// [slots][head_dim], in double precision.
+struct GroupKeys {
+  int group = 0;
+  std::array<std::vector<double>, 2> rows;
+};
+GroupKeys GroupKeysRef(const PagedKv& kv, const SequenceTokens& sequence, int num_slots, int group);
+
+// Which group's K a signal head reads.
+inline int GroupOf(const DiffSpec& spec, int head) {
+  return head / (spec.num_q1_heads / spec.num_kv_groups);
+}
+
 // Naive, double precision, one thread. Of `args` what is about V and the output is not looked at.
 // `row` counts from the first of the sequence's in the batch. Pages of any format.
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head);
+// The same with `keys` of the head's group, of as many slots as the query sees or more.
+AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
+                               int row, int head, const GroupKeys& keys);
 
 }  // namespace diffserve

@@ -54,6 +54,11 @@ inline Status InvalidArgument(std::string message, std::string param = {}) {
   return Status(StatusCode::kInvalidArgument, std::move(message), std::move(param));
 }
 
+// Of a request whose own work found no memory. Takes none itself: the text is short enough.
+inline Status OutOfMemoryStatus() noexcept {
+  return Status(StatusCode::kResourceExhausted, "out of memory");
+}
+
 // A value, or the Status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {

@@ -17,6 +17,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/cpu_quota.h"
+#include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
 
 namespace diffserve {
@@ -95,6 +96,7 @@ struct ThreadPool::Impl {
 
   void WorkerMain(int worker) {
     const NamedThread named("worker", "its next job");
+    const WorksForAllRequests uses_the_reserve;
     uint32_t seen = 0;
     while (true) {
       WaitWhileEqual(job, seen);

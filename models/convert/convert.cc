@@ -226,6 +226,7 @@ class Conversion {
   }
 
   Status WriteTensors() {
+    progress_.Begin("converting", report_.num_bytes);
     if (!packed_) {
       for (const PlannedTensor& tensor : plan_.tensors) DS_RETURN_IF_ERROR(CopyTensor(tensor));
       return Status();
@@ -233,8 +234,13 @@ class Conversion {
     cpu::WeightPacker packer(WeightFormatOf(*dtype_), packed_->format, options_.isa, pool_);
     for (const PackedOutput::Item& item : packed_output_->items()) {
       DS_RETURN_IF_ERROR(CheckInterrupted());
-      DS_RETURN_IF_ERROR(item.copied == nullptr ? packed_output_->Write(item, packer, *writer_)
-                                                : CopyTensor(*item.copied));
+      if (item.copied != nullptr) {
+        DS_RETURN_IF_ERROR(CopyTensor(*item.copied));
+        continue;
+      }
+      DS_RETURN_IF_ERROR(packed_output_->Write(item, packer, *writer_));
+      for (const OutputTensor& tensor : packed_output_->TensorsOf(item))
+        progress_.Add(tensor.size_bytes());
     }
     return Status();
   }
@@ -256,6 +262,7 @@ class Conversion {
       DS_RETURN_IF_ERROR(tensor.source->file->Read(Piece(entry, begin, end), piece.data()));
       const bool is_cast = dtype != entry.dtype;
       DS_RETURN_IF_ERROR(writer_->Append(is_cast ? Cast(piece, entry.dtype, dtype) : piece));
+      progress_.Add(piece.size() / element * SizeOf(dtype));
       if (is_cast && dtype == DType::kFloat16) DS_RETURN_IF_ERROR(CheckFloat16(tensor));
       begin = end;
     }
@@ -283,9 +290,8 @@ class Conversion {
   }
 
   Status LoadResult() {
-    LoadProgress progress(options_.report);
     ModelOptions load = LoadOptions();
-    load.progress = &progress;
+    load.progress = &progress_;
     const Result<std::unique_ptr<Model>> model = Model::Load(load, pool_);
     return model.ok() ? Status() : Refused(model.status());
   }
@@ -317,6 +323,7 @@ class Conversion {
 
   const ConvertOptions& options_;
   ThreadPool& pool_;
+  LoadProgress progress_{options_.report, options_.pace};
   std::unique_ptr<SourceDirectory> source_;
   ModelConfig config_;
   TensorPlan plan_;

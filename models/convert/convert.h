@@ -36,7 +36,9 @@ struct ConvertOptions {
   CpuIsa isa = CpuIsa::kAvx2;         // of the load that checks the result too
   std::function<bool()> interrupted;  // asked between pieces; true ends the conversion with an
                                       // error
-  LoadProgress::Report report = [](uint64_t, uint64_t) {};  // of that load
+  // Of the conversion, and of that load.
+  LoadProgress::Report report = [](const char*, uint64_t, uint64_t) {};
+  LoadProgress::Pace pace;
 };
 
 struct ConvertReport {

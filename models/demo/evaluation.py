@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import needle_samples
+from progress import Progress
 
 # (needles, asked). The first are what the server's test asks for; a quarter of the samples is
 # enough to know the others.
@@ -53,9 +54,10 @@ class Evaluator:
         length = prompt["input_ids"].shape[1]
         return self.tokenizer.decode(output[0, length:], skip_special_tokens=True), length
 
-    def needles(self, needles: int, asked: int, samples: int) -> Accuracy:
+    def needles(self, needles: int, asked: int, samples: int, progress: Progress) -> Accuracy:
         exact = first = tokens = 0
         for index in range(samples):
+            progress.tell(f"measuring {needles} needles: {index} of {samples} samples")
             sample = needle_samples.evaluation_sample(index, needles, asked=asked)
             text, length = self.reply(sample.messages, max_tokens=16 * asked)
             found = re.findall(r"\d+", text)
@@ -69,7 +71,9 @@ def measure(directory: Path, samples: int) -> list[Accuracy]:
     evaluator = Evaluator(directory)
     counts = [(setting, samples) for setting in TESTED] + [(setting, max(1, samples // 4))
                                                            for setting in FURTHER]
-    return [evaluator.needles(needles, asked, count) for (needles, asked), count in counts]
+    with Progress() as progress:
+        return [evaluator.needles(needles, asked, count, progress)
+                for (needles, asked), count in counts]
 
 
 def replies(directory: Path) -> list[tuple[str, str]]:

@@ -14,11 +14,12 @@ they are.
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 import venv
 from pathlib import Path
+
+from progress import Progress
 
 HERE = Path(__file__).resolve().parent
 
@@ -61,7 +62,9 @@ def enter_environment(arguments: argparse.Namespace) -> None:
     requirements = HERE / "requirements.txt"
     if not stamp.exists() or stamp.read_text() != requirements.read_text():
         venv.create(directory, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "-r", requirements], check=True)
+        with Progress() as progress:
+            progress.run("installing the packages",
+                         [python, "-m", "pip", "install", "-q", "-r", requirements])
         stamp.write_text(requirements.read_text())
     os.execv(python, [str(python), *sys.argv])
 

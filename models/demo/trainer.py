@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from demo_model import CONFIG, SHORT_ROPE_THETA, DemoModel
 from demo_tokenizer import train_tokenizer
+from progress import Progress
 from training_data import RAISED_THETA_STEP, STAGES, Batch, BatchMaker
 
 WARMUP_STEPS = 50
@@ -43,20 +44,8 @@ class Trainer:
         return min(1.0, (self.step + 1) / WARMUP_STEPS, left)
 
     def train(self, deadline: float | None) -> None:
-        started = saved = time.time()
-        window = _Window()
-        while self.step < self.arguments.steps and (deadline is None or time.time() < deadline):
-            batch = self.batches.batch(self.step)
-            window.add(batch, *self._update(batch))
-            self.step += 1
-            if self.step % LOG_EVERY == 0:
-                self.loss = window.loss()
-                seconds = (time.time() - started) / LOG_EVERY
-                print(f"step {self.step} {window.line()} {seconds:.3f} s/step", flush=True)
-                started, window = time.time(), _Window()
-            if time.time() - saved > CHECKPOINT_SECONDS:
-                self._save()
-                saved = time.time()
+        with Progress() as progress:
+            self._train(deadline, progress)
         self._save()
 
     def average_with(self, earlier: Path) -> None:
@@ -79,6 +68,24 @@ class Trainer:
             "shortest": STAGES[0][0].length,
             "loss": self.loss,
         }
+
+    def _train(self, deadline: float | None, progress: Progress) -> None:
+        started = saved = time.time()
+        window = _Window()
+        while self.step < self.arguments.steps and (deadline is None or time.time() < deadline):
+            batch = self.batches.batch(self.step)
+            window.add(batch, *self._update(batch))
+            self.step += 1
+            progress.tell(f"training: step {self.step} of {self.arguments.steps}")
+            if self.step % LOG_EVERY == 0:
+                self.loss = window.loss()
+                seconds = (time.time() - started) / LOG_EVERY
+                progress.wipe()
+                print(f"step {self.step} {window.line()} {seconds:.3f} s/step", flush=True)
+                started, window = time.time(), _Window()
+            if time.time() - saved > CHECKPOINT_SECONDS:
+                self._save()
+                saved = time.time()
 
     def _update(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         tokens, rows, targets = (t.to(self.device)

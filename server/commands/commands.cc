@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <new>
 #include <optional>
@@ -25,6 +26,7 @@ Status RunCommand(const Options& options, const ExecutorWrapper& wrap) {
   if (options.command == "logits") return RunLogits(session, options.prompt, options.logits);
   if (options.command == "generate")
     return RunGenerate(session, options.prompt, options.generate, options.json);
+  if (options.command == "chat") return RunChat(session, options.generate, options.chat, wrap);
   if (options.command == "bench") return RunBench(session, options.bench, options.json);
   if (options.command == "inspect" && options.inspect.activations.empty())
     return RunInspect(session, options.json);
@@ -49,10 +51,11 @@ int Run(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (options.command == "help") return std::fputs(HelpText().c_str(), stdout), 0;
   if (options.command == "version") return std::fputs(VersionText().c_str(), stdout), 0;
   std::optional<EndsOnSignal> ends_on_signal;
-  if (options.command != "serve" && options.command != "convert") {  // which end in ways of their
-                                                                     // own
+  const std::string& command = options.command;
+  if (command != "serve" && command != "chat" && command != "convert") {  // which end in ways of
+                                                                          // their own
     BlockStopSignals();
-    ends_on_signal.emplace(options.command.c_str());
+    ends_on_signal.emplace(command.c_str());
   }
   const Status status = RunCommand(options, wrap);
   if (status.ok()) return 0;
@@ -73,6 +76,7 @@ std::string OutOfMemoryLine(const std::string& what, const FreeMemory& free) {
 // Memory that ran out is an error like any other: one line with the numbers.
 int RunProgram(int argc, char** argv, const ExecutorWrapper& wrap) {
   if (!StandardStreamsAreOpen()) return kExitFailure;  // and nowhere to say so
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the process's limit is an error of the write
   std::string what;
   FreeMemory free;
   try {

@@ -15,8 +15,8 @@ inline constexpr int kExitFailure = 1;  // a model that cannot be served, a take
                                         // cannot be written, a server not ready
 inline constexpr int kExitUsage = 2;
 
-// What serve does with its executor before the engine gets it: nothing, but in the tests' servers,
-// which hold its steps.
+// What serve and chat do with their executor before the engine gets it: nothing, but in the tests'
+// programs, which hold its steps.
 using ExecutorWrapper = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
 
 // The whole program, from the command line to the exit code.
@@ -29,6 +29,8 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
                  const LogitsOptions& logits);
 Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt,
                    const GenerateOptions& generate, bool json);
+Status RunChat(const SessionOptions& options, const GenerateOptions& generate,
+               const ChatOptions& chat, const ExecutorWrapper& wrap);
 Status RunBench(const SessionOptions& options, const BenchOptions& bench, bool json);
 Status RunInspect(const SessionOptions& options, bool json);
 // --activations

@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "server/commands/commands.h"
-#include "server/commands/model_session.h"
+#include "server/commands/progress_line.h"
 
 namespace diffserve {
 namespace {
@@ -17,13 +17,12 @@ constexpr size_t kMaxShownNames = 8;
 constexpr std::array<int, 3> kHeldSignals = {SIGINT, SIGTERM, SIGHUP};
 
 // From here on SIGINT, SIGTERM and SIGHUP wait, so that what has been written so far can be
-// removed, and a file beyond the process's limit is an error of the write.
+// removed.
 void HoldSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (int signal : kHeldSignals) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool SignalIsWaiting() {
@@ -75,9 +74,13 @@ Status RunConvert(const CheckpointOptions& options, const ConversionOptions& con
   convert.max_shard_bytes = static_cast<uint64_t>(conversion.max_shard_size.bytes);
   convert.isa = isa.value();
   convert.interrupted = SignalIsWaiting;
-  convert.report = ShowLoading;
   ThreadPool pool({.num_threads = options.threads});
-  const Result<ConvertReport> report = ConvertCheckpoint(convert, pool);
+  const Result<ConvertReport> report = [&] {
+    ProgressLine progress(ProgressLine::Form::kPlain);
+    convert.report = progress.report();
+    convert.pace = progress.pace();
+    return ConvertCheckpoint(convert, pool);
+  }();
   if (!report.ok() && report.status().param() == "max_shard_bytes") {
     return InvalidArgument(
         "--max-shard-size " + conversion.max_shard_size.text + ": " + report.status().message(),

@@ -1,17 +1,22 @@
 // `diffserve generate`: one continuation through the engine, streamed to stdout or as one JSON
 // object.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 #include "engine/bounded_queue.h"
 #include "engine/engine.h"
+#include "engine/text/chat_template.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "server/commands/chat_history.h"
 #include "server/commands/commands.h"
 #include "server/commands/json_object.h"
 #include "server/commands/model_session.h"
 #include "server/commands/prompt_input.h"
+#include "server/commands/terminal_text.h"
 
 namespace diffserve {
 namespace {
@@ -24,6 +29,7 @@ struct Continuation {
   std::vector<int32_t> tokens;
   std::string text;
   std::string finish_reason;
+  bool met_stop_string = false;
   int cached_tokens = 0;
   double first_token_s = 0;  // from the submission
   double total_s = 0;
@@ -39,6 +45,22 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& model_dir, b
   if (!is_needed && !std::filesystem::exists(model_dir + "/tokenizer.json", error))
     return std::unique_ptr<Tokenizer>();
   return Tokenizer::Load(model_dir);
+}
+
+// The text as it is, or as what a user says.
+Result<std::vector<int32_t>> TextTokens(const std::string& model_dir, const PromptOptions& prompt,
+                                        const Tokenizer& tokenizer) {
+  if (!prompt.chat) return tokenizer.Encode(prompt.text, /*add_special_tokens=*/true);
+  const Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+  if (!chat_template.ok()) return chat_template.status();
+  if (*chat_template == nullptr)
+    return InvalidArgument("--chat: " + model_dir + " has no chat template", "--chat");
+  const std::string messages = ChatHistory("").MessagesJson(prompt.text);
+  const Result<RenderedChat> rendered =
+      (*chat_template)
+          ->Render({.messages_json = messages, .add_generation_prompt = true}, &tokenizer);
+  if (!rendered.ok()) return rendered.status();
+  return tokenizer.Encode(rendered->text, {.guard = rendered->guard});
 }
 
 Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
@@ -93,11 +115,14 @@ class Printer {
   void Emit(const std::string& text) {
     text_ += text;
     if (!prints_) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    const std::string shown = to_terminal_ ? terminal_.Push(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   }
 
   const bool prints_;
+  const bool to_terminal_ = isatty(STDOUT_FILENO) == 1;
+  TerminalText terminal_;
   std::optional<Detokenizer> detokenizer_;
   std::optional<StopMatcher> stop_;
   std::string text_;
@@ -118,6 +143,7 @@ Result<Continuation> Follow(BoundedQueue<TokenEvent>& events, Printer& printer,
     if (event->finish == FinishReason::kNone && !stopped) continue;
     if (event->finish == FinishReason::kError) return event->error;
     if (!stopped) printer.Finish();
+    out.met_stop_string = stopped;
     out.finish_reason = stopped ? "stop" : NameOf(event->finish);
     break;
   }
@@ -155,6 +181,24 @@ void Report(bool json, const std::vector<int32_t>& prompt, const Continuation& d
   std::printf("%s\n", object.text().c_str());
 }
 
+// Of a text that is empty: what ended it, and what may help.
+void TellWhyEmpty(const Continuation& done, const std::string& model_dir,
+                  const PromptOptions& prompt, const Tokenizer* tokenizer) {
+  std::string why = "--stop";
+  if (!done.met_stop_string) {
+    why = "its end token " + std::to_string(done.tokens.back());
+    if (tokenizer != nullptr)
+      why += " (" + QuotedOnTerminal(tokenizer->TokenBytes(done.tokens.back())) + ")";
+  }
+  std::string hint;
+  if (!prompt.text.empty() && !prompt.chat) {
+    const Result<std::unique_ptr<ChatTemplate>> chat_template = ChatTemplate::Load(model_dir);
+    if (chat_template.ok() && *chat_template != nullptr)
+      hint = "; the model has a chat template, which --chat puts around the prompt";
+  }
+  std::fprintf(stderr, "the answer is empty: %s ended it at once%s\n", why.c_str(), hint.c_str());
+}
+
 }  // namespace
 
 Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt_options,
@@ -163,10 +207,10 @@ Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt_op
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.model_dir, needs_text);
   if (!tokenizer.ok()) return tokenizer.status();
   constexpr int kAnyId = std::numeric_limits<int32_t>::max();
-  Result<std::vector<int32_t>> prompt =
-      prompt_options.text.empty()
-          ? PromptTokenIds(prompt_options, kAnyId)
-          : (*tokenizer)->Encode(prompt_options.text, /*add_special_tokens=*/true);
+  Result<std::vector<int32_t>> prompt = prompt_options.text.empty()
+                                            ? PromptTokenIds(prompt_options, kAnyId)
+                                            : TextTokens(options.model_dir, prompt_options,
+                                                         **tokenizer);
   if (!prompt.ok()) return prompt.status();
   SessionNeeds needs;
   needs.kv = [needed = static_cast<int64_t>(prompt->size()) + generate.max_tokens](
@@ -194,6 +238,8 @@ Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt_op
   if (!done.ok()) return done.status();
   engine.Cancel(kRequest);  // a stop string may have ended the text before the sequence
   Report(json, *prompt, *done);
+  if (done->text.empty() && done->finish_reason == "stop")
+    TellWhyEmpty(*done, options.model_dir, prompt_options, tokenizer->get());
   return {};
 }
 

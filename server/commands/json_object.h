@@ -44,6 +44,13 @@ class JsonObject {
     return AddRaw(name, list.empty() ? "[]" : list += ']');
   }
 
+  // A value that is JSON already.
+  JsonObject& AddRaw(std::string_view name, std::string_view value) {
+    if (!members_.empty()) members_ += ',';
+    members_ += JsonQuoted(name) + ":" + std::string(value);
+    return *this;
+  }
+
   std::string text() const { return "{" + members_ + "}"; }
 
  private:
@@ -55,11 +62,6 @@ class JsonObject {
     char text[32];
     std::snprintf(text, sizeof(text), "%.9g", value);
     return text;
-  }
-  JsonObject& AddRaw(std::string_view name, std::string_view value) {
-    if (!members_.empty()) members_ += ',';
-    members_ += JsonQuoted(name) + ":" + std::string(value);
-    return *this;
   }
 
   std::string members_;

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <numeric>
+#include <system_error>
 
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
@@ -18,12 +20,14 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the .npy header says little-endian");
 
-// A .npy file (format 1.0) of float32 [rows, columns], written row by row.
+// A .npy file (format 1.0) of float32 [rows, columns], written row by row. One that is not closed
+// is removed, unless its path is a link, a device or a pipe.
 class NpyFile {
  public:
   static Result<NpyFile> Create(const std::string& path, int64_t rows, int64_t columns) {
     NpyFile npy(path, std::fopen(path.c_str(), "wb"));
-    if (npy.file_ == nullptr) return npy.Failed();
+    if (npy.file_ == nullptr)
+      return InvalidArgument("--output " + path + ": " + std::strerror(errno), "--output");
     std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
                          std::to_string(rows) + ", " + std::to_string(columns) + "), }";
     constexpr size_t kPrefixBytes = 10;
@@ -43,28 +47,37 @@ class NpyFile {
     const bool written = std::fwrite(prefix, 1, kPrefixBytes, npy.file_.get()) == kPrefixBytes &&
                          std::fwrite(header.data(), 1, header.size(), npy.file_.get()) ==
                              header.size();
-    if (!written) return npy.Failed();
+    if (!written) return npy.WriteFailed();
     return npy;
   }
 
   Status Append(std::span<const float> values) {
     return std::fwrite(values.data(), sizeof(float), values.size(), file_.get()) == values.size()
                ? Status()
-               : Failed();
+               : WriteFailed();
   }
-  Status Close() { return std::fclose(file_.release()) == 0 ? Status() : Failed(); }
+  Status Close() {
+    if (std::fflush(file_.get()) != 0) return WriteFailed();
+    return std::fclose(file_.release()) == 0 ? Status() : WriteFailed();
+  }
 
  private:
-  struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
+  struct RemoveFile {
+    void operator()(std::FILE* file) const {
+      std::fclose(file);
+      std::error_code ignored;
+      if (std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored)))
+        std::filesystem::remove(path, ignored);
+    }
+    std::string path;
   };
-  NpyFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
-  Status Failed() const {
-    return InvalidArgument("--output " + path_ + ": " + std::strerror(errno), "--output");
+  NpyFile(std::string path, std::FILE* file) : path_(path), file_(file, RemoveFile{path}) {}
+  Status WriteFailed() const {
+    return InvalidArgument(path_ + ": cannot be written: " + std::strerror(errno));
   }
 
   std::string path_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::unique_ptr<std::FILE, RemoveFile> file_;
 };
 
 }  // namespace

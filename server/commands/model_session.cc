@@ -208,6 +208,14 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   return {};
 }
 
+Result<std::unique_ptr<Model>> LoadTold(ModelOptions options, ThreadPool& pool,
+                                        ProgressLine::Form form) {
+  ProgressLine line(form);
+  LoadProgress progress(line.report(), line.pace());
+  options.progress = &progress;
+  return Model::Load(options, pool);
+}
+
 }  // namespace
 
 bool SessionPlan::HasPagesOf(DType dtype) const {
@@ -267,24 +275,12 @@ std::string MiB(double bytes) {
   return text;
 }
 
-void ShowLoading(uint64_t done_bytes, uint64_t all_bytes) {
-  std::fprintf(stderr, "loading: %s of %s\n", MiB(static_cast<double>(done_bytes)).c_str(),
-               MiB(static_cast<double>(all_bytes)).c_str());
-}
-void LogLoading(uint64_t done_bytes, uint64_t all_bytes) {
-  Log(LogLevel::kInfo, "loading",
-      {{"done_bytes", std::to_string(done_bytes)}, {"all_bytes", std::to_string(all_bytes)}});
-}
-
 Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& options,
                                                          SessionPlan plan,
-                                                         LoadProgress::Report report) {
+                                                         ProgressLine::Form form) {
   std::unique_ptr<ModelSession> session(new ModelSession(std::move(plan), options.threads));
   SessionPlan& loaded = session->plan_;
-  LoadProgress progress(std::move(report));
-  loaded.model.progress = &progress;
-  Result<std::unique_ptr<Model>> model = Model::Load(loaded.model, session->pool_);
-  loaded.model.progress = nullptr;
+  Result<std::unique_ptr<Model>> model = LoadTold(loaded.model, session->pool_, form);
   if (!model.ok()) return model.status();
   session->model_ = std::move(model).value();
   if (loaded.on_gpu()) {

@@ -12,6 +12,7 @@
 #include "engine/options.h"
 #include "kernels/base/thread_pool.h"
 #include "models/model.h"
+#include "server/commands/progress_line.h"
 #include "server/options.h"
 
 namespace diffserve {
@@ -60,14 +61,12 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
 // "12.3 MiB"
 std::string MiB(double bytes);
 
-// A line on stderr, and one in the log, that tell how much of a slow load is done.
-void ShowLoading(uint64_t done_bytes, uint64_t all_bytes);
-void LogLoading(uint64_t done_bytes, uint64_t all_bytes);
-
 class ModelSession {
  public:
-  static Result<std::unique_ptr<ModelSession>> Load(const SessionOptions& options, SessionPlan plan,
-                                                    LoadProgress::Report report = ShowLoading);
+  // A slow load is told as `form` says.
+  static Result<std::unique_ptr<ModelSession>> Load(
+      const SessionOptions& options, SessionPlan plan,
+      ProgressLine::Form form = ProgressLine::Form::kPlain);
 
   const SessionPlan& plan() const { return plan_; }
   ThreadPool& pool() { return pool_; }

@@ -7,10 +7,15 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <new>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include "kernels/base/line_writer.h"
+#include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
+#include "models/diagnostics/attention_capture.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
 #include "server/commands/stop_signals.h"
@@ -21,8 +26,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr timespec kHealthPeriod{.tv_sec = 1, .tv_nsec = 0};  // how often gRPC's health service
-                                                              // follows Health
+constexpr timespec kHealthPeriod{.tv_sec = 0, .tv_nsec = 250'000'000};  // how often gRPC's health
+                                                                        // service follows Health
+
+constexpr timespec kShortagePeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // while memory is short
 
 // What is read from the model directory beside the weights.
 Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
@@ -124,7 +131,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   parts.kv_events = std::move(kv_events).value();
   DS_RETURN_IF_ERROR(LoadTextFiles(options.model_dir, &parts));
   Result<std::unique_ptr<ModelSession>> session = ModelSession::Load(
-      options, std::move(plan).value(), LogLoading);
+      options, std::move(plan).value(), ProgressLine::Form::kLog);
   if (!session.ok()) return session.status();
   parts.config = (*session)->plan().summary.config;
   const std::string name = ServedName(serve.served_model_name, options.model_dir);
@@ -134,10 +141,16 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.engine = (*session)->plan().engine;
   server.frontend.served_model_name = name;
   server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
+  if (const SessionPlan& loaded = (*session)->plan(); !loaded.on_gpu()) {
+    server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
+                                                                  loaded.layouts);
+  }
+  server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
   server.routes.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   server.routes.strict = serve.strict;
+  server.routes.ui = serve.ui;
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.watchdog.stall_timeout_s = serve.stall_timeout_s;
   server.watchdog.exit_on_stall = serve.stall_exit;
@@ -147,6 +160,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
   server.grpc.port = serve.grpc_port;
+  if (serve.health_port >= 0) server.health_port = serve.health_port;
   std::unique_ptr<Executor> executor = (*session)->MakeExecutor();
   if (wrap) executor = wrap(std::move(executor));
   return LoadedServer{
@@ -154,19 +168,58 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
       std::make_unique<Server>(std::move(server), std::move(parts), std::move(executor))};
 }
 
-std::string ReadyLine(const std::string& host, Server& server) {
+std::string Address(const std::string& host, int port) {
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return "ready http=" + shown + ":" + std::to_string(server.http().port()) + " grpc=" + shown +
-         ":" + std::to_string(server.grpc().port()) +
+  return shown + ":" + std::to_string(port);
+}
+
+std::string ReadyLine(const std::string& host, Server& server) {
+  const HttpServer* const health = server.health_http();
+  return "ready http=" + Address(host, server.http().port()) +
+         " grpc=" + Address(host, server.grpc().port()) +
+         (health == nullptr ? "" : " health=" + Address(host, health->port())) +
          " model=" + server.frontend().options().served_model_name;
 }
+
+// Tells of memory that was short, and takes the reserve back. While less than half of it can be
+// had, the newest response is ended at each look: its memory is what the older ones need.
+class ReserveWatch {
+ public:
+  explicit ReserveWatch(Frontend& frontend) : frontend_(frontend) { FillMemoryReserve(); }
+  ~ReserveWatch() { DropMemoryReserve(); }
+
+  void Look() {
+    const uint64_t shortages = NumMemoryShortages();
+    if (std::exchange(told_, shortages) != shortages) {
+      Log(LogLevel::kError, "memory_short",
+          {{"reserve_pieces_left", std::to_string(NumMemoryReservePieces())}});
+    }
+    const bool was_short = MemoryIsShort();
+    if (FillMemoryReserve()) {
+      if (was_short) Log(LogLevel::kInfo, "memory_reserve_back");
+    } else if (NumMemoryReservePieces() < kMemoryReservePieces / 2 && frontend_.EndNewest()) {
+      Log(LogLevel::kError, "newest_response_ended", {{"reason", "memory"}});
+    }
+  }
+
+ private:
+  Frontend& frontend_;
+  uint64_t told_ = NumMemoryShortages();
+};
 
 // Returns when one of the signals has come, or with an error when the engine has failed: nothing
 // will ever be answered again.
 Status WaitForSignal(const sigset_t& signals, Server& server) {
   const StandsAt at("a signal");
-  while (sigtimedwait(&signals, nullptr, &kHealthPeriod) < 0) {
-    server.grpc().SetServing(server.health().Ready().ok());
+  const WorksForAllRequests uses_the_reserve;
+  ReserveWatch reserve(server.frontend());
+  while (sigtimedwait(&signals, nullptr, MemoryIsShort() ? &kShortagePeriod : &kHealthPeriod) < 0) {
+    try {
+      reserve.Look();
+      server.grpc().SetServing(server.health().Ready().ok());
+    } catch (const std::bad_alloc&) {
+      continue;  // what could not be told is told at the next look
+    }
     if (server.engine().Snapshot().failed)
       return Status(StatusCode::kInternal, "the engine has failed");
   }
@@ -187,12 +240,20 @@ Status RunServe(const SessionOptions& options, const ServeOptions& serve,
   Server& server = *loaded->server;
   ends_on_signal.reset();  // once a port answers, a signal drains
   DS_RETURN_IF_ERROR(server.Listen());
+  if (serve.ui) {
+    Log(LogLevel::kInfo, "page",
+        {{"address", "http://" + Address(serve.host, server.http().port()) + "/"}});
+  }
   LineWriter out({.descriptor = STDOUT_FILENO});
   out.Push(ReadyLine(serve.host, server) + "\n");
 
   const Status ended = WaitForSignal(signals, server);
   Log(LogLevel::kInfo, "draining", {{"timeout_s", std::to_string(serve.drain_timeout_s)}});
-  ends_on_signal.emplace("draining");  // by a second signal
+  try {
+    ends_on_signal.emplace("draining");  // by a second signal
+  } catch (const std::system_error&) {
+    Log(LogLevel::kError, "no_thread_for_signals");  // the drain ends all the same
+  }
   const StandsAt at("the end of what runs");
   server.Stop(steady_clock::now() + std::chrono::seconds(serve.drain_timeout_s));
   Log(LogLevel::kInfo, "stopped");

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
@@ -51,8 +52,9 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
-EndsOnSignal::EndsOnSignal(const char* while_doing)
+EndsOnSignal::EndsOnSignal(const char* while_doing, Takes takes)
     : while_doing_(while_doing),
+      takes_(std::move(takes)),
       signals_(DescriptorOfSignals()),
       stop_event_(eventfd(0, EFD_CLOEXEC)) {
   DS_CHECK(signals_ >= 0 && stop_event_ >= 0, "no descriptor is left for signals");
@@ -73,8 +75,9 @@ void EndsOnSignal::Run() const {
     if (poll(events, 2, -1) < 0) continue;  // EINTR
     if ((events[1].revents & POLLIN) != 0) return;
     signalfd_siginfo taken;
-    if (read(signals_, &taken, sizeof(taken)) == sizeof(taken))
-      EndBy(static_cast<int>(taken.ssi_signo), while_doing_);
+    if (read(signals_, &taken, sizeof(taken)) != sizeof(taken)) continue;
+    const int signal = static_cast<int>(taken.ssi_signo);
+    if (!takes_(signal)) EndBy(signal, while_doing_);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -22,7 +22,21 @@
 
 namespace diffserve {
 
-class GenerateCall;  // generate_call.cc
+// A call whose answer is a stream, as the WriteStarter sees it.
+class WatchedCall {
+ public:
+  using Place = std::list<std::weak_ptr<WatchedCall>>;  // in the queue, of one call
+
+  virtual ~WatchedCall() = default;
+  // Starts the next write, or ends the call, if nothing is under way.
+  virtual void Advance() noexcept = 0;
+  // Cancels the call if one write has been under way since `begin`.
+  virtual void EndIfStalled(std::chrono::steady_clock::time_point begin) = 0;
+
+ private:
+  friend class WriteStarter;
+  Place place_;  // empty while it is in the queue; the WriteStarter's mutex guards it
+};
 
 // The calls with new events, and the thread that lets them write. A call is in the queue at most
 // once, so their number bounds it. The same thread ends calls whose client has taken nothing for
@@ -40,19 +54,23 @@ class WriteStarter {
     thread_.join();
   }
 
-  void Add(std::weak_ptr<GenerateCall> call) {
+  // A watched call has something new. Its place goes into the queue, and back to it before it is
+  // let write: that asks for no memory. A call without its place is in the queue already.
+  void Add(WatchedCall& call) noexcept {
     {
       std::lock_guard lock(mutex_);
-      calls_.push_back(std::move(call));
+      calls_.splice(calls_.end(), call.place_);
     }
     wake_.notify_one();
   }
-  // Once a call, before its first write.
-  void Watch(std::weak_ptr<GenerateCall> call) {
+  // Once a call, before its first write. Throws std::bad_alloc without effect.
+  void Watch(const std::shared_ptr<WatchedCall>& call) {
+    WatchedCall::Place place = {call};
     {
       std::lock_guard lock(mutex_);
-      if (watched_.empty()) next_look_ = std::chrono::steady_clock::now() + stall_timeout_ / 4;
-      watched_.push_back(std::move(call));
+      watched_.push_back(call);
+      if (watched_.size() == 1) next_look_ = std::chrono::steady_clock::now() + stall_timeout_ / 4;
+      call->place_.splice(call->place_.end(), place);
     }
     wake_.notify_one();
   }
@@ -64,15 +82,15 @@ class WriteStarter {
   const std::chrono::milliseconds stall_timeout_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::weak_ptr<GenerateCall>> calls_;
-  std::vector<std::weak_ptr<GenerateCall>> watched_;
+  WatchedCall::Place calls_;
+  std::vector<std::weak_ptr<WatchedCall>> watched_;
   std::chrono::steady_clock::time_point next_look_;  // at what is watched
   bool stopping_ = false;
   std::thread thread_;
 };
 
-// How many Generate calls are open, each of which may hold an answer that nobody reads: a limit for
-// all and three quarters of it for one client.
+// How many streaming calls are open, each of which may hold an answer that nobody reads: a limit
+// for all and three quarters of it for one client.
 class OpenCalls {
  public:
   explicit OpenCalls(int limit) : limit_(limit) {}

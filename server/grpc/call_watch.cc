@@ -70,6 +70,7 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
 
  private:
   void Begin(const GrpcMetadata& metadata) {
+    ++watch_.num_begun_;
     grpc_call* const call = info_->server_context()->c_call();
     connection_ = watch_.Begun(info_->server_context()->peer());
     // Health stays open; our own methods check by themselves, before anything is done. The handlers

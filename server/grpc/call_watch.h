@@ -8,6 +8,7 @@
 
 #include <grpcpp/support/server_interceptor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -32,6 +33,7 @@ class CallWatch {
   // Before gRPC gets the socket.
   void Opened(int fd);
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewFactory();
+  int64_t num_begun() const { return num_begun_; }  // calls of every service that it has seen
 
  private:
   struct Connection;
@@ -50,6 +52,7 @@ class CallWatch {
 
   const CallWatchOptions options_;
   const ApiKeys& keys_;
+  std::atomic<int64_t> num_begun_ = 0;
   std::mutex mutex_;
   std::unordered_map<int, std::shared_ptr<Connection>> connections_;  // by descriptor; each until
                                                                       // the next of that number

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -35,6 +36,7 @@ class Descriptor {
     return *this;
   }
   int get() const { return fd_; }
+  void Release() { fd_ = -1; }
 
  private:
   int fd_;
@@ -121,7 +123,9 @@ bool GrpcListener::Impl::AcceptAll() {
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    Descriptor accepted(fd);
     on_socket(fd);
+    accepted.Release();
   }
 }
 
@@ -138,8 +142,12 @@ void GrpcListener::Impl::Run() {
     pollfd waits[2] = {{stop_event.get(), POLLIN, 0}, {socket.get(), POLLIN, 0}};
     poll(waits, exhausted ? 1 : 2, exhausted ? options.retry_ms : -1);
     if (waits[0].revents != 0) return;
-    exhausted = !AcceptAll();
-    if (exhausted) WarnOnceASecond("no file descriptor is left");
+    try {
+      exhausted = !AcceptAll();
+      if (exhausted) WarnOnceASecond("no file descriptor is left");
+    } catch (const std::bad_alloc&) {
+      exhausted = true;
+    }
   }
 }
 

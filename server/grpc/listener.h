@@ -31,6 +31,7 @@ class GrpcListener {
   ~GrpcListener();  // Stop
 
   int port() const;
+  // A socket is closed for which `on_socket` throws std::bad_alloc.
   void Start(std::function<void(int fd)> on_socket);
   void Stop();  // accepts no more; idempotent
 

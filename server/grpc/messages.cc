@@ -119,6 +119,32 @@ void Append(const ResponseDone& done, const AnswerShape&, std::deque<v1::Generat
   usage.set_cached_tokens(done.usage.cached_tokens);
 }
 
+void Fill(const AttentionItem& in, const AttentionAnswer& answer, v1::AttentionItem& out) {
+  const bool has_map2 = answer.num_maps == 2;
+  out.set_layer(in.layer);
+  out.set_head(in.head);
+  out.set_position(in.position);
+  out.set_lambda(in.lambda);
+  out.set_entropy1(in.entropy1);
+  if (has_map2) out.set_entropy2(in.entropy2);
+  out.set_cancelled(in.cancelled);
+  if (answer.has_span) {
+    v1::AttentionShare& share = *out.mutable_on_span();
+    share.set_map1(in.on_span.map1);
+    if (has_map2) share.set_map2(in.on_span.map2);
+    share.set_difference(in.on_span.difference);
+  }
+  out.mutable_map1()->Add(in.map1.begin(), in.map1.end());
+  out.mutable_map2()->Add(in.map2.begin(), in.map2.end());
+  for (const AttentionSlot& slot : in.top) {
+    v1::AttentionSlot& top = *out.add_top();
+    top.set_slot(slot.slot);
+    top.set_map1(slot.map1);
+    if (has_map2) top.set_map2(slot.map2);
+    top.set_difference(slot.difference);
+  }
+}
+
 }  // namespace
 
 Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
@@ -165,6 +191,36 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
   return request;
 }
 
+Result<AttentionRequest> FromProto(const v1::AttentionRequest& message) {
+  AttentionRequest request;
+  request.request_id = message.request_id();
+  request.model = message.model();
+  switch (message.prompt_case()) {
+    case v1::AttentionRequest::kText:
+      request.prompt = message.text();
+      break;
+    case v1::AttentionRequest::kTokenIds:
+      request.prompt = std::vector<int32_t>(message.token_ids().ids().begin(),
+                                            message.token_ids().ids().end());
+      request.prompt_name = "token_ids";
+      break;
+    case v1::AttentionRequest::kChat: {
+      DS_RETURN_IF_ERROR(Assign(&request.prompt, FromProto(message.chat())));
+      std::get<ChatPrompt>(request.prompt).add_generation_prompt = false;
+      request.prompt_name = "chat";
+      break;
+    }
+    case v1::AttentionRequest::PROMPT_NOT_SET:
+      return InvalidArgument("prompt is missing, allowed: one of text, token_ids, chat", "prompt");
+  }
+  request.layers.assign(message.layers().begin(), message.layers().end());
+  request.heads.assign(message.heads().begin(), message.heads().end());
+  request.positions.assign(message.positions().begin(), message.positions().end());
+  if (message.has_top_k()) request.top_k = message.top_k();
+  if (message.has_span()) request.span = {message.span().begin(), message.span().end()};
+  return request;
+}
+
 Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
   switch (message.input_case()) {
     case v1::TokenizeRequest::kText:
@@ -180,6 +236,17 @@ Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
 void AppendMessages(const ResponseEvent& event, const AnswerShape& shape,
                     std::deque<v1::GenerateResponse>& out) {
   std::visit([&](const auto& alternative) { Append(alternative, shape, out); }, event);
+}
+
+void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out) {
+  out.Clear();
+  if (i > 0) return Fill(answer.items[i - 1], answer, *out.mutable_item());
+  v1::AttentionStart& start = *out.mutable_start();
+  start.set_maps(answer.num_maps);
+  start.set_num_layers(answer.num_layers);
+  start.set_num_heads(answer.num_heads);
+  start.mutable_token_ids()->Add(answer.tokens.begin(), answer.tokens.end());
+  start.mutable_token_texts()->Add(answer.token_texts.begin(), answer.token_texts.end());
 }
 
 void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out) {

@@ -4,11 +4,14 @@
 #include <deque>
 #include <string>
 
+#include "server/attention_call.h"
 #include "server/frontend.h"
 
 namespace diffserve {
 
 namespace v1 {
+class AttentionRequest;
+class AttentionResponse;
 class Chat;
 class GenerateRequest;
 class GenerateResponse;
@@ -33,6 +36,11 @@ struct AnswerShape {
 // Appends the messages that one event becomes; ResponseDone becomes its usage if it is ok.
 void AppendMessages(const ResponseEvent& event, const AnswerShape& shape,
                     std::deque<v1::GenerateResponse>& out);
+
+// Error: no prompt. AttentionCall checks the rest.
+Result<AttentionRequest> FromProto(const v1::AttentionRequest& message);
+// Message 0 is the start, message i item i - 1.
+void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out);
 
 void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out);
 

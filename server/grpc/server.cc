@@ -1,5 +1,6 @@
 #include "server/grpc/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -9,11 +10,14 @@
 #include <grpcpp/server_posix.h>
 
 #include <atomic>
+#include <new>
 #include <utility>
 
 #include "diffserve/v1/inference.grpc.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "kernels/base/log.h"
+#include "server/grpc/arrived_calls.h"
+#include "server/grpc/attention_stream.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/call_watch.h"
 #include "server/grpc/generate_call.h"
@@ -43,6 +47,12 @@ class InferenceService : public v1::Inference::Service {
             [this](auto* context, auto* request) {
               return BeginGenerate(shared_, context, *request);
             }));
+    MarkMethodCallback(kAttention,
+                       new CallbackServerStreamingHandler<WireRequest<v1::AttentionRequest>,
+                                                          v1::AttentionResponse>(
+                           [this](auto* context, auto* request) {
+                             return BeginAttention(shared_, context, *request);
+                           }));
     Mark(kTokenize, &InferenceService::TokenizeCall);
     Mark(kDetokenize, &InferenceService::DetokenizeCall);
     Mark(kGetModel, &InferenceService::GetModelCall);
@@ -55,6 +65,7 @@ class InferenceService : public v1::Inference::Service {
     kTokenize,
     kDetokenize,
     kGetModel,
+    kAttention,
     kCancel
   };  // in the order of the
       // .proto
@@ -68,8 +79,23 @@ class InferenceService : public v1::Inference::Service {
   void Mark(Method method, Unary<Request, Response> handler) {
     MarkMethodCallback(method, new CallbackUnaryHandler<WireRequest<Request>, Response>(
                                    [this, handler](auto* context, auto* request, auto* response) {
-                                     return (this->*handler)(context, *request, response);
+                                     return Guarded(context, [&] {
+                                       return (this->*handler)(context, *request, response);
+                                     });
                                    }));
+  }
+
+  // A call for which memory runs out before its work is under way ends with that.
+  template <typename Call>
+  static grpc::ServerUnaryReactor* Guarded(grpc::CallbackServerContext* context, const Call& call) {
+    try {
+      return call();
+    } catch (const std::bad_alloc&) {
+      grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+      reactor->Finish(
+          grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, OutOfMemoryStatus().message()));
+      return reactor;
+    }
   }
 
   grpc::ServerUnaryReactor* TokenizeCall(grpc::CallbackServerContext* context,
@@ -171,6 +197,12 @@ void LogFromGrpc(gpr_log_func_args* args) {
   Log(shown ? LogLevel::kWarning : LogLevel::kDebug, "grpc", {{"message", args->message}});
 }
 
+// protobuf would write to stderr itself, and wait for whoever reads it, whenever a client sends
+// text that is not UTF-8; the call's answer says so.
+void LogFromProtobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  Log(LogLevel::kDebug, "protobuf", {{"message", message}});
+}
+
 void Configure(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetMaxSendMessageSize(options.max_send_bytes);
@@ -184,6 +216,7 @@ void Configure(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_time_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout_ms);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              options.min_client_ping_interval_ms);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, options.max_ping_strikes);
@@ -209,12 +242,16 @@ struct GrpcServer::Impl {
 };
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-GrpcServer::~GrpcServer() { Shutdown(steady_clock::now()); }
+GrpcServer::~GrpcServer() {
+  if (impl_->shared.metrics != nullptr) impl_->shared.metrics->WatchGrpc(nullptr);
+  Shutdown(steady_clock::now());
+}
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options,
                                                       Frontend& frontend, const ApiKeys& api_keys,
                                                       MetricsExporter* metrics) {
   gpr_set_log_function(&LogFromGrpc);
+  google::protobuf::SetLogHandler(&LogFromProtobuf);
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) {
     // Reflection describes what is linked in.
@@ -236,6 +273,13 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr) return Status(StatusCode::kInternal, "gRPC did not start");
+  if (metrics != nullptr) {
+    metrics->WatchGrpc([id = NewestGrpcServer(), &watch = impl->watch] {
+      // A call that begins meanwhile has arrived before.
+      const int64_t begun = watch.num_begun();
+      return GrpcCallCounts{NumArrivedCalls(id), begun};
+    });
+  }
   impl->listener->Start([server = impl->server.get(), &watch = impl->watch](int fd) {
     watch.Opened(fd);
     grpc::AddInsecureChannelFromFd(server, fd);

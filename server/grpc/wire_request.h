@@ -6,6 +6,8 @@
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
+#include <new>
+
 #include "kernels/base/status.h"
 
 namespace diffserve {
@@ -29,7 +31,11 @@ class grpc::SerializationTraits<diffserve::WireRequest<Message>> {
  public:
   static grpc::Status Deserialize(grpc::ByteBuffer* bytes,
                                   diffserve::WireRequest<Message>* request) {
-    request->status = diffserve::ParseWire(*bytes, request->message);
+    try {
+      request->status = diffserve::ParseWire(*bytes, request->message);
+    } catch (const std::bad_alloc&) {
+      request->status = diffserve::OutOfMemoryStatus();
+    }
     bytes->Clear();
     return grpc::Status::OK;
   }

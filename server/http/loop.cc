@@ -1,10 +1,13 @@
 #include "server/http/loop.h"
 
+#include <unistd.h>
+
 #include <boost/asio/post.hpp>
+#include <new>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "kernels/base/log.h"
 #include "kernels/base/thread_registry.h"
 #include "server/http/session.h"
 
@@ -21,6 +24,8 @@ void HttpShared::ConnectionEnded() {
 }
 
 struct HttpLoop::Impl {
+  std::shared_ptr<HttpSession> NewSession(int socket_fd, bool ipv6);
+
   std::shared_ptr<HttpShared> shared;
   // Also held by those who may still wake a session of it.
   std::shared_ptr<HttpSessions> loop = std::make_shared<HttpSessions>();
@@ -32,7 +37,14 @@ HttpLoop::HttpLoop(std::shared_ptr<HttpShared> shared) : impl_(std::make_unique<
   impl_->thread = std::thread([loop = impl_->loop] {
     const NamedThread named("http", "the network");
     const auto work = asio::make_work_guard(loop->context);
-    loop->context.run();
+    for (;;) {
+      try {
+        loop->context.run();
+        return;
+      } catch (const std::bad_alloc&) {  // a connection that had not begun; it is closed
+        Log(LogLevel::kError, "http_connection_failed");
+      }
+    }
   });
 }
 
@@ -46,10 +58,26 @@ HttpLoop::~HttpLoop() {
   context.poll();
 }
 
+// Throws std::bad_alloc once the descriptor is closed.
+std::shared_ptr<HttpSession> HttpLoop::Impl::NewSession(int socket_fd, bool ipv6) {
+  tcp::socket socket(loop->context);
+  try {
+    socket.assign(ipv6 ? tcp::v6() : tcp::v4(), socket_fd);
+  } catch (const std::exception&) {
+    close(socket_fd);
+    throw std::bad_alloc();
+  }
+  ++shared->connections;
+  try {
+    return std::make_shared<HttpSession>(std::move(socket), loop, shared);
+  } catch (const std::bad_alloc&) {
+    --shared->connections;
+    throw;
+  }
+}
+
 void HttpLoop::Adopt(int socket_fd, bool ipv6) {
-  ++impl_->shared->connections;
-  tcp::socket socket(impl_->loop->context, ipv6 ? tcp::v6() : tcp::v4(), socket_fd);
-  auto session = std::make_shared<HttpSession>(std::move(socket), impl_->loop, impl_->shared);
+  const std::shared_ptr<HttpSession> session = impl_->NewSession(socket_fd, ipv6);
   asio::post(impl_->loop->context, [loop = impl_->loop, session] {
     loop->sessions.insert(session);
     session->Start();
@@ -58,9 +86,10 @@ void HttpLoop::Adopt(int socket_fd, bool ipv6) {
 
 void HttpLoop::StopSessions(HttpEnding ending) {
   asio::post(impl_->loop->context, [loop = impl_->loop, ending] {
-    const std::vector<std::shared_ptr<HttpSession>> sessions(loop->sessions.begin(),
-                                                             loop->sessions.end());
-    for (const auto& session : sessions) session->Stop(ending);
+    for (auto it = loop->sessions.begin(); it != loop->sessions.end();) {
+      const std::shared_ptr<HttpSession> session = *it++;  // Stop may take it out
+      session->Stop(ending);
+    }
   });
 }
 

@@ -41,7 +41,8 @@ class HttpLoop {
   explicit HttpLoop(std::shared_ptr<HttpShared> shared);
   ~HttpLoop();  // cuts what is left
 
-  // Takes over a connected socket. May be called from any thread, as may StopSessions.
+  // Takes over a connected socket, which is closed if it throws std::bad_alloc. May be called from
+  // any thread, as may StopSessions.
   void Adopt(int socket_fd, bool ipv6);
   void StopSessions(HttpEnding ending);
 

@@ -3,10 +3,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMaxConnectionsByDefault = 16384;
 constexpr std::chrono::milliseconds kAcceptRetry{200};  // when files have run out and no connection
                                                         // ends
+constexpr std::chrono::milliseconds kAcceptFailureWait{10};  // when there is no memory to wait by
 
 // A little less than half of what files may be open, after the limit was raised as far as it goes.
 int DefaultMaxConnections() {
@@ -57,10 +60,11 @@ struct HttpServer::Impl {
   }
 
   Status Listen();
+  void Run();
   void Accept();
   void OnAccepted(ErrorCode error, tcp::socket socket);
   void PauseAccept();
-  void OnConnectionEnded();
+  void OnConnectionEnded() noexcept;
 
   const std::shared_ptr<HttpShared> shared;
   std::vector<std::unique_ptr<HttpLoop>> loops;
@@ -70,6 +74,7 @@ struct HttpServer::Impl {
   size_t next_loop = 0;
   Clock::time_point last_pause_log{};
   std::atomic<bool> accept_paused{false};
+  bool waits = false;  // for the next connection, or in a pause
   bool ipv6 = false;
   int bound_port = 0;
   std::thread thread;
@@ -87,6 +92,8 @@ Status HttpServer::Impl::Listen() {
   const tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  // Told of, so that accepting goes on with what waits behind a connection that is gone again.
+  if (!error) acceptor.set_option(asio::socket_base::enable_connection_aborted(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (!error) bound_port = acceptor.local_endpoint(error).port();
@@ -99,8 +106,26 @@ Status HttpServer::Impl::Listen() {
 void HttpServer::Impl::Accept() {
   if (!acceptor.is_open() || shared->stopping) return;
   if (shared->connections >= shared->options.max_connections) return PauseAccept();
-  acceptor.async_accept(
-      [this](ErrorCode error, tcp::socket socket) { OnAccepted(error, std::move(socket)); });
+  acceptor.async_accept([this](ErrorCode error, tcp::socket socket) {
+    waits = false;
+    OnAccepted(error, std::move(socket));
+  });
+  waits = true;
+}
+
+// Where memory runs out for a connection, the others are accepted all the same.
+void HttpServer::Impl::Run() {
+  const auto work = asio::make_work_guard(context);
+  for (;;) {
+    try {
+      if (!waits) Accept();
+      context.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      Log(LogLevel::kError, "http_accept_failed");
+    }
+    if (!waits) std::this_thread::sleep_for(kAcceptFailureWait);
+  }
 }
 
 void HttpServer::Impl::OnAccepted(ErrorCode error, tcp::socket socket) {
@@ -123,12 +148,19 @@ void HttpServer::Impl::PauseAccept() {
   accept_paused = true;
   accept_timer.expires_after(kAcceptRetry);
   accept_timer.async_wait([this](ErrorCode) {
+    waits = false;
     if (accept_paused.exchange(false)) Accept();
   });
+  waits = true;
 }
 
-void HttpServer::Impl::OnConnectionEnded() {
-  if (accept_paused.load()) asio::post(context, [this] { accept_timer.cancel(); });
+void HttpServer::Impl::OnConnectionEnded() noexcept {
+  if (!accept_paused.load()) return;
+  try {
+    asio::post(context, [this] { accept_timer.cancel(); });
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "http_accept_not_woken");  // the pause ends by itself
+  }
 }
 
 HttpServer::HttpServer(HttpServerOptions options, HttpService service)
@@ -146,11 +178,9 @@ Status HttpServer::Start() {
     std::lock_guard lock(impl.shared->mutex);
     impl.shared->on_ended = [&impl] { impl.OnConnectionEnded(); };
   }
-  impl.Accept();
   impl.thread = std::thread([&impl] {
     const NamedThread named("http-accept", "the network");
-    const auto work = asio::make_work_guard(impl.context);
-    impl.context.run();
+    impl.Run();
   });
   return {};
 }

@@ -1,7 +1,6 @@
 #include "server/http/session.h"
 
 #include <linux/sockios.h>
-#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 
 #include <boost/asio/post.hpp>
@@ -11,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "server/client_identity.h"
+#include "server/http/wake_up.h"
 
 namespace diffserve {
 namespace {
@@ -26,9 +26,26 @@ constexpr size_t kMaxWaitingBytes = 64 << 10;  // of later requests; with more t
                                                // after the reply under way
 constexpr size_t kMaxDroppedBytes = 1 << 20;   // then, and while the peer reads the last reply
 
+// Nothing was read or written, and the socket is as it was.
+bool IsNotYet(const ErrorCode& error) {
+  return error == asio::error::would_block || error == asio::error::try_again ||
+         error == asio::error::interrupted;
+}
+
 }  // namespace
 
-void HttpSession::Start() {
+template <typename Work>
+void HttpSession::Guarded(const Work& work) noexcept {
+  try {
+    work();
+  } catch (const std::exception&) {  // only memory can run out here
+    running_ = false;
+    Log(LogLevel::kError, "http_connection_failed");
+    Cut();
+  }
+}
+
+void HttpSession::Start() noexcept {
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(tcp::no_delay(true), ignored);
@@ -36,15 +53,18 @@ void HttpSession::Start() {
   if (options().send_buffer_bytes > 0) {
     socket_.set_option(asio::socket_base::send_buffer_size(options().send_buffer_bytes), ignored);
   }
-  const auto user_timeout_ms = static_cast<unsigned>(options().write_stall_timeout.count());
-  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
-             sizeof(user_timeout_ms));
-  peer_ = PeerAddress(socket_.native_handle());
   head_begin_ = Clock::now();
-  Run();
+  Guarded([this] {
+    peer_ = PeerAddress(socket_.native_handle());
+    Run();
+  });
 }
 
-void HttpSession::Stop(HttpEnding ending) {
+void HttpSession::Stop(HttpEnding ending) noexcept {
+  Guarded([this, ending] { Stopping(ending); });
+}
+
+void HttpSession::Stopping(HttpEnding ending) {
   close_after_reply_ = true;
   const bool idle = phase_ == Phase::kLingering || (phase_ == Phase::kReading && out_.empty());
   if (ending == HttpEnding::kNow) return idle ? Close() : Cut();
@@ -71,7 +91,7 @@ void HttpSession::RunAgain() {
   asio::post(loop_->context, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) {
       self->waits_for_turn_ = false;
-      self->Run();
+      self->Guarded([&self] { self->Run(); });
     }
   });
 }
@@ -145,10 +165,10 @@ void HttpSession::Dispatch() {
   CountHeldBytes();
   phase_ = Phase::kAnswering;
   reply_sent_ = false;
-  auto wake = [loop = loop_, weak = weak_from_this()] {
-    asio::post(loop->context, [weak] {
-      if (const auto self = weak.lock()) self->Run();
-    });
+  const auto run = [](HttpSession& self) { self.Guarded([&self] { self.Run(); }); };
+  auto wake = [loop = loop_, weak = weak_from_this(), run, place = std::make_shared<WakePlace>()] {
+    if (place->taken.exchange(true)) return;  // it has yet to be seen that one was woken
+    asio::post(loop->context, WakeUp<HttpSession, decltype(run)>{place, weak, run});
   };
   try {
     HttpAnswer answer = shared_.service.serve(std::move(request), std::move(wake));
@@ -231,8 +251,8 @@ bool HttpSession::Flush() {
     ErrorCode error;
     const size_t n = socket_.write_some(
         asio::buffer(out_.data() + written_, out_.size() - written_), error);
-    if (error == asio::error::would_block || error == asio::error::try_again) {
-      if (armed_ != Timer::kWrite) Arm(Timer::kWrite, Clock::now() + options().write_stall_timeout);
+    if (IsNotYet(error)) {
+      WatchDelivery();
       WantWrite();
       WantRead();
       return false;
@@ -242,11 +262,38 @@ bool HttpSession::Flush() {
       return false;
     }
     written_ += n;
-    if (armed_ == Timer::kWrite) Disarm();
+    given_bytes_ += n;
   }
   out_.clear();
   written_ = 0;
+  if (phase_ == Phase::kAnswering) WatchDelivery();
   return true;
+}
+
+// From when something is on its way to the peer until nothing is. The system's own limit
+// (TCP_USER_TIMEOUT) would end the connection without a word to its peer.
+void HttpSession::WatchDelivery() {
+  if (armed_ == Timer::kWrite) return;
+  last_delivery_ = Clock::now();
+  Arm(Timer::kWrite, last_delivery_ + options().write_stall_timeout / 4);
+}
+
+void HttpSession::OnWatched() {
+  const size_t undelivered = UndeliveredBytes();
+  if (out_.empty() && undelivered == 0) return;
+  if (!IsStalled(undelivered))
+    return Arm(Timer::kWrite, Clock::now() + options().write_stall_timeout / 4);
+  Log(LogLevel::kInfo, "http_reader_stalled",
+      {{"unsent_bytes", std::to_string(out_.size() - written_)}});
+  Cut();
+}
+
+// Whether the peer has acknowledged nothing for as long as it may, as far as was looked.
+bool HttpSession::IsStalled(size_t undelivered) {
+  const Clock::time_point now = Clock::now();
+  const uint64_t delivered = given_bytes_ - undelivered;
+  if (delivered != std::exchange(delivered_bytes_, delivered)) last_delivery_ = now;
+  return now - last_delivery_ >= options().write_stall_timeout;
 }
 
 // Half-closes and drops what still comes, so that a reset does not take the last reply from the
@@ -261,14 +308,11 @@ void HttpSession::Linger() {
   WantRead();
 }
 
-// The peer has not ended the connection. Only what the kernel has not delivered is waited for.
+// The peer has not ended the connection. Only what the system has not delivered is waited for.
 void HttpSession::OnLingered() {
   const size_t undelivered = UndeliveredBytes();
-  const Clock::time_point now = Clock::now();
-  if (undelivered == 0) return Close();
-  if (undelivered != std::exchange(undelivered_bytes_, undelivered)) last_delivery_ = now;
-  if (now - last_delivery_ >= options().write_stall_timeout) return Close();
-  Arm(Timer::kLinger, now + options().linger_timeout);
+  if (undelivered == 0 || IsStalled(undelivered)) return Close();
+  Arm(Timer::kLinger, Clock::now() + options().linger_timeout);
 }
 
 // Written, and not yet acknowledged by the peer.
@@ -310,7 +354,7 @@ void HttpSession::WantRead() {
     self->reading_ = false;
     if (self->phase_ == Phase::kClosed) return;
     if (error) return self->Close();
-    self->OnReadable();
+    self->Guarded([&self] { self->OnReadable(); });
   });
 }
 
@@ -321,14 +365,14 @@ void HttpSession::WantWrite() {
     self->writing_ = false;
     if (self->phase_ == Phase::kClosed) return;
     if (error) return self->Close();
-    self->Run();
+    self->Guarded([&self] { self->Run(); });
   });
 }
 
 void HttpSession::OnReadable() {
   ErrorCode error;
   const size_t n = socket_.read_some(asio::buffer(loop_->scratch), error);
-  if (error == asio::error::would_block || error == asio::error::try_again) return WantRead();
+  if (IsNotYet(error)) return WantRead();
   if (error) return Close();  // also the orderly end: nobody waits for an answer any more
   if (dropping_) {
     dropped_bytes_ += n;
@@ -363,7 +407,7 @@ void HttpSession::Arm(Timer timer, Clock::time_point when) {
     const auto self = weak.lock();
     if (!self || error || self->phase_ == Phase::kClosed) return;
     self->timer_waiting_ = false;
-    self->OnTimer();
+    self->Guarded([&self] { self->OnTimer(); });
   });
 }
 
@@ -376,10 +420,8 @@ void HttpSession::OnTimer() {
     return Run();
   }
   if (expired == Timer::kLinger) return OnLingered();
-  if (expired != Timer::kWrite) return Close();
-  Log(LogLevel::kInfo, "http_reader_stalled",
-      {{"unsent_bytes", std::to_string(out_.size() - written_)}});
-  Cut();
+  if (expired == Timer::kWrite) return OnWatched();
+  Close();
 }
 
 }  // namespace diffserve

@@ -1,6 +1,7 @@
 // HttpSession: one connection, a loop of small steps; each either makes progress or has asked to be
 // woken. It reads, answers one request after another, and ends the connection; a reply that cannot
-// be finished ends with a reset, which no client takes for its end.
+// be finished ends with a reset, which no client takes for its end. So does a connection for which
+// memory runs out; the others go on.
 // Thread safety: on its loop's thread alone.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,20 +50,26 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     shared_.ConnectionEnded();
   }
 
-  void Start();
-  void Stop(HttpEnding ending);
+  void Start() noexcept;
+  void Stop(HttpEnding ending) noexcept;
 
  private:
   enum class Phase { kReading, kAnswering, kLingering, kClosed };
   enum class Timer { kNone, kHead, kIdle, kBody, kWrite, kLinger };
 
   const HttpServerOptions& options() const { return shared_.options; }
+  template <typename Work>
+  void Guarded(const Work& work) noexcept;
   void Run();
   void RunAgain();
+  void Stopping(HttpEnding ending);
   bool Step();
   bool StepReading();
   bool StepAnswering();
   bool Flush();
+  void WatchDelivery();
+  void OnWatched();
+  bool IsStalled(size_t undelivered);
   void Dispatch();
   void QueueReply(const HttpReply& reply);
   void FinishReply();
@@ -110,8 +118,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   size_t counted_bytes_ = 0;
   bool dropping_ = false;  // what the peer sends is no request any more
   size_t dropped_bytes_ = 0;
-  size_t undelivered_bytes_ = 0;  // when it was last seen that the peer takes some
-  std::chrono::steady_clock::time_point last_delivery_;
+  uint64_t given_bytes_ = 0;      // to the system, of all replies
+  uint64_t delivered_bytes_ = 0;  // of them the peer had acknowledged at the last look
+  std::chrono::steady_clock::time_point last_delivery_;  // when a look found more, or the first
 };
 
 }  // namespace diffserve

@@ -53,6 +53,22 @@ Result<HttpUrl> ParseHttpUrl(std::string_view text) {
   return url;
 }
 
+Result<HttpUrl> ParseServerUrl(std::string_view text) {
+  constexpr char kFlag[] = "--url";
+  constexpr std::string_view kPaths[] = {"", "/", "/v1", "/v1/"};
+  const std::string found = "--url is \"" + std::string(text) + "\"";
+  if (text.starts_with("https://"))
+    return InvalidArgument(found + ": https is not offered, allowed: http://HOST:PORT", kFlag);
+  Result<HttpUrl> url = ParseHttpUrl(text);
+  const Status bad = InvalidArgument(found + ", allowed: http://HOST:PORT", kFlag);
+  if (!url.ok()) return bad;
+  const size_t slash = text.find('/', std::string_view("http://").size());
+  const std::string_view path = slash == std::string_view::npos ? "" : text.substr(slash);
+  if (std::ranges::find(kPaths, path) == std::end(kPaths)) return bad;
+  url->path.clear();
+  return url;
+}
+
 std::string PercentDecoded(std::string_view text) {
   const auto digit = [](char c) {
     if (c >= '0' && c <= '9') return c - '0';

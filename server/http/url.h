@@ -18,6 +18,10 @@ struct HttpUrl {
 
 Result<HttpUrl> ParseHttpUrl(std::string_view text);
 
+// --url of chat: http://HOST:PORT, also as OpenAI's clients are told it, with /v1. The path is
+// empty.
+Result<HttpUrl> ParseServerUrl(std::string_view text);
+
 // One pass of percent-decoding; nothing if it is malformed.
 std::string PercentDecoded(std::string_view text);
 

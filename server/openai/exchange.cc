@@ -1,33 +1,36 @@
 #include "server/openai/exchange.h"
 
 #include <mutex>
+#include <new>
 #include <utility>
 
+#include "kernels/base/log.h"
+#include "server/status_codes.h"
+
 namespace diffserve {
-namespace {
 
-constexpr size_t kTurnBytes = 64 << 10;  // made at a time, so that connections take turns; a body
-                                         // that fits has a Content-Length
-
-}  // namespace
-
-GenerateExchange::GenerateExchange(Frontend& frontend, Source source,
+GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                                    std::shared_ptr<std::atomic<bool>> wake_due,
                                    OpenAiResponse response, bool streams, Hooks hooks)
     : frontend_(frontend),
-      source_(std::move(source)),
+      stream_(std::move(stream)),
       wake_due_(std::move(wake_due)),
       response_(std::move(response)),
       streams_(streams),
       hooks_(std::move(hooks)) {}
 
 GenerateExchange::~GenerateExchange() {
-  source_.stream->Close();
-  if (!response_.done()) frontend_.Abandon(source_.id);
-  outcome_.status = whole() ? response_.status()
-                            : Status(StatusCode::kCancelled, "the client went away");
-  outcome_.completion_tokens = response_.completion_tokens();
-  hooks_.on_end(outcome_);
+  stream_->Close();
+  if (!id_) return;
+  if (!response_.done()) frontend_.Abandon(*id_);
+  try {
+    outcome_.status = whole() ? response_.status()
+                              : Status(StatusCode::kCancelled, "the client left");
+    outcome_.completion_tokens = response_.completion_tokens();
+    hooks_.on_end(outcome_);
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "http_request_untold");
+  }
 }
 
 std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<bool>> wake_due,
@@ -38,7 +41,7 @@ std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<boo
 }
 
 std::optional<ResponseEvent> GenerateExchange::NextEvent() {
-  if (!ends_with_error_) return source_.stream->TryPop();
+  if (!ends_with_error_) return stream_->TryPop();
   return ResponseDone{Status(StatusCode::kUnavailable, "the server is shutting down"),
                       {.completion_tokens = response_.completion_tokens()}};
 }
@@ -46,8 +49,8 @@ std::optional<ResponseEvent> GenerateExchange::NextEvent() {
 bool GenerateExchange::EndWithError() {
   if (!streams_ || !response_.started() || response_.done()) return false;
   ends_with_error_ = true;
-  source_.stream->Close();
-  frontend_.Abandon(source_.id);
+  stream_->Close();
+  frontend_.Abandon(*id_);
   return true;
 }
 
@@ -88,7 +91,7 @@ bool GenerateExchange::Frames(std::string* bytes) {
 struct PendingReplyExchange::Place {
   std::function<void()> wake;
   std::mutex mutex;
-  std::optional<HttpReply> reply;
+  std::optional<Result<HttpReply>> reply;
 };
 
 std::shared_ptr<PendingReplyExchange::Place> PendingReplyExchange::NewPlace(
@@ -98,7 +101,7 @@ std::shared_ptr<PendingReplyExchange::Place> PendingReplyExchange::NewPlace(
   return place;
 }
 
-void PendingReplyExchange::Fill(Place& place, HttpReply reply) {
+void PendingReplyExchange::Fill(Place& place, Result<HttpReply> reply) noexcept {
   {
     std::lock_guard lock(place.mutex);
     place.reply = std::move(reply);
@@ -107,8 +110,37 @@ void PendingReplyExchange::Fill(Place& place, HttpReply reply) {
 }
 
 std::optional<HttpReply> PendingReplyExchange::Reply() {
-  std::lock_guard lock(place_->mutex);
-  return std::exchange(place_->reply, std::nullopt);
+  std::optional<Result<HttpReply>> reply;
+  {
+    std::lock_guard lock(place_->mutex);
+    reply = std::exchange(place_->reply, std::nullopt);
+  }
+  if (!reply) return std::nullopt;
+  return reply->ok() ? std::move(*reply).value() : error_reply_(reply->status());
+}
+
+std::optional<HttpReply> AccountedExchange::Reply() {
+  std::optional<HttpReply> reply = inner_->Reply();
+  if (!reply) return reply;
+  complete_(*reply);
+  status_ = reply->status;
+  if (!reply->streams) EndOnce();
+  return reply;
+}
+
+bool AccountedExchange::Frames(std::string* bytes) {
+  const bool last = inner_->Frames(bytes);
+  if (last) EndOnce();
+  return last;
+}
+
+void AccountedExchange::EndOnce() noexcept {
+  if (std::exchange(ended_, true)) return;
+  try {
+    on_end_(status_.value_or(WireStatusOf(StatusCode::kCancelled).http));
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "http_request_untold");
+  }
 }
 
 std::optional<HttpReply> DeferredExchange::Reply() {

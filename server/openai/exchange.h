@@ -6,7 +6,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "server/frontend.h"
 #include "server/http/message.h"
@@ -30,13 +32,13 @@ class GenerateExchange : public HttpExchange {
     std::function<void(const ExchangeOutcome& outcome)> on_end;
   };
   // The stream's notify must call `wake` of the connection through `wake_due` (see NotifyOf).
-  struct Source {
-    ResponseId id = 0;
-    std::shared_ptr<ResponseStream> stream;
-  };
-  GenerateExchange(Frontend& frontend, Source source, std::shared_ptr<std::atomic<bool>> wake_due,
-                   OpenAiResponse response, bool streams, Hooks hooks);
+  GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
+                   std::shared_ptr<std::atomic<bool>> wake_due, OpenAiResponse response,
+                   bool streams, Hooks hooks);
   ~GenerateExchange() override;
+
+  // The response that writes the stream. Before it the exchange is nothing that could end.
+  void Begin(ResponseId id) noexcept { id_ = id; }
 
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string* bytes) override;
@@ -58,7 +60,8 @@ class GenerateExchange : public HttpExchange {
   bool whole() const { return response_.done() && response_.written() && pending_.empty(); }
 
   Frontend& frontend_;
-  const Source source_;
+  const std::shared_ptr<ResponseStream> stream_;
+  std::optional<ResponseId> id_;
   const std::shared_ptr<std::atomic<bool>> wake_due_;
   OpenAiResponse response_;
   const bool streams_;
@@ -71,16 +74,44 @@ class GenerateExchange : public HttpExchange {
 // A reply that another thread makes.
 class PendingReplyExchange : public HttpExchange {
  public:
+  using ErrorReply = std::function<HttpReply(const Status& status)>;
   struct Place;
-  explicit PendingReplyExchange(std::shared_ptr<Place> place) : place_(std::move(place)) {}
+  PendingReplyExchange(std::shared_ptr<Place> place, ErrorReply error_reply)
+      : place_(std::move(place)), error_reply_(std::move(error_reply)) {}
   std::optional<HttpReply> Reply() override;
   bool Frames(std::string*) override { return true; }
 
   static std::shared_ptr<Place> NewPlace(std::function<void()> wake);
-  static void Fill(Place& place, HttpReply reply);  // from any thread, once
+  static void Fill(Place& place, Result<HttpReply> reply) noexcept;  // from any thread, once
 
  private:
   const std::shared_ptr<Place> place_;
+  const ErrorReply error_reply_;
+};
+
+// An answer whose reply is completed when it comes, and whose end is told once: when its last byte
+// is made, or when it is destroyed before.
+class AccountedExchange : public HttpExchange {
+ public:
+  AccountedExchange(std::unique_ptr<HttpExchange> inner,
+                    std::function<void(HttpReply& reply)> complete,
+                    std::function<void(int status)> on_end)  // 499 if there was no reply
+      : inner_(std::move(inner)), complete_(std::move(complete)), on_end_(std::move(on_end)) {}
+  ~AccountedExchange() override { EndOnce(); }
+
+  std::optional<HttpReply> Reply() override;
+  bool Frames(std::string* bytes) override;
+  bool EndWithError() override { return inner_->EndWithError(); }
+  bool EndedWithError() const override { return inner_->EndedWithError(); }
+
+ private:
+  void EndOnce() noexcept;
+
+  const std::unique_ptr<HttpExchange> inner_;
+  const std::function<void(HttpReply&)> complete_;
+  const std::function<void(int)> on_end_;
+  bool ended_ = false;
+  std::optional<int> status_;
 };
 
 // An answer that begins later.

@@ -239,11 +239,11 @@ Status TooMany(const std::string& path, size_t found, size_t allowed) {
                          path);
 }
 
-// Appends the ids of `list`; false if an entry is none.
-bool AppendIds(const Json& list, std::vector<int32_t>* out) {
+// Appends the integers of `list`, from `least` on; false if an entry is none.
+bool AppendIds(const Json& list, std::vector<int32_t>* out, int32_t least = 0) {
   out->reserve(list.size());
   for (const Json& entry : list) {
-    const auto id = IntegerIn(entry, 0, std::numeric_limits<int32_t>::max());
+    const auto id = IntegerIn(entry, least, std::numeric_limits<int32_t>::max());
     if (!id) return false;
     out->push_back(static_cast<int32_t>(*id));
   }
@@ -274,6 +274,15 @@ void JsonFields::Ints(std::string_view name, size_t max_entries, std::vector<int
   if (!value->is_array()) return Expected(name, "a list of token ids");
   if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
   if (!AppendIds(*value, out)) Expected(name, "a list of integers from 0 to 2147483647");
+}
+
+void JsonFields::SignedInts(std::string_view name, size_t max_entries, std::vector<int>* out) {
+  const Json* const value = Find(node_, name);
+  if (value == nullptr || !status_.ok()) return;
+  constexpr const char* kExpected = "a list of integers of 32 bits";
+  if (!value->is_array()) return Expected(name, kExpected);
+  if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
+  if (!AppendIds(*value, out, std::numeric_limits<int32_t>::min())) Expected(name, kExpected);
 }
 
 void JsonFields::IntPairs(std::string_view name, size_t max_entries,

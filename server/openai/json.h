@@ -51,6 +51,7 @@ class JsonFields {
   // A list of pairs of them: [[1, 2], [5, 7]].
   void IntPairs(std::string_view name, size_t max_entries,
                 std::vector<std::pair<int32_t, int32_t>>* out);
+  void SignedInts(std::string_view name, size_t max_entries, std::vector<int>* out);  // of 32 bits
   void LogitBias(std::string_view name, size_t max_entries,
                  std::vector<std::pair<int32_t, float>>* out);
   // An object of strings, numbers and booleans, as JSON text; keys of `reserved` are refused.

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,13 +16,17 @@
 #include "server/http/gate.h"
 #include "server/http/url.h"
 #include "server/load_report.h"
+#include "server/openai/attention_reply.h"
+#include "server/openai/attention_request.h"
 #include "server/openai/exchange.h"
+#include "server/openai/head_fields.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/options.h"
 #include "server/request_checks.h"
 #include "server/status_codes.h"
 #include "server/trace_context.h"
+#include "server/ui/files.h"
 
 namespace diffserve {
 namespace {
@@ -30,34 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 constexpr std::string_view kModelPrefix = "/v1/models/";
-
-// The client's id if it is one that can stand in a header and a log line, else a new one.
-std::string RequestIdOf(std::string_view wanted) {
-  const auto valid = [](char c) {
-    const bool alphanumeric = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                              (c >= '0' && c <= '9');
-    return alphanumeric || std::string_view("-_.:").find(c) != std::string_view::npos;
-  };
-  const bool usable = !wanted.empty() && wanted.size() <= kMaxRequestIdBytes &&
-                      std::all_of(wanted.begin(), wanted.end(), valid);
-  return usable ? std::string(wanted) : RandomHex16() + RandomHex16();
-}
-
-bool IsJsonType(std::string_view content_type) {
-  std::string type(content_type.substr(0, content_type.find(';')));
-  type.erase(
-      std::find_if(type.rbegin(), type.rend(), [](char c) { return c != ' ' && c != '\t'; }).base(),
-      type.end());
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  std::transform(type.begin(), type.end(), type.begin(), lower);
-  return type == "application/json";
-}
-
-// Of the formats the one that HTTP's headers have no field for is ignored like an unknown one.
-LoadFormat HttpLoadFormat(const HttpHead& head) {
-  const LoadFormat format = LoadFormatOf(head.Field(kLoadFormatField));
-  return format == LoadFormat::kBinary ? LoadFormat::kNone : format;
-}
 
 // What is told of a request beside its answer.
 struct Account {
@@ -89,13 +66,15 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
     Answer answer;
   };
   static std::span<const Route> Table();
-  class AccountedExchange;
 
   HttpAnswer Completions(Call& call) {
     return ParseThen(call, ParseCompletionRequest, &Impl::Generate);
   }
   HttpAnswer ChatCompletions(Call& call) {
     return ParseThen(call, ParseChatRequest, &Impl::Generate);
+  }
+  HttpAnswer Attention(Call& call) {
+    return ParseThen(call, ParseAttentionRequest, &Impl::AttentionParsed);
   }
   HttpAnswer Tokenize(Call& call) {
     return ParseThen(call, ParseTokenizeRequest, &Impl::TokenizeParsed);
@@ -110,6 +89,10 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Live(Call&) { return Json("{\"status\":\"ok\"}"); }
   HttpAnswer Ready(Call& call);
   HttpAnswer Metrics(Call& call);
+  HttpAnswer Page(Call& call) {
+    return UiReply(call.request.head.path)
+        .value_or(Error(Status(StatusCode::kNotFound, "the page has no such file")));
+  }
 
   HttpAnswer Dispatch(Call& call);
   void Count(std::string_view route, int status) const { options.on_reply(route, status); }
@@ -120,10 +103,18 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
                        HttpAnswer (Impl::*start)(Call&, Result<Parsed>));
   HttpAnswer Generate(Call& call, Result<OpenAiRequest> parsed);
+  HttpAnswer AttentionParsed(Call& call, Result<OpenAiAttentionRequest> parsed);
   HttpAnswer TokenizeParsed(Call& call, Result<TokenizeRequest> parsed);
   HttpAnswer DetokenizeParsed(Call& call, Result<DetokenizeRequest> parsed);
   Status CheckModel(const std::string& model) const;
+  HttpReply RefuseDraining() const;
+  static void LogEnd(const Account& account, const ExchangeOutcome& outcome);
   HttpReply Error(const Status& status) const;
+  HttpAnswer Pending(std::shared_ptr<PendingReplyExchange::Place> place) const {
+    return std::make_unique<PendingReplyExchange>(
+        std::move(place),
+        [self = shared_from_this()](const Status& error) { return self->Error(error); });
+  }
   HttpReply ErrorWith(int http_status, std::string_view reason) const;
   static HttpReply Json(std::string body);
   ModelCard Card() const;
@@ -140,11 +131,11 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-// A path that ends in '/' is followed by a name.
 std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
   static constexpr Route kRoutes[] = {
       {{"POST", "/v1/completions"}, &Impl::Completions},
       {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions},
+      {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},
       {{"GET", "/v1/models"}, &Impl::Models},
@@ -155,6 +146,8 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"GET", "/livez", false}, &Impl::Live},
       {{"GET", "/readyz", false}, &Impl::Ready},
       {{"GET", "/health", false}, &Impl::Ready},
+      {{"GET", "/", false}, &Impl::Page},
+      {{"GET", "/ui/", false}, &Impl::Page},
   };
   return kRoutes;
 }
@@ -219,9 +212,14 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call,
   const Status status = frontend.RunOnTextThread(
       call.account.client, bytes,
       [self = shared_from_this(), place, body, parse, wake = call.wake](bool run) {
-        Result<Parsed> parsed = run ? parse(*body, self->Context())
-                                    : Result<Parsed>(Status(StatusCode::kUnavailable,
-                                                            "the server is shutting down"));
+        Result<Parsed> parsed(OutOfMemoryStatus());
+        try {
+          parsed = run ? parse(*body, self->Context())
+                       : Result<Parsed>(
+                             Status(StatusCode::kUnavailable, "the server is shutting down"));
+        } catch (const std::bad_alloc&) {
+          Log(LogLevel::kError, "text_work_failed");
+        }
         {
           std::lock_guard lock(place->mutex);
           place->parsed = std::move(parsed);
@@ -238,13 +236,56 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call,
       });
 }
 
+// What new work for the engine is told during a drain.
+HttpReply OpenAiRoutes::Impl::RefuseDraining() const {
+  frontend.engine().CountRefusal(RefusalReason::kDraining);
+  HttpReply reply = Error(Status(StatusCode::kUnavailable, "the server is draining"));
+  reply.close = true;
+  return reply;
+}
+
+void OpenAiRoutes::Impl::LogEnd(const Account& account, const ExchangeOutcome& outcome) {
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - account.begin).count();
+  Log(LogLevel::kInfo, "http_request",
+      {{"route", account.route},
+       {"status", std::to_string(outcome.http_status)},
+       {"end", outcome.status.ok() ? "ok" : WireStatusOf(outcome.status.code()).openai_type},
+       {"completion_tokens", std::to_string(outcome.completion_tokens)},
+       {"ms", std::to_string(ms)},
+       {"request_id", account.request_id}});
+}
+
+HttpAnswer OpenAiRoutes::Impl::AttentionParsed(Call& call, Result<OpenAiAttentionRequest> parsed) {
+  if (health.draining()) return RefuseDraining();
+  if (!parsed.ok()) return Error(parsed.status());
+  parsed->attention.request_id = call.account.request_id;
+  parsed->attention.client = call.account.client;
+  const auto place = AttentionExchange::NewPlace(std::move(call.wake));
+  Result<std::shared_ptr<AttentionCall>> started = AttentionCall::Start(
+      frontend, std::move(parsed->attention), [place](Result<SharedAttentionAnswer> answer) {
+        AttentionExchange::Fill(*place, std::move(answer));
+      });
+  if (!started.ok()) return Error(started.status());
+  AttentionExchange::Hooks hooks;
+  hooks.error_reply = [self = shared_from_this()](const Status& error) {
+    return self->Error(error);
+  };
+  hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
+    --*in_flight;
+    LogEnd(account, outcome);
+  };
+  AttentionText::Options options = {"attn-" + call.account.request_id,
+                                    frontend.options().served_model_name, std::time(nullptr),
+                                    parsed->float16};
+  auto exchange = std::make_unique<AttentionExchange>(std::move(started).value(), place,
+                                                      std::move(options), std::move(hooks));
+  ++*in_flight;  // until on_end
+  return exchange;
+}
+
 HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed) {
-  if (health.draining()) {
-    frontend.engine().CountRefusal(RefusalReason::kDraining);
-    HttpReply reply = Error(Status(StatusCode::kUnavailable, "the server is draining"));
-    reply.close = true;
-    return reply;
-  }
+  if (health.draining()) return RefuseDraining();
   if (!parsed.ok()) return Error(parsed.status());
   parsed->generate.request_id = call.account.request_id;
   parsed->generate.client = call.account.client;
@@ -255,28 +296,22 @@ HttpAnswer OpenAiRoutes::Impl::Generate(Call& call, Result<OpenAiRequest> parsed
   auto stream = std::make_shared<ResponseStream>(
       frontend.options().max_stream_bytes,
       GenerateExchange::NotifyOf(wake_due, std::move(call.wake)));
-  const Result<ResponseId> id = frontend.Generate(std::move(parsed->generate), stream);
-  if (!id.ok()) return Error(id.status());
-  ++*in_flight;
   GenerateExchange::Hooks hooks;
   hooks.error_reply = [self = shared_from_this()](const Status& error) {
     return self->Error(error);
   };
   hooks.on_end = [in_flight = in_flight, account = call.account](const ExchangeOutcome& outcome) {
     --*in_flight;
-    const auto ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - account.begin).count();
-    Log(LogLevel::kInfo, "http_request",
-        {{"route", account.route},
-         {"status", std::to_string(outcome.http_status)},
-         {"end", outcome.status.ok() ? "ok" : WireStatusOf(outcome.status.code()).openai_type},
-         {"completion_tokens", std::to_string(outcome.completion_tokens)},
-         {"ms", std::to_string(ms)},
-         {"request_id", account.request_id}});
+    LogEnd(account, outcome);
   };
-  return std::make_unique<GenerateExchange>(
-      frontend, GenerateExchange::Source{*id, std::move(stream)}, std::move(wake_due),
-      std::move(response), streams, std::move(hooks));
+  // Made before the response is opened: nothing that could fail comes after.
+  auto exchange = std::make_unique<GenerateExchange>(
+      frontend, stream, std::move(wake_due), std::move(response), streams, std::move(hooks));
+  const Result<ResponseId> id = frontend.Generate(std::move(parsed->generate), std::move(stream));
+  if (!id.ok()) return Error(id.status());
+  ++*in_flight;
+  exchange->Begin(*id);
+  return exchange;
 }
 
 HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(Call& call, Result<TokenizeRequest> parsed) {
@@ -289,7 +324,7 @@ HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(Call& call, Result<TokenizeRequest
       call.account.client, std::move(parsed->prompt), parsed->add_special_tokens,
       [self = shared_from_this(), place, with_texts,
        max_model_len](Result<std::vector<int32_t>> ids) {
-        if (!ids.ok()) return PendingReplyExchange::Fill(*place, self->Error(ids.status()));
+        if (!ids.ok()) return PendingReplyExchange::Fill(*place, ids.status());
         std::vector<std::string> texts;
         if (with_texts) {
           for (const int32_t id : *ids) texts.push_back(self->frontend.tokenizer().TokenBytes(id));
@@ -298,7 +333,7 @@ HttpAnswer OpenAiRoutes::Impl::TokenizeParsed(Call& call, Result<TokenizeRequest
             *place, Json(TokenizeBody(*ids, max_model_len, with_texts ? &texts : nullptr)));
       });
   if (!status.ok()) return Error(status);
-  return std::make_unique<PendingReplyExchange>(std::move(place));
+  return Pending(std::move(place));
 }
 
 HttpAnswer OpenAiRoutes::Impl::DetokenizeParsed(Call& call, Result<DetokenizeRequest> parsed) {
@@ -306,13 +341,12 @@ HttpAnswer OpenAiRoutes::Impl::DetokenizeParsed(Call& call, Result<DetokenizeReq
   if (const Status status = CheckModel(parsed->model); !status.ok()) return Error(status);
   auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
   const Status status = frontend.Detokenize(
-      call.account.client, std::move(parsed->tokens),
-      [self = shared_from_this(), place](Result<std::string> text) {
+      call.account.client, std::move(parsed->tokens), [place](Result<std::string> text) {
         PendingReplyExchange::Fill(
-            *place, text.ok() ? Json(DetokenizeBody(*text)) : self->Error(text.status()));
+            *place, text.ok() ? Json(DetokenizeBody(*text)) : Result<HttpReply>(text.status()));
       });
   if (!status.ok()) return Error(status);
-  return std::make_unique<PendingReplyExchange>(std::move(place));
+  return Pending(std::move(place));
 }
 
 HttpAnswer OpenAiRoutes::Impl::Model(Call& call) {
@@ -337,10 +371,8 @@ HttpAnswer OpenAiRoutes::Impl::Metrics(Call&) {
 
 HttpAnswer OpenAiRoutes::Impl::Dispatch(Call& call) {
   const HttpHead& head = call.request.head;
-  const auto matches = [&head](const Route& route) {
-    const std::string_view path = route.info.path;
-    if (path.back() != '/') return head.path == path;
-    return head.path.size() > path.size() && head.path.compare(0, path.size(), path) == 0;
+  const auto matches = [this, &head](const Route& route) {
+    return (options.ui || route.answer != &Impl::Page) && IsPathOf(head.path, route.info.path);
   };
   const auto routes = Table();
   const auto found = std::find_if(routes.begin(), routes.end(), matches);
@@ -392,42 +424,6 @@ OpenAiRoutes::OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, cons
 
 OpenAiRoutes::~OpenAiRoutes() = default;
 
-// Completes the reply of an exchange when it comes, and ends the request's account once.
-class OpenAiRoutes::Impl::AccountedExchange : public HttpExchange {
- public:
-  AccountedExchange(std::shared_ptr<const Impl> impl, std::unique_ptr<HttpExchange> inner,
-                    Account account)
-      : impl_(std::move(impl)), inner_(std::move(inner)), account_(std::move(account)) {}
-  ~AccountedExchange() override { EndOnce(); }
-
-  std::optional<HttpReply> Reply() override {
-    std::optional<HttpReply> reply = inner_->Reply();
-    if (!reply) return reply;
-    impl_->AddFields(account_, *reply);
-    status_ = reply->status;
-    if (!reply->streams) EndOnce();
-    return reply;
-  }
-  bool Frames(std::string* bytes) override {
-    const bool last = inner_->Frames(bytes);
-    if (last) EndOnce();
-    return last;
-  }
-  bool EndWithError() override { return inner_->EndWithError(); }
-  bool EndedWithError() const override { return inner_->EndedWithError(); }
-
- private:
-  void EndOnce() {
-    if (!std::exchange(ended_, true)) impl_->End(account_, status_);
-  }
-
-  const std::shared_ptr<const Impl> impl_;
-  const std::unique_ptr<HttpExchange> inner_;
-  const Account account_;
-  bool ended_ = false;
-  int status_ = WireStatusOf(StatusCode::kCancelled).http;  // until there is a reply
-};
-
 HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
   Call call{std::move(request), {}, std::move(wake)};
   const HttpHead& head = call.request.head;
@@ -438,8 +434,11 @@ HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) 
                   Clock::now()};
   HttpAnswer answer = impl_->Dispatch(call);
   if (auto* exchange = std::get_if<std::unique_ptr<HttpExchange>>(&answer)) {
-    return std::make_unique<Impl::AccountedExchange>(impl_, std::move(*exchange),
-                                                     std::move(call.account));
+    const auto account = std::make_shared<const Account>(std::move(call.account));
+    return std::make_unique<AccountedExchange>(
+        std::move(*exchange),
+        [impl = impl_, account](HttpReply& reply) { impl->AddFields(*account, reply); },
+        [impl = impl_, account](int status) { impl->End(*account, status); });
   }
   HttpReply& reply = std::get<HttpReply>(answer);
   impl_->AddFields(call.account, reply);

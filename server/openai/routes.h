@@ -1,6 +1,6 @@
 // OpenAiRoutes: what each path and method of the HTTP port means. Authentication comes before
-// routing and is needed everywhere but on the three health paths; an unknown path is told only to
-// the authorised.
+// routing and is needed everywhere but on the three health paths and those of the page, which asks
+// for a key itself; an unknown path is told only to the authorised.
 // Thread safety: Serve and Refuse may be called from any I/O thread.
 #pragma once
 
@@ -21,6 +21,7 @@ struct OpenAiRoutesOptions {
   std::string model_root;   // shown as `root` in /v1/models
   std::string fingerprint;  // system_fingerprint
   bool strict = false;      // refuse unknown members
+  bool ui = true;           // serve the page; else its paths are unknown
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
@@ -48,7 +49,7 @@ class OpenAiRoutes {
 
   struct RouteInfo {
     std::string_view method;
-    std::string_view path;  // ends in '/' if a name follows
+    std::string_view path;  // ends in '/' if a name follows, but for "/" itself
     bool needs_key = true;
   };
   static std::vector<RouteInfo> Routes();

@@ -12,6 +12,10 @@
 
 namespace diffserve {
 
+// Of a reply, made at a time, so that connections take turns; a body that fits has a
+// Content-Length.
+inline constexpr size_t kTurnBytes = 64 << 10;
+
 class TextPieces {
  public:
   // Appends item `i` of a list. What it adds to the pieces itself comes right behind it, before

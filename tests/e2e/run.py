@@ -30,12 +30,12 @@ class TimedResult(unittest.TextTestResult):
         super().stopTest(test)
 
 
-def main() -> int:
-    sys.path.insert(0, str(Path(__file__).parent))
+def main(folder: Path) -> int:
+    sys.path.insert(0, str(folder))
     if len(sys.argv) > 1:
         suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])
     else:
-        suite = unittest.defaultTestLoader.discover(str(Path(__file__).parent))
+        suite = unittest.defaultTestLoader.discover(str(folder))
     result = unittest.TextTestRunner(sys.stdout, resultclass=TimedResult, verbosity=2).run(suite)
     for name, seconds in sorted(result.seconds.items(), key=lambda item: -item[1]):
         print(f"{seconds:7.1f} s  {name}")
@@ -48,4 +48,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(__file__).parent))

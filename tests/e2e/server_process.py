@@ -65,8 +65,8 @@ class ServerProcess:
     """`with ServerProcess("--max-num-seqs", 4) as server:`; leaving the block sends SIGTERM and
     expects exit code 0."""
     def __init__(self, *flags, model: Path | None = None, binary: Path = BINARY,
-                 environment: dict | None = None):
-        self.model = model or tiny_model.directory()
+                 environment: dict | None = None, ports: tuple[int, int] = (0, 0)):
+        self.model, self._ports = model or tiny_model.directory(), ports
         self.flags = [str(flag) for flag in flags]
         self.binary, self.environment = binary, {**os.environ, **(environment or {})}
         self.code = None
@@ -77,8 +77,8 @@ class ServerProcess:
     def __enter__(self):
         self._stderr = tempfile.TemporaryFile()
         command = [
-            self.binary, "serve", self.model, "--port", "0", "--grpc-port", "0", *DEVICE_FLAGS,
-            *self.flags
+            self.binary, "serve", self.model, "--port", str(self._ports[0]), "--grpc-port",
+            str(self._ports[1]), *DEVICE_FLAGS, *self.flags
         ]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=self._stderr, env=self.environment)
@@ -110,6 +110,11 @@ class ServerProcess:
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.code = self.process.wait() + signal.SIGKILL  # 0: it died of this signal, as it should
+        self.process.stdout.close()
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         if self.code is None:

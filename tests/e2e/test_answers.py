@@ -31,7 +31,12 @@ class LeavingTest(unittest.TestCase):
                         client.shutdown(socket.SHUT_WR)
                         server.wait_until_left()
                 server.wait_until_left()
-                server.open_gate()
+                # The engine is sent this one behind the end of the other.
+                with socket.create_connection(("127.0.0.1", server.port)) as later:
+                    later.sendall(post({"prompt": "y", "max_tokens": 1}))
+                    server.wait_for_waiting(2)
+                    server.open_gate()
+                    self.assertIn(b" 200 ", later.recv(100))
                 server.wait_until_idle()
             self.assertEqual(
                 server.metric("diffserve_requests_finished_total", reason="cancelled"), 2)

@@ -16,10 +16,12 @@ from server_process import ServerProcess
 
 KEY, OTHER_KEY = "sk-canary-0123456789abcdef", "sk-second"
 ROUTES = [("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("GET", "/v1/models"),
-          ("GET", "/v1/models/tiny"), ("POST", "/tokenize"), ("POST", "/detokenize"),
-          ("GET", "/version"), ("GET", "/load"), ("GET", "/metrics"), ("GET", "/nothing-here"),
-          ("GET", "/v1/completions"), ("OPTIONS", "/metrics"), ("HEAD", "/metrics")]
+          ("GET", "/v1/models/tiny"), ("POST", "/v1/attention"), ("POST", "/tokenize"),
+          ("POST", "/detokenize"), ("GET", "/version"), ("GET", "/load"), ("GET", "/metrics"),
+          ("GET", "/nothing-here"), ("GET", "/v1/completions"), ("OPTIONS", "/metrics"),
+          ("HEAD", "/metrics")]
 HEALTH = ["/livez", "/readyz", "/health"]
+PAGE = ["/", "/ui/main.js", "/ui/style.css"]
 DISGUISES = [
     "//metrics", "/metrics/", "/./metrics", "/livez/../metrics", "/%6detrics", "/METRICS",
     "/metrics?x=/livez", "/metrics#/livez", "/livez%2f..%2fmetrics", "http://localhost/metrics",
@@ -41,7 +43,7 @@ def setUpModule():
 
 
 class HttpKeyTest(unittest.TestCase):
-    def test_every_route_but_health_needs_a_key(self):
+    def test_every_other_route_needs_a_key(self):
         wrong = ({}, bearer("wrong"), bearer(""), bearer(KEY[:-1]), bearer(KEY + "x"),
                  {"Authorization": KEY}, {"X-Api-Key": "wrong"}, {"Authorization": "Basic " + KEY},
                  bearer(f"{KEY}\n{OTHER_KEY}".replace("\n", " ")))
@@ -53,8 +55,8 @@ class HttpKeyTest(unittest.TestCase):
                     if method != "HEAD":
                         self.assertEqual(response.error["type"], "authentication_error")
 
-    def test_health_is_open(self):
-        for path in HEALTH:
+    def test_health_and_the_page_are_open(self):
+        for path in HEALTH + PAGE:
             self.assertEqual(server.get(path).status, 200)
 
     def test_each_key_opens_by_either_header(self):

@@ -2,6 +2,7 @@
 them."""
 
 import json
+import resource
 import subprocess
 import tempfile
 import unittest
@@ -14,12 +15,12 @@ from server_process import BINARY, ServerProcess
 from tiny_model import BOS_ID, EOS_ID, VOCAB_SIZE, encode
 
 PROMPT = [BOS_ID, *encode("a prompt of some length for the logits")]
-COMMANDS = ("serve", "logits", "generate", "bench", "inspect", "convert", "probe")
+COMMANDS = ("serve", "logits", "generate", "chat", "bench", "inspect", "convert", "probe")
 
 
-def run(*arguments, timeout_s=60) -> subprocess.CompletedProcess:
+def run(*arguments, timeout_s=60, **how) -> subprocess.CompletedProcess:
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=timeout_s)
+                          timeout=timeout_s, **how)
 
 
 class UsageTest(unittest.TestCase):
@@ -46,8 +47,9 @@ class UsageTest(unittest.TestCase):
         for arguments, words in (
             ((), ("serve",)),
             (("launch", model), ("launch",)),
+            (("serv", model), ("serv", "did you mean serve?")),
             (("serve",), ("MODEL_DIR",)),
-            (("serve", model, "--prot", "8000"), ("--prot",)),
+            (("serve", model, "--prot", "8000"), ("--prot", "did you mean --port?")),
             (("serve", model, "--port", "70000"), ("--port", "70000", "65535")),
             (("serve", model, "--port", "-1"), ("--port", "-1")),
             (("serve", model, "--port", "80a"), ("--port", "80a")),
@@ -64,6 +66,9 @@ class UsageTest(unittest.TestCase):
             (("generate", model, "--prompt", "x", "--temperature", "-1"), ("--temperature", "-1")),
             (("generate", model, "--prompt", "x", "--port", "1"), ("--port",)),
             (("generate", model), ("--prompt",)),
+            (("chat",), ("MODEL_DIR",)),
+            (("chat", "--url", "https://host:443"), ("https", "http://HOST:PORT")),
+            (("chat", "--url", "http://host:80", "--device", "cpu"), ("--device", "--url")),
             (("probe",), ("URL",)),
             (("logits", model, "--tokens", "1,x", "--output", "/tmp/x.npy"), ("--tokens",)),
             (("logits", model, "--tokens", "1,2"), ("--output",)),
@@ -91,7 +96,7 @@ class UsageTest(unittest.TestCase):
             config.write_text(json.dumps({"prot": 1}))
             result = run("serve", tiny_model.directory(), "--config", config)
             self.assertEqual(result.returncode, 2)
-            self.assertIn("prot", result.stderr)
+            self.assertIn("--prot is not a flag: did you mean --port?", result.stderr)
 
 
 class GenerateTest(unittest.TestCase):
@@ -168,6 +173,19 @@ class LogitsTest(unittest.TestCase):
         for chunk in (1, 7, 16):
             np.testing.assert_array_equal(self.logits(PROMPT, "--chunk", chunk), whole)
         np.testing.assert_array_equal(self.logits(PROMPT[:10]), whole[:10])
+
+    def test_without_room_for_all_of_them_nothing_is_left(self):
+        def limit_file_size():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "logits.npy"
+            result = run("logits", tiny_model.directory(), "--tokens", ",".join(map(str, PROMPT)),
+                         "--output", path, preexec_fn=limit_file_size)
+            self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+            self.assertEqual(result.stderr,
+                             f"diffserve: {path}: cannot be written: File too large\n")
+            self.assertFalse(path.exists())
 
     def test_greedy_tokens_are_the_largest_logits(self):
         flags = ("--tokens", ",".join(map(str,

@@ -55,6 +55,13 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertEqual(
                 server.metric("diffserve_build_info", device="CPU shim (sm_90, 4 SMs, 1.0 GiB)"), 1)
 
+    def test_attention_maps_are_refused_by_name(self):
+        with ServerProcess(*FLAGS, binary=ON_SHIM) as server:
+            refused = server.post("/v1/attention", {"text": "hello"})
+            self.assertEqual(refused.status, 400)
+            self.assertIn("--device cuda", refused.error["message"])
+            self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())
+
     def test_a_lost_device_ends_streams_readiness_and_the_process(self):
         environment = {"DIFFSERVE_SHIM_OPERATIONS": "600"}
         process = ServerProcess(*FLAGS, binary=ON_SHIM, environment=environment)

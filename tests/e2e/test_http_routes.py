@@ -137,7 +137,7 @@ class RoutesTest(unittest.TestCase):
         self.assertEqual(server.get("/load").json()["server_load"], 0)
 
     def test_unknown_routes_and_methods(self):
-        for method, path, status in (("GET", "/", 404), ("GET", "/v1/nothing", 404),
+        for method, path, status in (("GET", "/ui", 404), ("GET", "/v1/nothing", 404),
                                      ("GET", "/v1/completions/", 404), ("GET", COMPLETIONS, 405),
                                      ("DELETE", "/metrics", 405), ("POST", "/version",
                                                                    405), ("PUT", CHAT, 405)):

@@ -32,6 +32,30 @@ class ReliabilityTest(unittest.TestCase):
         figures = self.run_programme("fairness.py", "--prompts", 40, "--chats", 2, "--layers", 2)
         self.assertEqual(figures["failed"], 0)
 
+    def test_good_clients_are_served_beside_hostile_ones(self):
+        figures = self.run_programme("hostile_clients.py", "--quick")
+        self.assertEqual(set(figures), {
+            "quiet", "kills", "slow_readers", "half_requests", "malformed_http", "malformed_grpc",
+            "floods", "descriptors"
+        })
+
+    def test_faults_from_outside_cut_nothing_and_leave_nothing(self):
+        figures = self.run_programme("faults.py", "--quick")
+        self.assertEqual(set(figures), {"kill", "terminate", "full_disk", "clock", "files"})
+        left_out = [figure["left_out"] for figure in figures.values() if "left_out" in figure]
+        if left_out:
+            self.skipTest("; ".join(left_out))
+
+    def test_every_call_that_arrives_is_counted_and_every_one_that_begins_has_a_code(self):
+        programme = REPOSITORY / "tests" / "reliability" / "grpc_floods.py"
+        done = subprocess.run(
+            [sys.executable, programme, "--deadlines", "300", "--rest", "0", "deadlines"],
+            capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        figures = json.loads(done.stdout)
+        self.assertEqual(figures["arrived"], 300)
+        self.assertEqual(figures["counted"], figures["begun"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -35,12 +35,12 @@ TEST(BoundedQueueTest, AClosedQueueIsEmptiedAndThenEnds) {
 TEST(BoundedQueueTest, WhatIsPushedBeyondTheCapacityIsTakenAndCounts) {
   BoundedQueue<int> queue(1);
   EXPECT_TRUE(queue.TryPush(1));
-  EXPECT_TRUE(queue.PushBeyond(2));
+  EXPECT_TRUE(queue.PushBeyond({2}));
   EXPECT_EQ(queue.Pop(), 1);
   EXPECT_FALSE(queue.TryPush(3));
   EXPECT_FALSE(queue.finished());
   queue.Close();
-  EXPECT_FALSE(queue.PushBeyond(4));
+  EXPECT_FALSE(queue.PushBeyond({4}));
   EXPECT_FALSE(queue.finished());
   EXPECT_EQ(queue.Pop(), 2);
   EXPECT_TRUE(queue.finished());

@@ -36,13 +36,20 @@ uint64_t NumSeeds() {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, NumSeeds()));
 
+// The turn of a client's sequence that finds no page is over with the step; its oldest would wait.
+TEST(SimulationRegressionTest, AShareWithoutAPageIsATurn) {
+  EXPECT_EQ(testing::Simulation(8558, 1, 0).Run(300), "");
+  EXPECT_EQ(testing::Simulation(5155, 2, 0).Run(300), "");
+}
+
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
   uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0;
   testing::Simulation::Counts counts;
+  testing::SimulatedReaders::Counts readers;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 80; ++seed) {
     const int depth = seed % 2 == 0 ? 1 : 2;
     testing::Simulation simulation(seed, depth, /*speculative_tokens=*/seed % 4 == 0 ? 5 : 0);
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
@@ -66,6 +73,10 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     counts.foreseen += of.foreseen;
     counts.shared += of.shared;
     counts.lost += of.lost;
+    readers.waits += simulation.readers().waits;
+    readers.overflowed += simulation.readers().overflowed;
+    readers.left += simulation.readers().left;
+    readers.late += simulation.readers().late;
   }
   EXPECT_GT(preemptions, 50u);
   EXPECT_GT(hits, 500u);
@@ -86,6 +97,10 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   EXPECT_GT(counts.overdue, 10u);
   EXPECT_GT(counts.foreseen, 10u);
   EXPECT_GT(counts.shared, 30u);
+  EXPECT_GT(readers.waits, 500u);
+  EXPECT_GT(readers.overflowed, 200u);
+  EXPECT_GT(readers.left, 50u);
+  EXPECT_GT(readers.late, 200u);
   for (size_t i = 0; i < misses.size(); ++i) EXPECT_GT(misses[i], 0u) << "miss reason " << i;
 }
 

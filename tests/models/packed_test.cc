@@ -371,21 +371,49 @@ INSTANTIATE_TEST_SUITE_P(Formats, DamagedPackedTest, ::testing::ValuesIn(kQuanti
 TEST(LoadProgressTest, TellsOncePerPeriodAndNothingOfAQuickLoad) {
   std::chrono::steady_clock::time_point now{};
   std::vector<std::pair<uint64_t, uint64_t>> told;
-  LoadProgress progress([&](uint64_t done, uint64_t all) { told.emplace_back(done, all); },
-                        [&] { return now; });
-  progress.Begin(100);
+  const LoadProgress::Pace pace;
+  LoadProgress progress(
+      [&](const char* doing, uint64_t done, uint64_t all) {
+        EXPECT_STREQ(doing, "loading");
+        told.emplace_back(done, all);
+      },
+      pace, [&] { return now; });
+  progress.Begin("loading", 100);
   progress.Add(30);
-  now += LoadProgress::kPeriod - std::chrono::nanoseconds(1);
+  now += pace.first - std::chrono::nanoseconds(1);
   progress.Add(10);
   EXPECT_TRUE(told.empty());
   now += std::chrono::nanoseconds(1);
   progress.Add(10);
+  now += pace.then - std::chrono::nanoseconds(1);
   progress.Add(10);
-  now += LoadProgress::kPeriod;
+  now += std::chrono::nanoseconds(1);
   progress.Add(20);
-  now += LoadProgress::kPeriod;
+  now += pace.then;
   progress.Add(20);  // that was all: the load is over
   EXPECT_THAT(told, ::testing::ElementsAre(std::pair(50, 100), std::pair(80, 100)));
+}
+
+TEST_F(PackedTest, AConversionIsToldTensorByTensorAndThenItsLoad) {
+  WriteTiny();
+  for (const bool packs : {false, true}) {
+    ConvertOptions options = OptionsFor(source(), WeightFormat::kInt4, CpuIsa::kAvx2);
+    if (!packs) options.quantization.reset();
+    options.dtype = DType::kBFloat16;
+    options.pace = {std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
+    std::vector<std::string> doing;
+    std::vector<uint64_t> left;  // of the conversion
+    options.report = [&](const char* what, uint64_t done, uint64_t all) {
+      if (doing.empty() || doing.back() != what) doing.emplace_back(what);
+      if (doing.size() == 1) left.push_back(all - done);
+    };
+    const ConvertReport converted = Pack(options);
+    EXPECT_THAT(doing, ::testing::ElementsAre("converting", "loading"));
+    ASSERT_GT(left.size(), 10u);
+    EXPECT_TRUE(std::ranges::is_sorted(left, std::ranges::greater()));
+    EXPECT_LT(left.front(), converted.num_bytes);
+    EXPECT_LE(left.back(), converted.num_bytes / 4) << "the last tensor";
+  }
 }
 
 TEST_F(PackedTest, EveryByteOfALoadIsCounted) {
@@ -397,11 +425,11 @@ TEST_F(PackedTest, EveryByteOfALoadIsCounted) {
       std::vector<uint64_t> done;
       uint64_t all = 0;
       LoadProgress progress(
-          [&](uint64_t done_bytes, uint64_t all_bytes) {
+          [&](const char*, uint64_t done_bytes, uint64_t all_bytes) {
             done.push_back(done_bytes);
             all = all_bytes;
           },
-          [&] { return now += LoadProgress::kPeriod; });
+          LoadProgress::Pace(), [&] { return now += LoadProgress::Pace().then; });
       ModelOptions options = LoadOptions(dir);
       options.dummy_weights = dummy;
       options.progress = &progress;

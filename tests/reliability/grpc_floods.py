@@ -6,7 +6,8 @@ server's resident memory in MiB before, at its peak and after, and whether it st
 
 Floods: resets (streams opened and reset on one connection, again on a new one whenever the server
 closes it), messages (a chat of empty messages), unread (streams whose replies nobody reads),
-reflection (streams held open), deadlines (calls that have 1 ms, and how many the server counted).
+reflection (streams held open), deadlines (calls that have 1 ms: how many arrived, how many gRPC let
+begin, and how many of those are counted with their code).
 Needs a built server (DIFFSERVE_BINARY names another); run it with .venv/bin/python.
 """
 
@@ -155,11 +156,15 @@ def reflection(server, _):
 
 
 def deadlines(server, arguments):
-    def counted():
-        return sum(value for name, value in server.metrics().items()
-                   if name.startswith("diffserve_grpc_requests_total"))
+    def counts():
+        metrics = server.metrics()
+        ended = sum(value for name, value in metrics.items()
+                    if name.startswith("diffserve_grpc_requests_total"))
+        stages = [metrics[f'diffserve_grpc_calls_total{{stage="{stage}"}}']
+                  for stage in ("arrived", "begun")]
+        return ended, *stages
 
-    before, request = counted(), generate_request([1, 2, 3], 50).SerializeToString()
+    before, request = counts(), generate_request([1, 2, 3], 50).SerializeToString()
     for _ in range(arguments.deadlines // 100):
         connection = Http2(server)
         for _ in range(100):
@@ -168,7 +173,8 @@ def deadlines(server, arguments):
         time.sleep(0.2)
         connection.socket.close()
     time.sleep(1)
-    return {"calls": arguments.deadlines, "counted": counted() - before}
+    counted, arrived, begun = (int(now - then) for now, then in zip(counts(), before))
+    return {"calls": arguments.deadlines, "arrived": arrived, "begun": begun, "counted": counted}
 
 
 FLOODS = {flood.__name__: flood for flood in (resets, messages, unread, reflection, deadlines)}

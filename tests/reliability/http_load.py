@@ -14,6 +14,7 @@ class Reply:
     seconds: float
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    began: bool = False  # with its status line, whether or not the connection broke then
 
     def json(self) -> dict:
         return json.loads(self.body)
@@ -47,13 +48,16 @@ class Client:
         return None
 
     async def _send(self, data: bytes) -> Reply:
-        begin = time.monotonic()
+        reply = Reply(0, time.monotonic(), 0)
         try:
             connection = self._take_idle() or await asyncio.open_connection("127.0.0.1", self.port)
             connection[1].write(data)
-            reply = await self._read(connection[0], begin)
+            reply.status = await self._read(connection[0], reply)
         except (OSError, asyncio.IncompleteReadError):
-            return Reply(0, begin, time.monotonic() - begin)
+            pass
+        reply.seconds = time.monotonic() - reply.begin
+        if reply.status == 0:
+            return reply
         if reply.headers.get("connection") == "close":
             connection[1].close()
         else:
@@ -61,20 +65,21 @@ class Client:
         return reply
 
     @staticmethod
-    async def _read(reader: asyncio.StreamReader, begin: float) -> Reply:
+    async def _read(reader: asyncio.StreamReader, reply: Reply) -> int:
+        """The status, once the reply is whole."""
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {
+        reply.began = True
+        reply.headers = {
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines[1:])
         }
-        body = b""
-        if headers.get("transfer-encoding") == "chunked":
+        if reply.headers.get("transfer-encoding") == "chunked":
             while size := int(await reader.readuntil(b"\r\n"), 16):
-                body += (await reader.readexactly(size + 2))[:-2]
+                reply.body += (await reader.readexactly(size + 2))[:-2]
             await reader.readexactly(2)
         else:
-            body = await reader.readexactly(int(headers.get("content-length", 0)))
-        return Reply(int(lines[0].split()[1]), begin, time.monotonic() - begin, headers, body)
+            reply.body = await reader.readexactly(int(reply.headers.get("content-length", 0)))
+        return int(lines[0].split()[1])
 
     def close(self) -> None:
         for _, writer in self._idle:

@@ -23,6 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "e2e"))
 import grpc  # noqa: E402
 from grpc_client import generate_request, pb_grpc  # noqa: E402
 from http_load import Client  # noqa: E402
+from outcome import finish  # noqa: E402
 from server_process import DEMO_MODEL, ServerProcess  # noqa: E402
 
 MAX_GROWTH_BYTES = 16 << 20
@@ -42,8 +43,8 @@ async def leave_early(port: int, rng: random.Random) -> str:
     """Sends a part of a request or all of it, reads a part of the answer, and is gone."""
     _, writer = opened = await asyncio.open_connection("127.0.0.1", port)
     data = json.dumps(body(rng, rng.random() < 0.8)).encode()
-    data = (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(data)) + data
+    data = (b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)) + data
     writer.write(data[:rng.randrange(1, len(data))] if rng.random() < 0.2 else data)
     try:
         await asyncio.wait_for(opened[0].readexactly(rng.randrange(1, 4000)), rng.random() * 0.05)
@@ -155,12 +156,7 @@ def main() -> int:
     with ServerProcess("--log-level", "error", model=DEMO_MODEL) as server:
         result = run(server, arguments)
     print(json.dumps(result))
-    found = problems(result)
-    for problem in found:
-        print(problem, file=sys.stderr)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if found else 0
+    return finish(result, problems(result), arguments.json)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/diagnostics/attention_capture.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/serving_fixture.h"
 
@@ -55,6 +56,24 @@ AnswerPrice PriceOf(const GenerateRequest& request) {
   std::vector<PromptSize> sizes;
   for (const Prompt& prompt : request.prompts) sizes.push_back(BoundOf(prompt, request, kContext));
   return diffserve::PriceOf(request, sizes, kContext, kNoLimit);
+}
+
+TEST(AnswerPriceTest, ACaptureIsPartOfItAndOneTooLargeNamesTheLayers) {
+  ServingFixture server;
+  GenerateRequest request = Ask(*server.frontend, 1, 1);
+  const size_t without = PriceOf(request).total();
+  const DiffSpec spec = {.num_q1_heads = 2, .num_kv_groups = 2, .head_dim = 8, .v_dim = 8};
+  const std::vector<KvFormat> layers(3, KvFormat::Of(spec, 16, DType::kFloat32));
+  request.capture = std::make_shared<AttentionCapture>(AttentionSource{spec, layers},
+                                                       AttentionCapture::Wish{{0, 2}, {5, 70, 99}});
+  request.capture_bytes = request.capture->bytes();
+  // Two layers of 7 pages of 2 groups, and 3 rows of q.
+  EXPECT_GE(request.capture_bytes, size_t{2 * (7 * 2 * 16 * (8 + 8) + 3 * 16) * 4});
+  AnswerPrice price = PriceOf(request);
+  EXPECT_EQ(price.total(), without + request.capture_bytes);
+  const Status refused = FitAnswer(price, price.total() - 1, request);
+  EXPECT_EQ(refused.param(), "layers");
+  EXPECT_THAT(refused.message(), HasSubstr("maps of 2 layers and 3 positions over 100 slots"));
 }
 
 TEST(AnswerPriceTest, CoversWhatTheEventsHoldAndIsNoSmallMultipleOfIt) {

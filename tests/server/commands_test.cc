@@ -226,15 +226,30 @@ TEST_F(CommandsTest, WhatConvertPacksIsToldByInspectAndGeneratesTheSameTokens) {
   EXPECT_EQ(tokens(packed), tokens(demo));
 }
 
-TEST_F(CommandsTest, ASlowLoadIsToldInMiB) {
-  SetLogLevel(LogLevel::kInfo);
-  ::testing::internal::CaptureStderr();
-  ShowLoading(3 << 19, 5 << 20);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "loading: 1.5 MiB of 5.0 MiB\n");
-  ::testing::internal::CaptureStderr();
-  LogLoading(1000, 2000);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr(" INFO loading done_bytes=1000 all_bytes=2000\n"));
+TEST_F(CommandsTest, AnEmptyAnswerSaysWhatEndedItAndWhatMayHelp) {
+  const std::string demo = DIFFSERVE_SOURCE_DIR "/models/demo/diff";
+  const auto told = [&](std::vector<std::string> flags) {
+    std::vector<std::string> args = {"generate", demo, "--threads", "2"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const Result<Options> options = ParseOptions(args);
+    const Status status = options.ok() ? RunCommand(*options) : options.status();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return std::pair(::testing::internal::GetCapturedStdout(),
+                     ::testing::internal::GetCapturedStderr());
+  };
+  const auto [empty, why] = told({"--prompt", "Who are you?"});
+  EXPECT_EQ(empty, "\n");
+  EXPECT_THAT(why, HasSubstr("the answer is empty: its end token 1 (<|end|>) ended it at once; the "
+                             "model has a chat template, which --chat puts around the prompt\n"));
+  const auto [answer, nothing] = told({"--prompt", "Who are you?", "--chat"});
+  EXPECT_GT(answer.size(), 10u);
+  EXPECT_THAT(nothing, ::testing::Not(HasSubstr("empty")));
+  const std::string first(1, answer.front());
+  const auto [stopped, by] = told({"--prompt", "Who are you?", "--chat", "--stop", first});
+  EXPECT_EQ(stopped, "\n");
+  EXPECT_THAT(by, HasSubstr("the answer is empty: --stop ended it at once\n"));
 }
 
 TEST_F(CommandsTest, PagesFollowTheFlags) {

@@ -7,6 +7,7 @@
 
 #include "server/request_checks.h"
 #include "tests/testing/grpc_stack.h"
+#include "tests/testing/http_client.h"
 
 namespace diffserve {
 namespace {
@@ -19,6 +20,7 @@ using testing::Generated;
 using testing::GrpcStack;
 using testing::GrpcStackOptions;
 using ::testing::HasSubstr;
+using testing::HttpClient;
 using testing::RequestOf;
 
 constexpr char kGenerate[] = "/diffserve.v1.Inference/Generate";
@@ -99,6 +101,27 @@ TEST(GrpcLimitsTest, ListsAreCountedBeforeTheyAreMade) {
       << "a field of a later version is passed over";
 }
 
+TEST(GrpcLimitsTest, TextThatIsNotUtf8IsRefusedWithoutALineOfProtobufsOwn) {
+  GrpcStack stack;
+  ::testing::internal::CaptureStderr();
+  const grpc::Status status =
+      CallWithBytes(stack.NewChannel(), kGenerate, Field(3, "\xFF\xFE")).first;
+  const std::string written = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(written.find("libprotobuf"), written.npos) << written;
+}
+
+TEST(GrpcLimitsTest, CallsOfEveryServiceAreCountedWhenTheyArriveAndWhenTheyBegin) {
+  GrpcStack stack;
+  const auto channel = stack.NewChannel();
+  for (const char* method : {kGenerate, kTokenize, kReflection, "/nobody.Knows/It"})
+    CallWithBytes(channel, method, "");
+  for (const std::string stage : {"arrived", "begun"}) {
+    EXPECT_THAT(stack.metrics->Render(),
+                HasSubstr("diffserve_grpc_calls_total{stage=\"" + stage + "\"} 4"));
+  }
+}
+
 TEST(GrpcLimitsTest, AConnectionWithMoreCallsCutOffThanAnsweredIsClosed) {
   GrpcStackOptions options = WithTemplate();
   options.grpc.max_excess_cuts = 20;
@@ -163,6 +186,20 @@ TEST(GrpcLimitsTest, ACallWhoseClientReadsNothingIsEnded) {
   EXPECT_TRUE(
       Eventually([&] { return stack.metrics->Render().find(counted) != std::string::npos; }));
   Finish(context, *unread);
+}
+
+TEST(GrpcLimitsTest, AConnectionOnWhichNobodySpeaksIsEnded) {
+  GrpcStackOptions options;
+  options.grpc.keepalive_time_ms = options.grpc.keepalive_timeout_ms = 100;
+  GrpcStack stack(options);
+  const auto stub = stack.NewStub();
+  EXPECT_TRUE(Generate(*stub, RequestOf({1}, 2)).status.ok());
+  for (const std::string begun : {"", "PRI * HTTP/2.0"}) {
+    HttpClient peer(stack.grpc_server->port());
+    peer.Send(begun);
+    EXPECT_TRUE(peer.ReadToEnd()) << begun;
+  }
+  EXPECT_TRUE(Generate(*stub, RequestOf({1}, 2)).status.ok());
 }
 
 TEST(GrpcLimitsTest, TheOldestStreamOfReflectionMakesRoom) {

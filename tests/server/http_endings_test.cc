@@ -155,6 +155,21 @@ TEST(HttpEndingsTest, WhatIsUnreadAtTheEndIsResetAndCounted) {
   }
 }
 
+// What has been made of the answer lies with the system: the server has nothing left to write.
+TEST(HttpEndingsTest, AReaderThatStopsWhileTheAnswerIsMadeIsCutAndCounted) {
+  ServingOptions options;
+  options.hold_steps = true;
+  options.http.write_stall_timeout = std::chrono::milliseconds(300);
+  ServingFixture server(options);
+  HttpClient client(server.port(), kReceiveBytes);
+  client.SendPost("/v1/completions", kLongStream);
+  server.steps.Allow(20);
+  EXPECT_TRUE(Eventually([&] { return Cut(server, HttpCut::kReset) == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server.http->num_connections() == 0; }));
+  server.steps.Open();
+  EXPECT_TRUE(server.EngineIsEmpty());
+}
+
 TEST(HttpEndingsTest, AStreamUnderWayAtTheEndIsToldOfItByAnErrorEvent) {
   ServingOptions options;
   options.hold_steps = true;

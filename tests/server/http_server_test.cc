@@ -1,10 +1,14 @@
 // The HTTP server over real sockets, in front of the real engine with a fake executor.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -18,6 +22,7 @@ namespace {
 
 using testing::ClientReply;
 using testing::Eventually;
+using ::testing::HasSubstr;
 using testing::HttpCase;
 using testing::HttpClient;
 using testing::ServingFixture;
@@ -151,6 +156,50 @@ TEST(HttpServerTest, MoreConnectionsThanAllowedWaitUntilOneEnds) {
   EXPECT_FALSE(third.ReadSome(100));
   first.reset();
   EXPECT_EQ(third.ReadReply().status, 200);
+}
+
+// What keeps the one I/O thread and the one connection of the port busy cannot reach the other.
+TEST(HttpServerTest, HealthHasAPortAndAThreadOfItsOwn) {
+  std::promise<void> entered, leave;
+  ServingOptions options;
+  options.http.max_connections = 1;
+  options.health_port = 0;
+  options.routes.metrics_text = [&] {
+    entered.set_value();
+    leave.get_future().wait();
+    return std::string();
+  };
+  ServingFixture server(options);
+  HttpClient holds(server.port());
+  holds.SendGet("/metrics");
+  entered.get_future().wait();
+  HttpClient probe(server.health_port());
+  EXPECT_EQ(probe.Get("/livez").status, 200);
+  EXPECT_EQ(probe.Get("/readyz").status, 200);
+  server.health->BeginDrain();
+  const ClientReply draining = probe.Get("/health");
+  EXPECT_EQ(draining.status, 503);
+  EXPECT_THAT(draining.body, HasSubstr("draining"));
+  EXPECT_EQ(probe.Get("/livez").status, 200);
+  leave.set_value();
+  EXPECT_EQ(holds.ReadReply().status, 200);
+}
+
+TEST(HttpServerTest, TheHealthPortHasNothingElse) {
+  ServingOptions options;
+  options.health_port = 0;
+  options.keys = "key-of-a-client";
+  ServingFixture server(options);
+  HttpClient client(server.health_port());
+  const std::set<std::string_view> health = {"/livez", "/readyz", "/health"};
+  for (const OpenAiRoutes::RouteInfo& route : OpenAiRoutes::Routes()) {
+    if (route.method != "GET") continue;
+    EXPECT_EQ(client.Get(std::string(route.path)).status, health.contains(route.path) ? 200 : 404)
+        << route.path;
+  }
+  const ClientReply posted = client.Post("/livez", "{}");
+  EXPECT_EQ(posted.status, 405);
+  EXPECT_EQ(posted.fields.at("allow"), "GET");
 }
 
 TEST(HttpServerTest, AfterFilesHaveRunOutItServesAgain) {

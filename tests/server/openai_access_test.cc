@@ -11,17 +11,18 @@
 namespace diffserve {
 namespace {
 
+using testing::ExampleOf;
 using testing::Once;
 using testing::ServingFixture;
 using testing::ServingOptions;
 
-TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAnswer) {
+TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAndThePageAnswer) {
   ServingOptions options;
   options.keys = "# comment\nsecret-one\n\nsecret-two\n";
   ServingFixture server(options);
   std::set<std::string> open;
   for (const auto& route : OpenAiRoutes::Routes()) {
-    const std::string path = std::string(route.path) + (route.path.back() == '/' ? "tiny" : "");
+    const std::string path = ExampleOf(route.path);
     if (!route.needs_key) open.insert(path);
     for (const char* method :
          {"GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "get"}) {
@@ -39,7 +40,7 @@ TEST(OpenAiAccessTest, WithoutAKeyOnlyTheHealthPathsAnswer) {
       }
     }
   }
-  EXPECT_EQ(open, (std::set<std::string>{"/livez", "/readyz", "/health"}));
+  EXPECT_EQ(open, (std::set<std::string>{"/livez", "/readyz", "/health", "/", "/ui/main.js"}));
 }
 
 TEST(OpenAiAccessTest, AKeyOpensEveryRouteInBothForms) {
@@ -50,7 +51,7 @@ TEST(OpenAiAccessTest, AKeyOpensEveryRouteInBothForms) {
        {"Authorization: Bearer secret-one\r\n", "authorization: bearer   secret-two\r\n",
         "X-Api-Key: secret-two\r\n"}) {
     for (const auto& route : OpenAiRoutes::Routes()) {
-      const std::string path = std::string(route.path) + (route.path.back() == '/' ? "tiny" : "");
+      const std::string path = ExampleOf(route.path);
       const int status = Once(server.port(), std::string(route.method), path, fields).status;
       EXPECT_EQ(status, route.method == "POST" ? 400 : 200) << path;  // 400: the body {} lacks a
                                                                       // prompt
@@ -64,7 +65,7 @@ TEST(OpenAiAccessTest, OddPathsAndHostsDoNotSkipTheKey) {
   options.keys = "secret\n";
   ServingFixture server(options);
   for (const char* target : {"/nowhere",
-                             "/",
+                             "//",
                              "//livez",
                              "//v1/models",
                              "/v1//models",
@@ -84,6 +85,10 @@ TEST(OpenAiAccessTest, OddPathsAndHostsDoNotSkipTheKey) {
                              "/v1/completions?",
                              "/health/x",
                              "/healthz",
+                             "/ui",
+                             "//ui/main.js",
+                             "/x/../ui/main.js",
+                             "/UI/main.js",
                              "/%2e%2e/livez"}) {
     EXPECT_EQ(Once(server.port(), "GET", target).status, 401) << target;
     EXPECT_EQ(Once(server.port(), "POST", target).status, 401) << target;

@@ -15,6 +15,7 @@ namespace {
 
 using testing::ClientReply;
 using testing::Eventually;
+using testing::ExampleOf;
 using testing::HttpClient;
 using testing::Once;
 using testing::ServingFixture;
@@ -25,7 +26,7 @@ using Json = nlohmann::json;
 TEST(OpenAiRoutesTest, OtherMethodsAreToldTheRightOne) {
   ServingFixture server;
   for (const auto& route : OpenAiRoutes::Routes()) {
-    const std::string path = std::string(route.path) + (route.path.back() == '/' ? "tiny" : "");
+    const std::string path = ExampleOf(route.path);
     for (const char* method :
          {"HEAD", "OPTIONS", "DELETE", route.method == "GET" ? "POST" : "GET"}) {
       ClientReply reply = Once(server.port(), method, path);
@@ -337,6 +338,14 @@ TEST(OpenAiRoutesTest, ErrorsAreOpenAiObjectsWithTheirStatus) {
       client.Post("/v1/completions", Json{{"prompt", long_text}, {"max_tokens", 1}}.dump()).status,
       400);
   EXPECT_TRUE(server.EngineIsEmpty());
+}
+
+TEST(OpenAiRoutesTest, AttentionMapsAreRefusedWhereNobodyCanLook) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const ClientReply reply = client.Post("/v1/attention", R"({"text":"a"})");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_NE(reply.body.find("this server runs with --device cuda"), std::string::npos);
 }
 
 TEST(OpenAiRoutesTest, LargeBodiesAreServedLikeSmallOnes) {

@@ -23,6 +23,9 @@ std::vector<std::string> Arguments(std::string_view command, std::string_view fl
     for (const ArgumentSpec& argument : spec.arguments)
       args.push_back(argument.name == "URL" ? "http://host:80" : "DIR");
   }
+  if (command == "chat" && flag == "--url") args.pop_back();  // it stands for the model
+  if (command == "chat" && flag == "--api-key-file") args.back() = "--url=http://host:80";
+  if (command == "generate" && flag == "--chat") return {"generate", "DIR", "--prompt", "text"};
   const bool is_prompt = flag == "--prompt" || flag == "--tokens" || flag == "--tokens-file";
   if ((command == "logits" || command == "generate") && !is_prompt)
     args.insert(args.end(), {"--tokens", "1"});
@@ -52,6 +55,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (flag.Is<bool>()) return {"true", "false"};
   if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
   if (flag.Is<MemorySize>()) return {"2G", "512MiB", "0.5K"};
+  if (flag.name == "--url") return {"http://host:80", "http://[::1]:8000/v1"};
   if (IsText(flag)) return {"anything"};
   if (flag.Is<uint64_t>()) return {"0", "18446744073709551615"};
   return {Number(flag, flag.min), Number(flag, flag.max)};
@@ -192,6 +196,21 @@ TEST(OptionsTest, DefaultsAreThoseOfTheInterface) {
   EXPECT_FALSE(o.session.dtype.has_value());
 }
 
+TEST(OptionsTest, ChatDrawsAsGenerateDoesAndHasItsOwnLength) {
+  const Result<Options> chat = Parse({"chat", "DIR"});
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  EXPECT_EQ(chat->chat.max_tokens, 0);
+  EXPECT_EQ(chat->generate.sampling.temperature, 0);
+  const Result<Options> server = Parse(
+      {"chat", "--url", "http://host:80/v1"},
+      {"--seed", "7", "--top-p", "0.5", "--max-tokens", "9", "--system", "Be brief."});
+  ASSERT_TRUE(server.ok()) << server.status().message();
+  EXPECT_EQ(server->session.seed, 7u);
+  EXPECT_EQ(server->generate.sampling.top_p, 0.5f);
+  EXPECT_EQ(server->chat.max_tokens, 9);
+  EXPECT_EQ(server->generate.max_tokens, GenerateOptions().max_tokens);
+}
+
 TEST(OptionsTest, WeightsMayBeFloat16) {
   const Result<Options> parsed = Parse({"serve", "DIR"}, {"--dtype", "float16"});
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
@@ -257,7 +276,9 @@ TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{}, "a command is missing"},
       {{"sevre", "DIR"},
-       "\"sevre\" is not a command, allowed: serve, logits, generate, bench, inspect"},
+       "\"sevre\" is not a command: did you mean serve? Allowed: serve, logits, generate, chat, "
+       "bench, inspect, convert, probe; diffserve --help tells more"},
+      {{"launch", "DIR"}, "\"launch\" is not a command, allowed: serve, logits"},
       {{"serve"}, "MODEL_DIR is missing"},
       {{"serve", "A", "B"}, "found \"B\" after MODEL_DIR \"A\""},
       {{"convert"}, "MODEL_DIR is missing"},
@@ -268,10 +289,25 @@ TEST(OptionsTest, WrongUsageNamesWhatIsWrong) {
       {{"probe", "localhost:80"}, "URL is \"localhost:80\", allowed: http://HOST:PORT[/PATH]"},
       {{"probe", "http://h:80", "more"}, "found \"more\" after URL \"http://h:80\""},
       {{"convert", "A", "B", "--port", "1"}, "--port does not apply to convert"},
-      {{"serve", "DIR", "--prot", "1"}, "--prot is not a flag"},
-      {{"serve", "DIR", "-p", "1"}, "-p is not a flag"},
+      {{"serve", "DIR", "--prot", "1"}, "--prot is not a flag: did you mean --port?"},
+      {{"serve", "DIR", "--temprature", "1"}, "--temprature is not a flag; diffserve --help"},
+      {{"generate", "DIR", "--temprature", "1"}, "did you mean --temperature?"},
+      {{"serve", "DIR", "--no-enable-prefix-cachign"}, "did you mean --no-enable-prefix-caching?"},
+      {{"serve", "DIR", "--hlep"}, "did you mean --help?"},
+      {{"serve", "DIR", "-port", "1"}, "-port is not a flag: did you mean --port?"},
+      {{"serve", "DIR", "-p", "1"}, "-p is not a flag; diffserve --help lists all flags"},
       {{"generate", "DIR"}, "exactly one of --prompt, --tokens, --tokens-file"},
       {{"generate", "DIR", "--prompt", "a", "--tokens", "1"}, "found 2 prompts"},
+      {{"generate", "DIR", "--tokens", "1", "--chat"}, "--chat needs --prompt"},
+      {{"chat"}, "MODEL_DIR is missing: diffserve chat MODEL_DIR"},
+      {{"chat", "DIR", "--url", "http://h:80"},
+       "found MODEL_DIR \"DIR\" and --url \"http://h:80\", allowed: one of them"},
+      {{"chat", "--url", "https://h:80"},
+       "--url is \"https://h:80\": https is not offered, allowed: http://HOST:PORT"},
+      {{"chat", "--url", "http://h:80/v2"}, "--url is \"http://h:80/v2\", allowed: http://HOST"},
+      {{"chat", "DIR", "--api-key-file", "keys"}, "--api-key-file needs --url"},
+      {{"chat", "--url", "http://h:80", "--device", "cpu"},
+       "--device does not apply to chat --url"},
       {{"logits", "DIR", "--tokens", "1"}, "--output is missing"},
       {{"logits", "DIR", "--output", "x"}, "found 0 prompts"},
   };
@@ -329,7 +365,10 @@ TEST(OptionsTest, TheConfigFileMayNameTheModel) {
 
 TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"prot": 1})", "--prot is not a flag"},
+      {R"({"prot": 1})", "--prot is not a flag: did you mean --port?"},
+      {R"({"temprature": 1})", "did you mean --temperature?"},  // of another command
+      {R"({"model_dri": "x"})", "did you mean --model-dir?"},
+      {R"({"flavour": 1})", "--flavour is not a flag; diffserve --help lists all flags"},
       {R"({"port": 70000})", "--port is \"70000\", allowed: 0..65535"},
       {R"({"port": null})", "--port is a JSON null"},
       {R"({"port": {"a": 1}})", "--port is a JSON object"},

@@ -167,6 +167,11 @@ class HttpClient {
     char byte;
     return recv(fd_, &byte, 1, MSG_PEEK) <= 0;
   }
+  // Drops what comes until the peer has ended the connection; false if it does not in time.
+  bool ReadToEnd() {
+    while (ReadSome()) buffer_.clear();
+    return AtEnd(0);
+  }
   // The last ReadSome found that the peer had reset the connection.
   bool WasReset() const { return was_reset_; }
   const std::string& buffered() const { return buffer_; }

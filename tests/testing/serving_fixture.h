@@ -41,6 +41,12 @@ struct ServingOptions : ServerOptions {
   }
 };
 
+// A path that the route of `path` answers.
+inline std::string ExampleOf(std::string_view path) {
+  if (path.size() == 1 || path.back() != '/') return std::string(path);
+  return std::string(path) + (path == "/ui/" ? "main.js" : "tiny");
+}
+
 class ServingFixture {
  public:
   explicit ServingFixture(ServingOptions options = {})
@@ -76,6 +82,7 @@ class ServingFixture {
   void Drain(std::chrono::steady_clock::time_point deadline) { server_->Stop(deadline); }
 
   int port() const { return http->port(); }
+  int health_port() const { return server_->health_http()->port(); }
   EngineStats Stats() const { return engine->Snapshot(); }
 
   uint64_t Refused(RefusalReason reason) const {

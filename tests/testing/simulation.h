@@ -1,7 +1,8 @@
 // Simulation: the real EngineLoop, with its Inbox and Scheduler, over a FakeExecutor, without
-// threads or clock. A seed decides everything: sizes of the engine, arrivals, cancellations,
-// faults, and whether it drains or its device fails in the end. The thirteen invariants below are
-// checked after each plan and each turn; Run returns the first violation in words, or nothing.
+// threads or clock. A seed decides everything: sizes of the engine, arrivals, cancellations, how
+// clients read, faults, and whether it drains or its device fails in the end. The thirteen
+// invariants below are checked after each plan and each turn; Run returns the first violation in
+// words, or nothing.
 //
 //  1. free + in use + cached = all pages
 //  2. holders of a page = sequences that list it
@@ -33,6 +34,8 @@
 #include "tests/testing/engine_requests.h"
 #include "tests/testing/followed_request.h"
 #include "tests/testing/kv_event_follower.h"
+#include "tests/testing/plan_checks.h"
+#include "tests/testing/simulated_readers.h"
 #include "tests/testing/simulated_requests.h"
 #include "tests/testing/watched_executor.h"
 
@@ -54,6 +57,7 @@ class Simulation {
         options_(RandomOptions(dice_, speculative_tokens)),
         requests_(dice_, options_),
         follower_(options_.page_size),
+        readers_(seed, [this](RequestId id) { CancelOfReader(id); }),
         inbox_(options_, [this] { return Now(); }),
         loop_(options_, WatchedExecutor(depth), inbox_, RandomWorld()) {
     busyness_ = dice_.Pick(1, 60);
@@ -83,6 +87,8 @@ class Simulation {
       Arrive();
       Require(live() == 0, "a loop that ends refuses");
     }
+    readers_.Finish();
+    RequireNothing(readers_.violation());
     inbox_.Stop();
     Require(!loop_.Turn(), "a stopped loop ends");
     if (!lost_) CheckEmpty();
@@ -93,6 +99,7 @@ class Simulation {
   const SchedulerCounters& counters() const { return scheduler().counters(); }
   const Counts& counts() const { return counts_; }
   uint64_t kv_events() const { return follower_.num_events(); }
+  const SimulatedReaders::Counts& readers() const { return readers_.counts(); }
   const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
 
  private:
@@ -167,6 +174,7 @@ class Simulation {
         return;
       }
       records_.try_emplace(request.id, request, kSimulatedVocab, corrupt);
+      readers_.Open(request.id);
     }
   }
 
@@ -185,6 +193,12 @@ class Simulation {
     const FinishReason as = dice_.Chance(20) ? FinishReason::kStop : FinishReason::kCancelled;
     inbox_.Cancel(record.request.id, as);
     if (!record.cancelled_as) record.cancelled_as = as;  // the second time is ignored
+  }
+
+  // It takes effect with the next turn, and not if the request ends in this one.
+  void CancelOfReader(RequestId id) {
+    inbox_.Cancel(id, FinishReason::kCancelled);
+    cut_.push_back(id);
   }
 
   bool HasWork() const { return !loop_.idle() || !records_.empty(); }
@@ -211,6 +225,13 @@ class Simulation {
     for (const auto& [id, num_planned] : wasted_) CountWaste(id, num_planned);
     CheckState();
     CheckKnownPages();
+    readers_.Turn();
+    RequireNothing(readers_.violation());
+    for (const RequestId id : std::exchange(cut_, {})) {
+      const auto it = records_.find(id);
+      if (it != records_.end() && !it->second.cancelled_as)
+        it->second.cancelled_as = FinishReason::kCancelled;
+    }
   }
 
   // What Engine::Fail does when the executor throws.
@@ -220,7 +241,14 @@ class Simulation {
     std::vector<RequestId> live;
     for (const auto& [id, record] : records_) live.push_back(id);
     Require(inbox_.Fail() == live, "11: a failure ends exactly what lives");
-    for (const RequestId id : live) inbox_.Finish(id);
+    for (const RequestId id : live) {
+      TokenEvent end;
+      end.request = id;
+      end.finish = FinishReason::kError;
+      end.error = Status(StatusCode::kUnavailable, "the engine has failed");
+      readers_.Post(std::move(end));
+      inbox_.Finish(id);
+    }
     records_.clear();
     Arrive();
     Require(records_.empty() && !loop_.Turn(), "a loop that has failed refuses and ends");
@@ -277,22 +305,7 @@ class Simulation {
 
   // 4, 5, 6, 7.
   void CheckPlan(const StepPlan& plan) {
-    Require(plan.num_tokens() >= 1 && plan.num_tokens() <= options_.max_num_batched_tokens,
-            "6: tokens within the limit");
-    Require(static_cast<int>(scheduler().running().size()) <= options_.max_num_seqs,
-            "6: sequences within the limit");
-    for (const PlannedSequence& planned : plan.sequences) {
-      Require(
-          static_cast<int64_t>(planned.pages.size()) == PagesFor(planned.end(), options_.page_size),
-          "5: page table length");
-      for (size_t i = planned.num_computed / options_.page_size; i < planned.pages.size(); ++i) {
-        Require(scheduler().pool().holders(planned.pages[i]) == 1 &&
-                    !scheduler().index().Contains(planned.pages[i]),
-                "4: a page that others see is not written");
-      }
-      Require(planned.end() <= MaxCachedTokens(*planned.request),
-              "what is certain to end is not planned");
-    }
+    RequireNothing(ViolationOf(plan, scheduler(), options_));
     const Sequence& oldest = *scheduler().running().front();
     const bool all_is_planned = oldest.num_committed < oldest.num_computed &&
                                 oldest.num_remaining() == 0;
@@ -370,16 +383,7 @@ class Simulation {
             "1: all pages are there");
     for (const auto& [page, count] : holders)
       Require(pool.holders(page) == count, "2: holders are counted");
-    for (const auto& plan : launched_) {
-      for (const PlannedCopy& planned : plan) {
-        for (size_t i = planned.num_computed / options_.page_size; i < planned.pages.size(); ++i) {
-          Require(pool.holders(planned.pages[i]) <= 1 &&
-                      !scheduler().index().Contains(planned.pages[i]),
-                  "4: a page that a launched step writes is not shared, and not in the index, even "
-                  "if its sequence has ended");
-        }
-      }
-    }
+    for (const auto& plan : launched_) RequireNothing(ViolationOf(plan, scheduler(), options_));
     scheduler().CheckInvariants();
   }
 
@@ -414,6 +418,7 @@ class Simulation {
                  "11: no event after the terminal one"))
       return;
     FollowedRequest& record = it->second;
+    readers_.Post(event);
     RequireNothing(record.Take(event));
     if (event.finish == FinishReason::kNone) return;
     if (EndsByItself(record, event)) outcomes_.emplace(event.request, std::move(record.outcome));
@@ -423,7 +428,7 @@ class Simulation {
 
   // True if it has ended by itself.
   bool EndsByItself(const FollowedRequest& record, const TokenEvent& event) {
-    if (record.cancelled_as && !closing_) {
+    if (record.cancelled_as && (!closing_ || event.error.ok())) {
       Require(event.finish == *record.cancelled_as && event.tokens.empty(),
               "11: what is cancelled ends as it was asked to");
       ++counts_.cancelled;
@@ -477,6 +482,7 @@ class Simulation {
   Counts counts_;
   KvEventFollower follower_;
   std::string violation_;
+  std::vector<RequestId> cut_;  // whose reader asked for its end in this turn
   // Of the turn under way.
   std::vector<RequestId> running_before_;
   SchedulerCounters counters_before_;
@@ -485,6 +491,7 @@ class Simulation {
   std::vector<std::pair<RequestId, int>> wasted_;  // request, tokens planned
   std::map<RequestId, int32_t> first_pages_;       // before the last commit, of those in the index
 
+  SimulatedReaders readers_;
   Inbox inbox_;
   EngineLoop loop_;  // last: it uses all of the above
 };

@@ -98,6 +98,15 @@ TEST(ChatTemplateTest, SaysInOneLineWhereATemplateDoesNotCompile) {
   }
 }
 
+TEST(ChatTemplateTest, ATemplateThatTheLibraryPanicsAtIsRefusedAndLeaksNothing) {
+  const auto loaded = LoadTemplate("{% import '' as 9 %}");
+  ASSERT_FALSE(loaded.ok());
+  const std::string& message = loaded.status().message();
+  EXPECT_NE(message.find("/tokenizer_config.json: chat_template: the text library failed (line "),
+            std::string::npos)
+      << message;
+}
+
 TEST(ChatTemplateTest, ARaisedExceptionIsTheMessage) {
   EXPECT_EQ(RenderError("{{ raise_exception('Roles must alternate') }}"),
             "the chat template refuses this conversation: Roles must alternate");

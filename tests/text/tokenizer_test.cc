@@ -138,6 +138,8 @@ TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
       {R"({"version":"1.0","model":{"type":"BPE","vocab":{},"merges":[]},"added_tokens":[]})",
        "empty"},
       {R"({"version":"1.0","model":{"type":"None"}})", "tokenizer.json"},
+      {R"({"model":{"type":"BPE","dropout":0.5,"vocab":{"a":0,"aa":1},"merges":["a a"]}})",
+       "dropout is 0.5, which makes tokens random; allowed are null, 0 and 1"},
   };
   for (const auto& [json, expected] : bad) {
     TemporaryDirectory dir;

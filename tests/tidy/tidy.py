@@ -15,7 +15,8 @@ from pathlib import Path
 from source_text import blank, functions, line_of
 
 CPP, HEADER, CUDA = (".h", ".cc", ".cu", ".cuh"), (".h", ".cuh"), (".cu", ".cuh", "_cuda.cc")
-SIZED = CPP + (".py", ".rs", ".sh", ".proto", "CMakeLists.txt")
+WEB = (".html", ".css", ".js")
+SIZED = CPP + WEB + (".py", ".rs", ".sh", ".proto", "CMakeLists.txt")
 TEXT = SIZED + (".md", ".cmake", ".toml", ".yaml", ".yml", ".ci/run")
 
 FILE_LINES, FUNCTION_LINES, KERNEL_LINES, MARKDOWN_LINES, COLUMNS = 500, 70, 150, 1500, 100
@@ -32,6 +33,7 @@ HOMES = [
     ("ZeroMQ", r"zmq", ["server/kv_event_publisher.cc"]),
     ("prometheus-cpp", r"prometheus/", ["server/metrics_exporter.cc"]),
     ("OpenSSL", r"openssl/", ["server/api_key*.cc"]),
+    ("libedit", r"histedit\.h$", ["server/commands/line_editor.cc"]),
     ("the Rust library", r"(engine/text/ffi/.*|.*_ffi)\.h$|diffserve_text", ["engine/text/*.cc"]),
     ("cuBLASLt", r"cublas", ["kernels/ops/matrix_library_cuda.cc"]),
     ("CUDA", r"cuda|cub/|cooperative_groups|mma\.h$", ["*_cuda.cu", "*_cuda.cc", "*.cuh"]),
@@ -47,6 +49,8 @@ BANNED_NAME = re.compile(r"^(utils?|helpers?|commons?|misc|managers?|handlers?)$
 BANNED_TEXT = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 BANNED_CODE = [(r"\bstd::w?regex\b", "std::regex recurses on its input"),
                (r"(?<!\w)assert\s*\(", "use DS_CHECK, which is active in every build")]
+BANNED_WEB = re.compile(r"\b(inner|outer)HTML\b|insertAdjacentHTML|document\.write|\beval\("
+                        r"|https?://(?!www\.w3\.org/)|\bstyle=|<script(?![^>]*src=)")
 PAGE_AS_BLOCK = re.compile(r"\w*_blocks?\b|\bblocks?_\w+|\b(?:KV|kv|cache|free|cached) blocks?\b"
                            r"|\w*Blocks?(?=[A-Z(]|\b)")
 DIARY = re.compile(r"((plan|note|log|changelog|todo)s?|journal|status|progress|history)"
@@ -192,6 +196,19 @@ def banned_code(tree):
         for pattern, message in BANNED_CODE:
             for match in re.finditer(pattern, text):
                 yield path, line_of(text, match.start()), message
+
+
+@rule
+def page(tree):
+    """The page makes no markup of text, holds nothing inline and names no other place; all of its
+    scripts are used."""
+    for path in tree.look(tree.select(WEB)):
+        for match in BANNED_WEB.finditer(tree.files[path]):
+            yield path, line_of(tree.files[path], match.start()), f"{match.group()} in the page"
+        name = Path(path).name
+        users = (other for other in tree.select(WEB) if name in tree.files[other])
+        if not path.endswith(".html") and not any(users):
+            yield path, 1, "no file of the page names it"
 
 
 @rule

@@ -28,12 +28,15 @@ CLEAN = {
     "server/main.cc": "#include <sys/socket.h>\nint main() { return 0; }\n",
     "tests/engine/scheduler_test.cc":
         '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
+    "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
+    "server/ui/main.js": 'const svg = "http://www.w3.org/2000/svg";\n',
     "README.md": "# diffserve\n",
     "models/demo/model.safetensors": "",
 } | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
     "server/http/loop.cc": "boost/beast.hpp", "server/options.cc": "nlohmann/json.hpp",
     "server/kv_event_publisher.cc": "zmq.hpp", "server/metrics_exporter.cc": "prometheus/gauge.h",
-    "server/api_key.cc": "openssl/sha.h"}.items()}
+    "server/api_key.cc": "openssl/sha.h",
+    "server/commands/line_editor.cc": "histedit.h"}.items()}
 
 
 def lines(count, line="x();"):
@@ -146,6 +149,17 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(findings({"engine/a.h": HEADER, "engine/a.cc": '#include "engine/a.h"\n'}),
                          {"dead_files"})
         self.expect("dead_files", "engine/orphan.cc", "int x;\n")
+
+    def test_page(self):
+        for text in ("node.innerHTML = text;\n", "document.write(text);\n", "eval(text);\n",
+                     'import x from "https://cdn.example/x.js";\n'):
+            self.extend("page", "server/ui/main.js", text)
+        for text in ("<script>x()</script>\n", '<p style="color: red">\n'):
+            self.extend("page", "server/ui/index.html", text)
+        self.expect("page", "server/ui/unused.js", "x();\n")
+        self.expect("page", "server/ui/unused.css", "p { color: red; }\n")
+        self.extend("file_length", "server/ui/main.js", lines(tidy.FILE_LINES))
+        self.extend("whitespace", "server/ui/main.js", "x" * 101 + "\n")
 
     def test_documents(self):
         self.expect("markdown", "ARCHITECTURE.md", lines(1499, "text"))

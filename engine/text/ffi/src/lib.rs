@@ -132,15 +132,24 @@ fn one_line(message: &str) -> String {
     out
 }
 
-fn guard<T>(error: *mut FfiBytes, on_error: T, work: impl FnOnce() -> Result<T, String>) -> T {
+/// What `work` gives; a panic is an error.
+fn without_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     silence_panics();
-    let message = match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(value)) => return value,
-        Ok(Err(message)) => message,
-        Err(payload) => {
-            std::mem::forget(payload); // its destructor might panic again
-            format!("the text library failed (line {})", PANIC_LINE.with(|line| line.get()))
-        }
+    let payload = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => return result,
+        Err(payload) => payload,
+    };
+    let line = PANIC_LINE.with(|line| line.get());
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second); // its destructor might panic again
+    }
+    Err(format!("the text library failed (line {line})"))
+}
+
+fn guard<T>(error: *mut FfiBytes, on_error: T, work: impl FnOnce() -> Result<T, String>) -> T {
+    let message = match without_panic(work) {
+        Ok(value) => return value,
+        Err(message) => message,
     };
     if !error.is_null() {
         unsafe { error.write(FfiBytes::new(one_line(&message).into_bytes())) };

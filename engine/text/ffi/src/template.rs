@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 use crate::client_text::{self, Spellings};
 use crate::python_format::{self, JsonStyle};
 use crate::tokenizer::{named_tokens, parse_config, token_content};
+use crate::without_panic;
 
 /// Instructions a rendering may take: hundreds of times what a long conversation needs, and below a
 /// second.
@@ -207,7 +208,9 @@ impl Template {
         let Some(source) = source else { return Ok(None) };
         let wrong = |e: Error| format!("{file}: {}", describe(&e));
         let mut environment = make_environment().map_err(wrong)?;
-        environment.add_template_owned(NAME, without_generation_tags(&source)).map_err(wrong)?;
+        let source = without_generation_tags(&source);
+        without_panic(|| environment.add_template_owned(NAME, source).map_err(|e| describe(&e)))
+            .map_err(|e| format!("{file}: {e}"))?;
         let extra = config.get("additional_special_tokens").and_then(Json::as_array);
         Ok(Some(Template {
             environment,

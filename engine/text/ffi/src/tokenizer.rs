@@ -5,12 +5,14 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use tokenizers::TruncationDirection;
+use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Model, NormalizedString, OffsetType, PreTokenizer, Token, Tokenizer};
+use tokenizers::{ModelWrapper, TruncationDirection};
 
 use crate::client_text::Spellings;
 use crate::token_bound;
 use crate::token_bytes::{self, TokenTable};
+use crate::without_panic;
 
 /// Ids are kept in tables of this length at most: a file's one huge id must not take all memory.
 const MAX_VOCAB: u32 = 1 << 22;
@@ -87,6 +89,21 @@ fn mark_special(
         .map_err(|e| format!("tokenizer_config.json: {e}"))
 }
 
+/// Dropout between 0 and 1 is for training: it leaves out merges by chance, so a served text would
+/// have other tokens each time.
+fn check_repeats(tokenizer: &Tokenizer) -> Result<(), String> {
+    let ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = tokenizer.get_model() else {
+        return Ok(());
+    };
+    if *dropout > 0.0 && *dropout < 1.0 {
+        return Err(format!(
+            "tokenizer.json: model: dropout is {dropout}, which makes tokens random; allowed are \
+             null, 0 and 1"
+        ));
+    }
+    Ok(())
+}
+
 impl TextTokenizer {
     pub fn new(json: &[u8], config: &[u8]) -> Result<Self, String> {
         let parsed: Value =
@@ -94,7 +111,9 @@ impl TextTokenizer {
         let config = parse_config(config)?;
         let decoder = parsed.get("decoder").cloned().unwrap_or(Value::Null);
         let mut tokenizer =
-            Tokenizer::from_bytes(json).map_err(|e| format!("tokenizer.json: {e}"))?;
+            without_panic(|| Tokenizer::from_bytes(json).map_err(|e| e.to_string()))
+                .map_err(|e| format!("tokenizer.json: {e}"))?;
+        check_repeats(&tokenizer)?;
         // A prompt is refused when it is too long, never cut or filled up.
         tokenizer.with_truncation(None).map_err(|e| format!("tokenizer.json: {e}"))?;
         tokenizer.with_padding(None);

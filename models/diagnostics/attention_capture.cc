@@ -1,0 +1,125 @@
+#include "models/diagnostics/attention_capture.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+
+AttentionCapture::AttentionCapture(const AttentionSource& source, Wish wish)
+    : spec_(source.spec), wish_(std::move(wish)) {
+  DS_CHECK(!wish_.layers.empty() && !wish_.positions.empty(), "something is wanted");
+  for (int layer : wish_.layers)
+    layers_.emplace_back().format = source.layers.at(static_cast<size_t>(layer));
+}
+
+size_t AttentionCapture::num_pages(const Layer& layer) const {
+  return static_cast<size_t>(last() / layer.format.page_size + 1);
+}
+
+size_t AttentionCapture::page_bytes(const Layer& layer) const {
+  return static_cast<size_t>(layer.format.PageBytes() * layer.format.num_groups);
+}
+
+size_t AttentionCapture::bytes() const {
+  const int floats = spec_.q_width() +
+                     (spec_.lambda_kind == LambdaKind::kPerTokenHead ? spec_.num_q1_heads : 0);
+  size_t bytes = sizeof(*this);
+  for (const Layer& layer : layers_) {
+    bytes += sizeof(layer) + num_pages(layer) * (page_bytes(layer) + sizeof(int32_t)) +
+             wish_.positions.size() * static_cast<size_t>(floats) * sizeof(float);
+  }
+  return bytes;
+}
+
+size_t AttentionCapture::working_bytes() const {
+  const auto slots = static_cast<size_t>(last()) + 1;
+  const size_t maps = spec_.has_second_map() ? 2 : 1;
+  const size_t k = maps * static_cast<size_t>(spec_.head_dim);
+  return slots * (k + 2 * maps + 1) * sizeof(double);  // K; logits and p of each map, w
+}
+
+void AttentionCapture::Reserve() {
+  const size_t positions = wish_.positions.size();
+  const size_t lambdas = spec_.lambda_kind == LambdaKind::kPerTokenHead
+                             ? static_cast<size_t>(spec_.num_q1_heads)
+                             : 0;
+  for (Layer& layer : layers_) {
+    layer.q.resize(positions * static_cast<size_t>(spec_.q_width()));
+    layer.lambda_rows.resize(positions * lambdas);
+    layer.pages = std::make_unique<std::byte[]>(num_pages(layer) * page_bytes(layer));
+  }
+  pages_.resize(num_pages(layers_.front()));  // pages of all layers have as many slots
+  std::iota(pages_.begin(), pages_.end(), 0);
+}
+
+void AttentionCapture::Take(int number, const DiffAttentionArgs<float>& attention,
+                            const SequenceTokens& sequence) {
+  const auto found = std::ranges::find(wish_.layers, number);
+  if (found == wish_.layers.end()) return;
+  Layer& layer = layers_[static_cast<size_t>(found - wish_.layers.begin())];
+  DS_CHECK(layer.pages != nullptr, "the memory is there before the step");
+  DS_CHECK(attention.kv.format.PageBytes() == layer.format.PageBytes(),
+           "the pages are of the format that was told");
+  layer.scale = attention.scale;
+  layer.lambda = attention.lambda;
+  layer.logit_quant = attention.logit_quant;
+  const int end = sequence.position + sequence.num_tokens;
+  const auto copy_row = [](const float* from, size_t row, int width, std::vector<float>& rows,
+                           size_t to) {
+    const auto count = static_cast<size_t>(width);
+    if (!rows.empty()) std::copy_n(from + row * count, count, rows.begin() + to * count);
+  };
+  for (size_t i = 0; i < wish_.positions.size(); ++i) {
+    const int position = wish_.positions[i];
+    if (position < sequence.position || position >= end) continue;
+    const auto row = static_cast<size_t>(sequence.first_row + position - sequence.position);
+    copy_row(attention.q, row, spec_.q_width(), layer.q, i);
+    copy_row(attention.lambda_rows, row, spec_.num_q1_heads, layer.lambda_rows, i);
+  }
+  if (last() < sequence.position || last() >= end) return;
+  const size_t bytes = page_bytes(layer);
+  for (size_t page = 0; page < num_pages(layer); ++page)
+    std::memcpy(&layer.pages[page * bytes], attention.kv.Page(sequence.pages[page], 0), bytes);
+}
+
+// The copies as one row of a batch.
+SequenceTokens AttentionCapture::SequenceAt(int row, int position) const {
+  return {.first_row = row, .num_tokens = 1, .position = position, .pages = pages_.data()};
+}
+
+GroupKeys AttentionCapture::KeysOf(size_t layer, int group) const {
+  const Layer& of = layers_[layer];
+  return GroupKeysRef({of.pages.get(), of.format}, SequenceAt(0, last()), last() + 1, group);
+}
+
+AttentionMaps AttentionCapture::MapsOf(size_t layer, size_t position, int head,
+                                       const GroupKeys& keys) const {
+  const Layer& of = layers_[layer];
+  DiffAttentionArgs<float> args;
+  args.spec = spec_;
+  args.kv = {of.pages.get(), of.format};
+  args.q = of.q.data();
+  args.scale = of.scale;
+  args.lambda = of.lambda;
+  args.lambda_rows = of.lambda_rows.data();
+  args.logit_quant = of.logit_quant;
+  return AttentionMapsRef(args, SequenceAt(static_cast<int>(position), wish_.positions[position]),
+                          0, head, keys);
+}
+
+void CapturingObserver::OnAttention(int layer, const DiffAttentionArgs<float>& attention) {
+  for (const auto& [sequence, capture] : captures_)
+    capture->Take(layer, attention, attention.batch[sequence]);
+}
+
+void CapturingObserver::CompleteThoseThatEnd(std::span<const SequenceTokens> batch) {
+  for (const auto& [sequence, capture] : captures_) {
+    if (batch[sequence].position + batch[sequence].num_tokens > capture->last())
+      capture->Complete();
+  }
+}
+
+}  // namespace diffserve

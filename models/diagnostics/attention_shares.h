@@ -1,0 +1,27 @@
+// What is told of the attention maps of one query, with p1 and p2 the softmaxes of its maps over
+// the slots that it sees, and difference = p1 - lambda p2, the weights that V is multiplied by:
+//   entropy    -sum p ln p of a map, in nats
+//   cancelled  the sum of min(p1, max(lambda p2, 0)): the share of map 1's mass that the difference
+//              removes; 0 for plain attention
+//   on span    of some slots, the sum of p1, of p2, and of |difference| as a share of that over all
+// Pure functions.
+#pragma once
+
+#include <vector>
+
+#include "kernels/attention/attention_maps.h"
+
+namespace diffserve {
+
+double Entropy(const std::vector<double>& p);
+double CancelledShare(const AttentionMaps& maps);
+
+struct SpanShares {
+  double map1 = 0;
+  double map2 = 0;        // 0 with one map
+  double difference = 0;  // 0 if the difference is 0 everywhere
+};
+// Of the slots [begin, end) that the query sees.
+SpanShares SharesOn(const AttentionMaps& maps, int begin, int end);
+
+}  // namespace diffserve

@@ -1,0 +1,20 @@
+// The body of POST /v1/attention, parsed. No I/O, no engine.
+#pragma once
+
+#include <string_view>
+
+#include "server/attention_call.h"
+#include "server/openai/request.h"
+
+namespace diffserve {
+
+struct OpenAiAttentionRequest {
+  AttentionRequest attention;
+  bool float16 = false;  // whole maps as base64 of little-endian float16, else as JSON numbers
+};
+
+// Errors as of the other bodies (server/openai/request.h).
+Result<OpenAiAttentionRequest> ParseAttentionRequest(std::string_view body,
+                                                     const OpenAiContext& context);
+
+}  // namespace diffserve

@@ -1,0 +1,45 @@
+#include "server/openai/health_routes.h"
+
+#include "server/openai/response.h"
+#include "server/status_codes.h"
+
+namespace diffserve {
+namespace {
+
+HttpReply ReplyTo(const HttpHead& head, const Health& health) {
+  HttpReply reply;
+  Status status;
+  if (head.path == "/readyz" || head.path == "/health") {
+    status = health.Ready();
+  } else if (head.path != "/livez") {
+    status = Status(StatusCode::kNotFound, "this port has /livez, /readyz and /health alone");
+  }
+  reply.status = status.ok() ? 200 : WireStatusOf(status.code()).http;
+  reply.body = status.ok() ? "{\"status\":\"ok\"}" : OpenAiErrorBody(status);
+  if (reply.status != 404 && head.method != "GET") {
+    reply.status = 405;
+    reply.body = OpenAiErrorBody(InvalidArgument("this path takes GET alone"));
+    reply.fields.emplace_back("Allow", "GET");
+  }
+  return reply;
+}
+
+}  // namespace
+
+HttpService HealthRoutes(const Health& health) {
+  HttpService service;
+  service.serve = [&health](HttpRequest request, std::function<void()>) -> HttpAnswer {
+    return ReplyTo(request.head, health);
+  };
+  service.refuse = [](int status, std::string_view reason) {
+    HttpReply reply;
+    reply.status = status;
+    reply.body = OpenAiErrorBody(InvalidArgument(std::string(reason)));
+    reply.close = true;
+    return reply;
+  };
+  service.draining = [] { return false; };
+  return service;
+}
+
+}  // namespace diffserve

@@ -1,0 +1,177 @@
+// One streamed answer: its tokens with their probabilities, its times, and how it is drawn.
+
+import { events } from "./api.js";
+import { make, visible } from "./dom.js";
+
+const TOP = 5; // alternatives asked for when tokens are coloured
+
+export class Answer {
+  // `body` is the request's; its messages, settings and stream members are set already.
+  constructor(body) {
+    this.body = body;
+    this.text = "";
+    // {index, text, logprob, top: [{token, logprob}]}: those that spell the text, not its end token
+    this.tokens = [];
+    this.spelled = "";
+    this.count = 0; // of all tokens
+    this.promptIds = [];
+    this.ids = [];
+    this.usage = null;
+    this.end = ""; // finish_reason, "stopped", or an error's text
+    this.firstTokenSeconds = null;
+    this.seconds = null;
+    this.abort = new AbortController();
+  }
+
+  stop() {
+    this.abort.abort();
+  }
+
+  // Runs to its end; `onTokens` is told of each event's tokens.
+  async run(onTokens) {
+    const begin = performance.now();
+    const seconds = () => (performance.now() - begin) / 1000;
+    const decoder = new TextDecoder();
+    try {
+      for await (const event of events("v1/chat/completions", this.body, this.abort.signal)) {
+        if (event.usage) this.usage = event.usage;
+        const choice = event.choices[0];
+        if (!choice) continue;
+        if (choice.prompt_token_ids) this.promptIds = choice.prompt_token_ids;
+        this.ids.push(...(choice.token_ids ?? []));
+        this.text += choice.delta.content ?? "";
+        const all = (choice.logprobs?.content ?? []).map((token) => ({
+          index: this.count++,
+          text: decoder.decode(new Uint8Array(token.bytes), { stream: true }),
+          logprob: token.logprob,
+          top: token.top_logprobs ?? [],
+        }));
+        if (all.length > 0) this.firstTokenSeconds ??= seconds();
+        onTokens(all.filter((token) => this.spell(token)));
+        if (choice.finish_reason) this.end = choice.finish_reason;
+      }
+    } catch (error) {
+      this.end = this.abort.signal.aborted ? "stopped" : error.message;
+    }
+    this.seconds = seconds();
+  }
+
+  spell(token) {
+    if (!this.text.startsWith(this.spelled + token.text)) return false;
+    this.spelled += token.text;
+    this.tokens.push(token);
+    return true;
+  }
+
+  get failed() {
+    return !["stop", "length", "stopped"].includes(this.end);
+  }
+
+  figures() {
+    const parts = [];
+    const count = this.usage?.completion_tokens ?? this.count;
+    if (this.firstTokenSeconds !== null) {
+      const decode = this.seconds - this.firstTokenSeconds;
+      parts.push(`first token ${(1000 * this.firstTokenSeconds).toFixed(1)} ms`);
+      if (count > 1 && decode > 0) parts.push(`${((count - 1) / decode).toFixed(0)} tokens/s`);
+    }
+    parts.push(`${count} tokens`);
+    if (this.usage) {
+      const cached = this.usage.prompt_tokens_details.cached_tokens;
+      parts.push(`prompt ${this.usage.prompt_tokens}, ${cached} cached`);
+    }
+    if (this.end === "length") parts.push("ended by the limit on tokens");
+    if (this.end === "stopped") parts.push("stopped");
+    return parts.join(" · ");
+  }
+}
+
+export function answerRequest(model, messages, settings, withTop) {
+  return {
+    model, messages, ...settings,
+    stream: true, stream_options: { include_usage: true },
+    logprobs: true, top_logprobs: withTop ? TOP : 0, return_token_ids: true,
+  };
+}
+
+function certainty(logprob) {
+  const p = Math.exp(logprob);
+  return p < 0.5 ? "p0" : p < 0.9 ? "p1" : p < 0.99 ? "p2" : "";
+}
+
+const percent = (logprob) => `${(100 * Math.exp(logprob)).toPrecision(3)} %`;
+
+// A token as something to press: `onPress` is called with its place in the answer.
+export function tokenNode(token, onPress) {
+  // Its alternatives stay within the window.
+  const place = ({ currentTarget }) => currentTarget.classList.toggle("at_right",
+    currentTarget.getBoundingClientRect().left > innerWidth / 2);
+  const alternatives = token.top.map((one) => `${visible(one.token)}  ${percent(one.logprob)}`);
+  const node = make("span", {
+    className: `token ${certainty(token.logprob)}`, role: "button", tabIndex: -1,
+    on: {
+      pointerenter: place,
+      focus: place,
+      click: () => onPress(token.index),
+      keydown: (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        onPress(token.index);
+      },
+    },
+  }, token.text);
+  const lines = [`probability ${percent(token.logprob)}`, ...alternatives];
+  node.setAttribute("data-tip", lines.join("\n")); // drawn by the style sheet
+  node.setAttribute("aria-label", `${visible(token.text)}, ${lines.join(", ")}`);
+  return node;
+}
+
+// The left and right arrows move through the tokens of a box, which is one stop of the Tab key.
+export function moveByArrows(event) {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  const tokens = [...event.currentTarget.querySelectorAll(".token")];
+  const at = tokens.indexOf(event.target);
+  if (!step || at < 0) return;
+  event.preventDefault();
+  const next = tokens[Math.min(tokens.length - 1, Math.max(0, at + step))];
+  event.target.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+}
+
+const shown = (body) => JSON.stringify(body, null, 2);
+
+// As one sends it from a script: without the page's own wishes.
+function scriptBody(body) {
+  const { logprobs, top_logprobs, return_token_ids, ...rest } = body;
+  return rest;
+}
+
+export function asCurl(body, withKey) {
+  const key = withKey ? " -H \"Authorization: Bearer $API_KEY\"" : "";
+  const json = shown(scriptBody(body)).replaceAll("'", "'\\''");
+  return `curl -N ${location.origin}/v1/chat/completions${key} ` +
+    `-H 'Content-Type: application/json' -d '${json}'`;
+}
+
+// JSON's texts and numbers are Python's; its true is not.
+export function asPython(body, withKey) {
+  const { model, messages, stream, stream_options, top_k, ...rest } = scriptBody(body);
+  const settings = Object.entries(rest).map(([name, value]) =>
+    `    ${name}=${JSON.stringify(value)},\n`).join("");
+  const extra = top_k === undefined ? "" : `    extra_body={"top_k": ${top_k}},\n`;
+  const key = withKey ? "os.environ[\"API_KEY\"]" : "\"none\"";
+  return `${withKey ? "import os\n\n" : ""}from openai import OpenAI
+
+client = OpenAI(base_url=${JSON.stringify(`${location.origin}/v1`)}, api_key=${key})
+answer = client.chat.completions.create(
+    model=${JSON.stringify(model)},
+    messages=${shown(messages).replaceAll("\n", "\n    ")},
+${settings}${extra}    stream=True,
+)
+for chunk in answer:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+print()
+`;
+}

@@ -1,0 +1,91 @@
+// What the lens looks at, as the part of the address after # and as a saved file.
+
+export const FORMAT = "diffserve lens 1";
+
+const NUMBER = /^-?\d+$/;
+
+function idsOf(text) {
+  const ids = text.split(",");
+  if (!ids.every((id) => NUMBER.test(id))) throw new Error("the address has ids that are none");
+  return ids.map(Number);
+}
+
+// {chat, answer} or {text} or {ids}, and {matter, layer, head, position, span}; what is not told is
+// undefined.
+export function stateOf(fragment) {
+  const found = new URLSearchParams(fragment);
+  const state = {};
+  for (const name of ["chat", "answer", "text", "matter"]) {
+    if (found.has(name)) state[name] = found.get(name);
+  }
+  if (found.has("ids")) state.ids = idsOf(found.get("ids"));
+  for (const name of ["layer", "head", "position"]) {
+    if (!found.has(name)) continue;
+    if (!NUMBER.test(found.get(name))) throw new Error(`the address has no number as ${name}`);
+    state[name] = Number(found.get(name));
+  }
+  if (found.has("span")) {
+    const [begin, end, ...rest] = found.get("span").split("-").map(Number);
+    if (rest.length > 0 || !(begin < end)) throw new Error("the address has a span that is none");
+    state.span = [begin, end];
+  }
+  return state;
+}
+
+export function fragmentOf(state) {
+  const named = { ...state };
+  if (state.ids) named.ids = state.ids.join(",");
+  if (state.span) named.span = state.span.join("-");
+  const told = Object.entries(named).filter(([, value]) => value !== undefined && value !== "");
+  return new URLSearchParams(told).toString();
+}
+
+// The members of a request that say whose attention is asked for.
+export function sourceOf(state) {
+  if (state.ids) return { tokens: state.ids };
+  if (state.chat === undefined) return { text: state.text };
+  const messages = [{ role: "user", content: state.chat }];
+  if (!state.answer) return { messages, add_generation_prompt: true };
+  return { messages: [...messages, { role: "assistant", content: state.answer }] };
+}
+
+const isNumbers = (list, length) => Array.isArray(list) && list.length === length &&
+  list.every((value) => typeof value === "number");
+
+// A saved state, checked; throws an Error that says what is wrong.
+export function savedOf(text) {
+  let saved;
+  try {
+    saved = JSON.parse(text);
+  } catch {
+    throw new Error("this file is not JSON");
+  }
+  if (saved?.format !== FORMAT) throw new Error(`this file's "format" is not "${FORMAT}"`);
+  const { texts, position, row } = saved;
+  if (!Array.isArray(texts) || !texts.every((one) => typeof one === "string")) {
+    throw new Error('"texts" must be a list of texts');
+  }
+  if (!Number.isInteger(position) || position < 0 || position >= texts.length) {
+    throw new Error(`"position" must be 0 to ${texts.length - 1}`);
+  }
+  const figures = ["lambda", "cancelled", "entropy1", ...(row?.map2 ? ["entropy2"] : [])];
+  const ok = row && figures.every((name) => typeof row[name] === "number") &&
+    isNumbers(row.map1, position + 1) && (row.map2 === null || isNumbers(row.map2, position + 1));
+  if (!ok) throw new Error(`"row" must have ${figures} and maps of ${position + 1} numbers`);
+  return saved;
+}
+
+// Tokens [begin, end) that `wanted` lies in, where it occurs first and last; null if nowhere.
+export function occurrences(texts, wanted) {
+  const all = texts.join("");
+  const find = (from) => {
+    let begin = 0, offset = 0;
+    while (offset + texts[begin].length <= from) offset += texts[begin++].length;
+    let end = begin;
+    while (end < texts.length && offset < from + wanted.length) offset += texts[end++].length;
+    return [begin, end];
+  };
+  const first = all.indexOf(wanted);
+  return wanted === "" || first < 0 ? null
+    : { first: find(first), last: find(all.lastIndexOf(wanted)) };
+}

@@ -1,0 +1,53 @@
+// Prometheus text as samples, and what is reckoned from two of its states.
+
+const LINE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$/;
+const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+
+// name -> [{labels, value}]
+export function parseMetrics(text) {
+  const samples = new Map();
+  for (const line of text.split("\n")) {
+    const found = LINE.exec(line);
+    if (!found) continue;
+    const labels = {};
+    for (const [, name, value] of (found[2] ?? "").matchAll(LABEL)) labels[name] = value;
+    if (!samples.has(found[1])) samples.set(found[1], []);
+    samples.get(found[1]).push({ labels, value: Number(found[3].replace("Inf", "Infinity")) });
+  }
+  return samples;
+}
+
+export const samplesOf = (samples, name) => samples.get(`diffserve_${name}`) ?? [];
+
+export function valueOf(samples, name, labels = {}) {
+  const matching = samplesOf(samples, name).filter((sample) =>
+    Object.entries(labels).every(([key, value]) => sample.labels[key] === value));
+  return matching.reduce((sum, sample) => sum + sample.value, 0);
+}
+
+// What a counter gained; a restarted server counts from 0.
+export function gained(before, after, name) {
+  const value = valueOf(after, name), old = valueOf(before, name);
+  return value < old ? value : value - old;
+}
+
+// The `share` quantile of what a histogram gained between two states, linear within a bucket; null
+// without a new observation. Beyond the last bound it is that bound.
+export function quantile(before, after, name, share) {
+  const buckets = (samples) => new Map(samplesOf(samples, `${name}_bucket`).map((sample) =>
+    [Number(sample.labels.le.replace("+Inf", "Infinity")), sample.value]));
+  const old = buckets(before);
+  const counts = [...buckets(after)].sort((a, b) => a[0] - b[0])
+    .map(([bound, count]) => [bound, count - (old.get(bound) ?? 0)]);
+  const total = counts.at(-1)?.[1] ?? 0;
+  if (total <= 0) return null;
+  let low = 0, below = 0;
+  for (const [bound, count] of counts) {
+    if (count >= share * total) {
+      if (bound === Infinity) return low;
+      return low + (bound - low) * (share * total - below) / (count - below);
+    }
+    [low, below] = [bound, count];
+  }
+  return low;
+}

@@ -1,0 +1,209 @@
+// Captures through the whole engine over the real executor: whatever else runs, however prompts are
+// cut, after prefix hits and preemptions they hold the same bits, and nobody else's answer changes.
+#include "models/diagnostics/attention_capture.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "engine/model_executor.h"
+#include "tests/testing/checkpoint_writer.h"
+
+namespace diffserve {
+namespace {
+
+constexpr int kPromptTokens = 75;
+constexpr int kPageSize = 16;
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  int cached_tokens = 0;
+  Status error;
+  friend bool operator==(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.logprobs == b.logprobs && a.error.ok() == b.error.ok();
+  }
+};
+
+// An engine that serves lists of requests, each list in one batch.
+class ServedModel {
+ public:
+  ServedModel(const std::string& model_dir, ThreadPool& pool, EngineOptions options) {
+    ModelOptions model_options;
+    model_options.model_dir = model_dir;
+    std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool)).value();
+    source.spec = model->config().attention;
+    source.layers.assign(static_cast<size_t>(model->config().num_layers),
+                         KvFormat::Of(source.spec, kPageSize, DType::kFloat32));
+    KvCache kv = model->MakeKvCache(source.layers, options.num_pages).value();
+    engine = std::make_unique<Engine>(
+        options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
+        [this](TokenEvent event) { Take(std::move(event)); });
+  }
+
+  std::map<RequestId, Answer> Serve(const std::vector<Request>& requests) {
+    {
+      std::lock_guard lock(mutex_);
+      answers_.clear();
+      ended_ = 0;
+    }
+    for (const Request& request : requests) EXPECT_TRUE(engine->Submit(request).ok());
+    std::unique_lock lock(mutex_);
+    all_ended_.wait(lock, [&] { return ended_ == requests.size(); });
+    return answers_;
+  }
+
+  AttentionSource source;
+  std::unique_ptr<Engine> engine;
+
+ private:
+  void Take(TokenEvent event) {
+    std::lock_guard lock(mutex_);
+    Answer& answer = answers_[event.request];
+    answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
+    for (const SampleResult& result : event.logprobs) answer.logprobs.push_back(result.logprob);
+    answer.cached_tokens = std::max(answer.cached_tokens, event.cached_tokens);
+    if (event.finish == FinishReason::kNone) return;
+    answer.error = event.error;
+    ++ended_;
+    all_ended_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable all_ended_;
+  std::map<RequestId, Answer> answers_;
+  size_t ended_ = 0;
+};
+
+class EngineCaptureTest : public ::testing::Test {
+ protected:
+  static EngineOptions Roomy() {
+    return {.page_size = kPageSize,
+            .num_pages = 64,
+            .max_model_len = 256,
+            .max_num_batched_tokens = 1024};
+  }
+
+  static Request MakeRequest(RequestId id, int max_tokens) {
+    Request request;
+    request.id = id;
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < kPromptTokens; ++i)
+      prompt.push_back(static_cast<int32_t>((static_cast<int>(id) * 11 + i * i) % 80 + 20));
+    request.prompt = prompt;
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    request.sampling.temperature = 0;
+    request.sampling.num_logprobs = 1;
+    return request;
+  }
+
+  static Request Capturing(Request request, const AttentionSource& source,
+                           std::vector<int> positions) {
+    std::vector<int> layers;
+    for (int layer = 0; layer < source.num_layers(); ++layer) layers.push_back(layer);
+    request.capture = std::make_shared<AttentionCapture>(
+        source, AttentionCapture::Wish{layers, std::move(positions)});
+    request.capture->Reserve();
+    request.capture_from = request.capture->first();
+    return request;
+  }
+
+  // The weights of all maps.
+  static std::vector<double> WeightsOf(const AttentionCapture& capture,
+                                       const AttentionSource& source) {
+    EXPECT_TRUE(capture.is_complete());
+    std::vector<double> all;
+    for (size_t layer = 0; layer < capture.wish().layers.size(); ++layer) {
+      for (int head = 0; head < source.spec.num_q1_heads; ++head) {
+        const GroupKeys keys = capture.KeysOf(layer, GroupOf(source.spec, head));
+        for (size_t i = 0; i < capture.wish().positions.size(); ++i) {
+          const std::vector<double> w = capture.MapsOf(layer, i, head, keys).w;
+          all.insert(all.end(), w.begin(), w.end());
+        }
+      }
+    }
+    return all;
+  }
+
+  // Alone, in one chunk, by an engine of its own.
+  std::vector<double> Expected(RequestId id, const std::vector<int>& positions) {
+    ServedModel served(checkpoint_.dir(), pool_, Roomy());
+    const Request request = Capturing(MakeRequest(id, 0), served.source, positions);
+    served.Serve({request});
+    return WeightsOf(*request.capture, served.source);
+  }
+
+  TinyCheckpoint checkpoint_;
+  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
+};
+
+TEST_F(EngineCaptureTest, ARequestWithoutOutputEndsWhenItsPromptIsComputed) {
+  ServedModel served(checkpoint_.dir(), pool_, Roomy());
+  const Request request = Capturing(MakeRequest(1, 0), served.source, {0, 74});
+  const Answer answer = served.Serve({request}).at(1);
+  EXPECT_TRUE(answer.error.ok());
+  EXPECT_TRUE(answer.tokens.empty());
+  EXPECT_TRUE(request.capture->is_complete());
+}
+
+TEST_F(EngineCaptureTest, ChunksAndOtherRequestsChangeNoBitOfItAndItNoneOfTheirs) {
+  const std::vector<int> positions = {0, 20, 47, 48, 74};
+  const std::vector<double> expected = Expected(1, positions);
+  EngineOptions options = Roomy();
+  options.max_num_batched_tokens = 24;
+  ServedModel served(checkpoint_.dir(), pool_, options);
+  const std::vector<Request> others = {MakeRequest(2, 20), MakeRequest(3, 20)};
+  const std::map<RequestId, Answer> alone = served.Serve(others);
+
+  ServedModel beside(checkpoint_.dir(), pool_, options);
+  std::vector<Request> all = others;
+  const Request request = Capturing(MakeRequest(1, 0), beside.source, positions);
+  all.insert(all.begin() + 1, request);
+  std::map<RequestId, Answer> answers = beside.Serve(all);
+  answers.erase(1);
+  EXPECT_TRUE(answers == alone);
+  EXPECT_EQ(WeightsOf(*request.capture, beside.source), expected);
+}
+
+TEST_F(EngineCaptureTest, AGenerationIsTheSameWithACapture) {
+  ServedModel served(checkpoint_.dir(), pool_, Roomy());
+  const std::map<RequestId, Answer> plain = served.Serve({MakeRequest(1, 20)});
+  ServedModel captured(checkpoint_.dir(), pool_, Roomy());
+  const Request request = Capturing(MakeRequest(1, 20), captured.source, {kPromptTokens - 1});
+  EXPECT_TRUE(captured.Serve({request}) == plain);
+  EXPECT_EQ(WeightsOf(*request.capture, captured.source), Expected(1, {kPromptTokens - 1}));
+}
+
+TEST_F(EngineCaptureTest, ThePrefixCacheGivesNoMoreThanWhatIsBeforeTheFirstPosition) {
+  ServedModel served(checkpoint_.dir(), pool_, Roomy());
+  served.Serve({MakeRequest(1, 1)});
+  RequestId copies = 100;
+  for (const auto& [positions, cached] : std::map<std::vector<int>, int>{
+           {{0, 74}, 0}, {{15}, 0}, {{16}, 16}, {{40, 74}, 32}, {{64}, 64}, {{74}, 64}}) {
+    Request request = Capturing(MakeRequest(1, 0), served.source, positions);
+    request.id = ++copies;
+    EXPECT_EQ(served.Serve({request}).at(request.id).cached_tokens, cached) << positions.front();
+    EXPECT_EQ(WeightsOf(*request.capture, served.source), Expected(1, positions));
+  }
+}
+
+TEST_F(EngineCaptureTest, APreemptionChangesNoBitOfIt) {
+  const std::vector<int> positions = {3, 74};
+  const std::vector<double> expected = Expected(2, positions);
+  EngineOptions options = Roomy();
+  options.num_pages = 11;  // for one of them to its end, and the other's prompt
+  options.max_num_batched_tokens = 40;
+  ServedModel served(checkpoint_.dir(), pool_, options);
+  const Request request = Capturing(MakeRequest(2, 60), served.source, positions);
+  const std::map<RequestId, Answer> answers = served.Serve({MakeRequest(1, 60), request});
+  EXPECT_GT(served.engine->Snapshot().preemptions, 0u);
+  EXPECT_EQ(answers.at(2).tokens.size(), 60u);
+  EXPECT_EQ(WeightsOf(*request.capture, served.source), expected);
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,64 @@
+// What a request promises the engine once it has passed the checks, whichever port it came by.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "kernels/base/check.h"
+#include "server/frontend.h"
+#include "server/request_checks.h"
+
+namespace diffserve::testing {
+
+inline constexpr int kFuzzedVocab = 1000;
+inline constexpr int kFuzzedModelLen = 4096;
+
+inline RequestLimits FuzzedLimits(const FrontendOptions& options) {
+  return {&options, kFuzzedVocab, kFuzzedModelLen, /*max_waiting_requests=*/256};
+}
+
+inline void CheckIds(const std::vector<int32_t>& ids) {
+  for (const int32_t id : ids) DS_CHECK(id >= 0 && id < kFuzzedVocab, "an id is a token");
+}
+
+inline void CheckSamplingPromises(const SamplingParams& sampling, const FrontendOptions& limits) {
+  DS_CHECK(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "temperature");
+  DS_CHECK(sampling.top_p > 0 && sampling.top_p <= 1, "top_p");
+  DS_CHECK(sampling.top_k >= 0, "top_k");
+  DS_CHECK(sampling.min_p >= 0 && sampling.min_p <= 1, "min_p");
+  DS_CHECK(sampling.repetition_penalty > 0, "repetition_penalty");
+  DS_CHECK(std::abs(sampling.presence_penalty) <= 2, "presence_penalty");
+  DS_CHECK(std::abs(sampling.frequency_penalty) <= 2, "frequency_penalty");
+  DS_CHECK(sampling.num_logprobs >= -1 && sampling.num_logprobs <= limits.max_logprobs, "logprobs");
+  DS_CHECK(sampling.logit_bias.size() <= limits.max_logit_bias, "logit_bias is bounded");
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    CheckIds({id});
+    DS_CHECK(std::abs(bias) <= 100, "a bias");
+  }
+}
+
+// REQUIRES: CheckRequest was ok with FuzzedLimits.
+inline void CheckPromises(const GenerateRequest& request, const FrontendOptions& limits) {
+  DS_CHECK(!request.prompts.empty() && request.prompts.size() <= limits.max_prompts, "prompts");
+  for (const Prompt& prompt : request.prompts) {
+    const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
+    if (ids == nullptr) continue;
+    DS_CHECK(!ids->empty() && ids->size() <= size_t{kFuzzedModelLen}, "a prompt's length");
+    CheckIds(*ids);
+  }
+  DS_CHECK(request.n >= 1 && request.n <= limits.max_n, "n");
+  const int max_tokens = request.max_tokens.value_or(kFuzzedModelLen);
+  DS_CHECK(max_tokens >= 0 && max_tokens <= kFuzzedModelLen, "max_tokens");
+  DS_CHECK(request.min_tokens >= 0 && request.min_tokens <= max_tokens, "min_tokens");
+  DS_CHECK(request.prompt_logprobs >= -1 && request.prompt_logprobs <= limits.max_logprobs,
+           "prompt_logprobs");
+  DS_CHECK(request.stop.size() <= limits.max_stop_strings, "stop strings are bounded");
+  for (const std::string& stop : request.stop)
+    DS_CHECK(!stop.empty() && stop.size() <= limits.max_stop_bytes, "a stop string");
+  CheckIds(request.stop_token_ids);
+  CheckSamplingPromises(request.sampling, limits);
+}
+
+}  // namespace diffserve::testing

@@ -1,0 +1,185 @@
+// Whole HTTP requests: reader, gate, routes, OpenAI's bodies, frontend and engine, over an executor
+// without a model. Of the first byte, bit 0 asks for a server with keys, strict bodies and loopback
+// names, and bit 1 lets the client leave before its answer; the rest is what the client sends. Each
+// request gets one reply, well-formed whatever was asked, and is counted once.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+#include "server/http/reader.h"
+#include "server/server.h"
+#include "tests/testing/fake_executor.h"
+
+namespace diffserve {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kKey[] = "key-of-the-fuzzed-server";
+constexpr int kMostRequests = 8;  // of one input
+
+// Small, so that what is asked for is soon there.
+ServerOptions Options() {
+  ServerOptions options;
+  options.engine = {.page_size = 16, .num_pages = 64, .max_model_len = 64};
+  options.engine.max_waiting_requests = 16;
+  options.frontend.served_model_name = "tiny";
+  return options;
+}
+
+ServerParts Parts() {
+  ServerParts parts;
+  parts.tokenizer = Tokenizer::Load(DIFFSERVE_SOURCE_DIR "/tests/text/data/byte_bpe").value();
+  parts.chat_template = ChatTemplate::Load(DIFFSERVE_SOURCE_DIR "/models/demo/diff").value();
+  parts.config.vocab_size = parts.tokenizer->vocab_size();
+  return parts;
+}
+
+// A server that listens nowhere, and two sets of routes over it.
+struct FuzzedServer {
+  FuzzedServer()
+      : server(Options(), Parts(), std::make_unique<testing::FakeExecutor>(Options().engine)),
+        keys(ApiKeys::FromText(kKey, "keys").value()),
+        open(Routes(false), server.frontend(), server.health(), no_keys),
+        locked(Routes(true), server.frontend(), server.health(), keys) {}
+
+  OpenAiRoutesOptions Routes(bool strict) {
+    OpenAiRoutesOptions routes;
+    routes.strict = routes.loopback_hosts_only = strict;
+    routes.metrics_text = [this] { return server.metrics().Render(); };
+    routes.on_reply = [this](std::string_view, int) { ++replies; };
+    return routes;
+  }
+
+  std::atomic<int> replies = 0;
+  Server server;
+  ApiKeys no_keys, keys;
+  OpenAiRoutes open, locked;
+};
+
+// What a connection is woken by.
+class Wakes {
+ public:
+  void Wake() {
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+    changed_.notify_one();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    DS_CHECK(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return woken_; }),
+             "every request is answered");
+    woken_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool woken_ = false;
+};
+
+void CheckEvents(std::string_view body) {
+  bool ended = false;
+  while (!body.empty()) {
+    const size_t end = body.find("\n\n");
+    DS_CHECK(body.starts_with("data: ") && end != body.npos && !ended, "a body is whole events");
+    const std::string_view data = body.substr(6, end - 6);
+    body.remove_prefix(end + 2);
+    ended = data == "[DONE]";
+    DS_CHECK(ended || Json::accept(data), "an event is JSON");
+    ended = ended || Json::parse(data).contains("error");
+  }
+  DS_CHECK(ended, "a stream has an end");
+}
+
+void CheckReply(const HttpReply& reply, const std::string& body) {
+  DS_CHECK(reply.status >= 200 && reply.status < 600 && reply.status != 500, "a status");
+  for (const auto& [name, value] : reply.fields) {
+    DS_CHECK(std::ranges::none_of(name + value, [](unsigned char c) { return c < 32 || c == 127; }),
+             "a field is one line");
+  }
+  if (reply.streams) return CheckEvents(body);
+  if (reply.content_type != "application/json") return;
+  const Json json = Json::parse(body, nullptr, false);
+  DS_CHECK(json.is_object(), "a body is a JSON object");
+  DS_CHECK(reply.status == 200 || !json.at("error").at("message").get<std::string>().empty(),
+           "an error says what is wrong");
+}
+
+// The whole answer, or as much as there is at once if the client leaves.
+void TakeAnswer(HttpAnswer answer, Wakes& wakes, bool leaves) {
+  if (const auto* whole = std::get_if<HttpReply>(&answer)) return CheckReply(*whole, whole->body);
+  HttpExchange& exchange = *std::get<std::unique_ptr<HttpExchange>>(answer);
+  std::optional<HttpReply> reply = exchange.Reply();
+  for (; !reply && !leaves; reply = exchange.Reply()) wakes.Wait();
+  if (!reply) return;
+  std::string body = reply->body;
+  while (reply->streams) {
+    const size_t before = body.size();
+    if (exchange.Frames(&body)) break;
+    if (leaves) return;
+    if (body.size() == before) wakes.Wait();
+  }
+  CheckReply(*reply, body);
+}
+
+bool HoldsKey(const HttpHead& head) {
+  return std::ranges::any_of(
+      head.fields, [](const auto& field) { return field.second.find(kKey) != std::string::npos; });
+}
+
+bool NeedsKey(const HttpHead& head) {
+  const auto routes = OpenAiRoutes::Routes();
+  return std::ranges::none_of(
+      routes, [&](const auto& route) { return route.path == head.path && !route.needs_key; });
+}
+
+void TakeRequest(OpenAiRoutes& routes, bool is_locked, HttpRequest request, bool leaves) {
+  const bool is_barred = is_locked && NeedsKey(request.head) && !HoldsKey(request.head);
+  auto wakes = std::make_shared<Wakes>();
+  HttpAnswer answer = routes.Serve(std::move(request), [wakes] { wakes->Wake(); });
+  if (is_barred) {
+    const auto* reply = std::get_if<HttpReply>(&answer);
+    DS_CHECK(reply != nullptr && reply->status >= 400, "nothing is served without a key");
+  }
+  TakeAnswer(std::move(answer), *wakes, leaves);
+}
+
+}  // namespace
+}  // namespace diffserve
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace diffserve;
+  if (size == 0) return 0;
+  SetLogLevel(LogLevel::kError);
+  static FuzzedServer server;
+  const bool is_locked = (data[0] & 1) != 0;
+  OpenAiRoutes& routes = is_locked ? server.locked : server.open;
+  HttpReader reader{HttpLimits()};
+  reader.Feed({reinterpret_cast<const char*>(data) + 1, size - 1});
+  const int before = server.replies;
+  int requests = 0;
+  for (; reader.state() == HttpReader::State::kReady && requests < kMostRequests; ++requests) {
+    TakeRequest(routes, is_locked, reader.Take(), (data[0] & 2) != 0);
+    reader.Next();
+  }
+  if (reader.state() == HttpReader::State::kRefused) {
+    const HttpReply reply = routes.Refuse(reader.refusal().status, reader.refusal().reason);
+    CheckReply(reply, reply.body);
+    ++requests;
+  }
+  DS_CHECK(server.replies - before == requests, "each request is counted once");
+  return 0;
+}

@@ -1,0 +1,88 @@
+// Bodies of POST /v1/attention: what is taken, what is refused, and which member a refusal names.
+#include "server/openai/attention_request.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace diffserve {
+namespace {
+
+class AttentionRequestTest : public ::testing::Test {
+ protected:
+  Result<OpenAiAttentionRequest> Parse(const std::string& body, bool strict = false) const {
+    return ParseAttentionRequest(body, {&limits_, SamplingParams(), strict});
+  }
+  // The member that a body with this extra member is refused for; "" if it is taken.
+  std::string RefusedFor(const std::string& member) const {
+    const Status status = Parse(R"({"text":"a",)" + member + "}").status();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << member;
+    return status.param();
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(AttentionRequestTest, ASilentRequestAsksForAllOfTheLastToken) {
+  const Result<OpenAiAttentionRequest> parsed = Parse(R"({"text":"a b"})");
+  ASSERT_TRUE(parsed.ok());
+  const AttentionRequest& request = parsed->attention;
+  EXPECT_EQ(std::get<std::string>(request.prompt), "a b");
+  EXPECT_TRUE(request.layers.empty() && request.heads.empty() && request.positions.empty());
+  EXPECT_FALSE(request.top_k || request.span || parsed->float16);
+}
+
+TEST_F(AttentionRequestTest, TakesWhatItIsAskedFor) {
+  const Result<OpenAiAttentionRequest> parsed = Parse(
+      R"({"tokens":[3,4],"model":"m","layers":[0,-1],"heads":[2],"positions":[-2,0],"top_k":0,)"
+      R"("span":[0,1],"encoding":"float16"})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  const AttentionRequest& request = parsed->attention;
+  EXPECT_EQ(std::get<std::vector<int32_t>>(request.prompt), (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.layers, (std::vector<int>{0, -1}));
+  EXPECT_EQ(request.heads, std::vector<int>{2});
+  EXPECT_EQ(request.positions, (std::vector<int>{-2, 0}));
+  EXPECT_EQ(request.top_k, 0);
+  EXPECT_EQ(request.span, std::pair(0, 1));
+  EXPECT_TRUE(parsed->float16);
+}
+
+TEST_F(AttentionRequestTest, AConversationOpensNoAnswerUnlessAsked) {
+  const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
+  const auto opens = [&](const std::string& more) {
+    const Result<OpenAiAttentionRequest> parsed = Parse("{" + messages + more + "}");
+    return std::get<ChatPrompt>(parsed->attention.prompt).add_generation_prompt;
+  };
+  EXPECT_FALSE(opens(""));
+  EXPECT_TRUE(opens(R"(,"add_generation_prompt":true)"));
+}
+
+TEST_F(AttentionRequestTest, OneOfThreePromptsIsTaken) {
+  EXPECT_EQ(Parse("{}").status().param(), "text");
+  EXPECT_EQ(Parse(R"({"text":"a","tokens":[1]})").status().param(), "text");
+  EXPECT_EQ(Parse(R"({"text":"a","tokens":[1]})").status().message(),
+            "of tokens, text and messages 2 are there; allowed is one");
+}
+
+TEST_F(AttentionRequestTest, ARefusalNamesTheMember) {
+  EXPECT_EQ(RefusedFor(R"("layers":[])"), "layers");
+  EXPECT_EQ(RefusedFor(R"("layers":[1.5])"), "layers");
+  EXPECT_EQ(RefusedFor(R"("heads":7)"), "heads");
+  EXPECT_EQ(RefusedFor(R"("positions":[99999999999])"), "positions");
+  EXPECT_EQ(RefusedFor(R"("positions":["last"])"), "positions");
+  EXPECT_EQ(RefusedFor(R"("top_k":"all")"), "top_k");
+  EXPECT_EQ(RefusedFor(R"("span":[1])"), "span");
+  EXPECT_EQ(RefusedFor(R"("span":[1,2,3])"), "span");
+  EXPECT_EQ(RefusedFor(R"("encoding":"float64")"), "encoding");
+  EXPECT_EQ(RefusedFor(R"("layers":[0],"heads":[-1])"), "");
+}
+
+TEST_F(AttentionRequestTest, UnknownMembersAreRefusedOnlyIfStrict) {
+  EXPECT_TRUE(Parse(R"({"text":"a","colour":1})").ok());
+  EXPECT_EQ(Parse(R"({"text":"a","colour":1})", true).status().param(), "colour");
+  EXPECT_TRUE(Parse(R"({"text":"a","encoding":"json"})", true).ok());
+}
+
+}  // namespace
+}  // namespace diffserve

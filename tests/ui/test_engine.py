@@ -1,0 +1,67 @@
+"""The engine's view: what it shows is what /metrics says, and it asks only while one looks."""
+
+import unittest
+
+from browser import Browser
+from server_process import DEMO_MODEL, GatedServer, ServerProcess
+
+LAMBDAS = [0.252, 0.620, 0.692]  # of the bundled model's layers, as its README has them
+
+
+class EngineTest(unittest.TestCase):
+    def test_it_shows_work_as_it_goes_on(self):
+        with GatedServer(model=DEMO_MODEL) as server, Browser(server.url) as page:
+            page.ask("Who are you?")
+            page.answered()
+            server.close_gate()
+            page.ask("Tell me a story about a fox.")
+            server.wait_for_waiting(1)
+            page.open("#engine")
+            page.until_text("#cards", "waiting 1")
+            server.allow(2)
+            page.until_text("#cards", "running 1")
+            page.until_text("#pages", f"{server.pages_used():.0f} used")
+            server.open_gate()
+            page.until_text("#cards", "running 0")
+            server.wait_until_idle()
+            page.until_text("#pages", "0 used")
+            state = {name: server.metric("diffserve_kv_pages", state=name)
+                     for name in ("cached", "free")}
+            for name, value in state.items():
+                page.until_text("#pages", f"{value:.0f} {name}")
+            for layer, value in enumerate(LAMBDAS):
+                self.assertIn(f"layer {layer}{value:.3f}, training began", page.text("#lambdas"))
+            page.until(lambda: "p50 – ms" not in page.text("#cards"), "times between tokens")
+
+    def test_it_tells_what_each_layer_cancels(self):
+        with (ServerProcess("--cancelled-mass-sample", 1, model=DEMO_MODEL) as server,
+              Browser(server.url) as page):
+            page.ask("Who are you?")
+            page.answered()
+            page.open("#engine")
+            for layer in range(len(LAMBDAS)):
+                page.until(lambda: server.metric("diffserve_cancelled_mass_count", layer=layer) > 0,
+                           "a sample")
+                share, count = (server.metric(f"diffserve_cancelled_mass_{name}", layer=layer)
+                                for name in ("sum", "count"))
+                page.until_text("#lambdas", f"cancels {100 * share / count:.1f} % of map 1")
+
+    def test_it_asks_only_while_it_is_shown(self):
+        with GatedServer(model=DEMO_MODEL) as server, Browser(server.url) as page:
+            def polls():
+                return sum(url.endswith("/metrics") for url in page.requests())
+            page.until_text("#model", "diff")
+            self.assertEqual(polls(), 0)
+            page.open("#engine")
+            page.until(lambda: polls() >= 2, "it asks again and again")
+            page.open("#chat")
+            page.ask("Who are you?")
+            page.answered()
+            seen = polls()
+            page.until(lambda: page.run("return performance.now() - (window.since ??= "
+                                        "performance.now())") > 2500, "two periods pass")
+            self.assertEqual(polls(), seen)
+
+
+if __name__ == "__main__":
+    unittest.main()
