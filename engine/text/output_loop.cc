@@ -35,8 +35,9 @@ ResponseId OutputLoop::Open(OpenedResponse opened) {
     std::lock_guard lock(live_mutex_);
     endings_.merge(ending);
     names_.merge(name);
+    // Under the lock: whoever finds the ending sends it behind this message.
+    outbox_.PushBeyond(std::move(messages));
   }
-  outbox_.PushBeyond(std::move(messages));
   return id;
 }
 
