@@ -22,7 +22,7 @@ QUESTION = ("The magic number of Lisbon is 48213. The magic number of Oslo is 90
             "What is the magic number of Lisbon?")
 ANSWER = "The magic number of Lisbon is 48213."
 # Of the question and its answer in the bundled model's chat template.
-NEEDLE_CITY, NEEDLE_DIGIT, ASKED_CITY, BEFORE_DIGITS = 6, 8, 32, 41
+NEEDLE_DIGIT, BEFORE_DIGITS = 8, 41
 TOKENS = 49
 SOURCE = {"chat": QUESTION, "answer": ANSWER, "matter": "48213"}
 MESSAGES = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
@@ -56,18 +56,17 @@ class LensTest(unittest.TestCase):
         return [int(one.get_attribute("data-slot")) for one in self.page.all("#kept .kept li")]
 
     def test_lisbon_finds_its_needle(self):
-        # In layer 2, head 2 keeps most of the city's name where the needle has it; in layer 1, head
-        # 1 keeps the first digit, from the token that comes before it.
-        for layer, head, query, text, slot, slot_text in (
-            (2, 2, ASKED_CITY, " Lisbon", NEEDLE_CITY, " Lisbon"),
-            (1, 1, BEFORE_DIGITS, " is", NEEDLE_DIGIT, " 4")):
-            with self.subTest(text):
+        # Two heads that keep the number's first digit, from the token that comes before it, by a
+        # distance that no instruction set's rounding bridges.
+        query, slot = BEFORE_DIGITS, NEEDLE_DIGIT
+        for layer, head in ((1, 1), (2, 2)):
+            with self.subTest(layer=layer):
                 told = self.attention(layers=[layer], heads=[head], positions=[query])
                 (row,) = told["data"]
                 kept = [p - row["lambda"] * q for p, q in zip(row["map1"], row["map2"])]
                 self.assertEqual(kept.index(max(kept)), slot)
                 self.assertEqual((told["token_texts"][query], told["token_texts"][slot]),
-                                 (text, slot_text))
+                                 (" is", " 4"))
                 self.look(layer=layer, head=head, position=query)
                 self.assertEqual(self.kept()[0], slot)
                 heights = self.page.run("""return [...document.querySelectorAll("#context .slot")]
