@@ -15,6 +15,7 @@
 namespace diffserve {
 
 class AttentionCapture;
+class TokenConstraint;
 
 using RequestId = uint64_t;  // unique in a process; one a continuation
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -35,6 +36,14 @@ struct Request {
   // prompt's, its memory is reserved.
   std::shared_ptr<AttentionCapture> capture;
   int capture_from = 0;    // the first of its positions
+  // What may be drawn next; nullptr: anything. This continuation's own.
+  std::shared_ptr<TokenConstraint> constraint;
+  // Shared by the continuations, null: none. The only tokens that may be drawn, as a mask of
+  // token_constraint.h; and sequences of tokens that may not: the last token of one is banned where
+  // the others come before it.
+  std::shared_ptr<const std::vector<uint32_t>> allowed_tokens;
+  std::shared_ptr<const std::vector<std::vector<int32_t>>> bad_words;
+  int priority = 0;  // the waiting line serves lower numbers first; they age
   std::string cache_salt;  // sequences share cached pages only within one salt
   uint64_t client = 0;     // who asks; clients take turns
   TimePoint arrival;

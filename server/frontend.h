@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/response_stream.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/grammar.h"
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
@@ -26,6 +27,7 @@ struct AttentionSource;
 
 struct ChatPrompt {
   std::string messages_json;
+  std::string tools_json;  // a list of OpenAI's tools, for the template; empty: none
   std::string template_kwargs_json = "{}";
   bool add_generation_prompt = true;
 };
@@ -63,6 +65,15 @@ struct GenerateRequest {
   // for. nullptr: nothing is captured.
   std::shared_ptr<AttentionCapture> capture;
   size_t capture_bytes = 0;  // of it, and of what is made of it
+  std::optional<GrammarSpec> grammar;  // of the answer, or of what follows its reasoning
+  // The answer begins with reasoning that ends with this marker (or may); empty: it does not. At
+  // most so many tokens of it, then the marker is forced; -1: no limit.
+  std::string reasoning_end;
+  int max_reasoning_tokens = -1;
+  std::vector<int32_t> allowed_token_ids;  // empty: all
+  std::vector<std::string> bad_words;
+  std::optional<int> truncate_prompt_tokens;  // the last so many of a prompt; -1: what fits
+  int priority = 0;                           // as Request::priority
   std::string cache_salt;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with
                                                                   // kDeadlineExceeded
@@ -78,6 +89,12 @@ struct FrontendOptions {
   size_t max_logit_bias = 1024;
   int max_logprobs = 20;
   size_t max_cache_salt_bytes = 256;
+  size_t max_allowed_token_ids = 1 << 16;
+  size_t max_bad_words = 256;
+  size_t max_bad_words_bytes = 8 << 10;  // of all together
+  size_t max_tools = 128;
+  size_t max_tools_bytes = 256 << 10;  // of all together, as JSON
+  GrammarLimits grammar;
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled
   // What one answer, and all together, may take of memory (answer_price.h).
   size_t max_answer_bytes = size_t{256} << 20;

@@ -49,6 +49,7 @@ struct SampleTask {
   float presence_penalty = 0;
   int32_t num_adjustments = 0;
   int32_t first_adjustment = 0;
+  int32_t mask = -1;  // index of the row's mask in SampleArgs::masks; -1: every token may be drawn
 };
 
 // What bias, penalties and bans do to one token's logit. Each token at most once a row.
@@ -97,6 +98,9 @@ struct SampleArgs {
                                       // SampledToken is not written
   // tasks[i] owns [first_adjustment, first_adjustment + num_adjustments).
   LogitAdjustment* adjustments = nullptr;
+  // [masks, MaskWords(vocab_size)] of token_constraint.h: token t may be drawn if bit t % 32 of word
+  // t / 32 is set, else it is banned. Read only where a task names a mask.
+  const uint32_t* masks = nullptr;
   SampledToken* sampled = nullptr;  // out: [num_rows]
 };
 

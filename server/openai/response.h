@@ -14,6 +14,7 @@
 #include "kernels/base/status.h"
 #include "server/openai/logprobs_text.h"
 #include "server/openai/request.h"
+#include "server/openai/response_encoder.h"
 #include "server/openai/text_pieces.h"
 
 namespace diffserve {
@@ -29,24 +30,19 @@ struct OpenAiIdentity {
   int64_t created = 0;  // Unix seconds
 };
 
-class OpenAiResponse {
+class OpenAiResponse : public ResponseEncoder {
  public:
   OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenBytes token_bytes);
 
-  // Takes the next event. REQUIRES: written(); from the first event on this is not moved.
-  void Take(ResponseEvent event);
-  // Appends what there is to write until `out` has `enough` bytes or a little more: a stream's
-  // frames, or the body once it is done with an ok status. True if nothing is left.
-  bool Write(size_t enough, std::string* out);
-  // Nothing is left to write of what was taken.
-  bool written() const { return pieces_.empty(); }
-  // Something has been answered: a later error cannot become an HTTP status any more.
-  bool started() const { return started_; }
-  bool done() const { return done_; }
-  const Status& status() const { return status_; }  // of the end
-  int64_t completion_tokens() const {
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
     return done_ ? usage_.completion_tokens : streamed_tokens_;
-  }  // so far
+  }
 
  private:
   struct Choice {
