@@ -25,10 +25,20 @@ failed=0
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
+# Nothing here takes this long on two cores: what does hangs, and fails alone.
+limit_s=1500
+limited() {  # limited COMMAND...
+  timeout --kill-after=10 $limit_s "$@"
+}
+
 # Adds up the last "N passed, N failed[, N skipped]" of a log; a program that died without one
 # counts as one failure.
 count() {  # count NAME LOG EXIT_CODE
   local line
+  if [ "$3" -eq 124 ]; then
+    echo "$1 was ended after $limit_s s; its last lines:"
+    grep . "$2" | tail -n 3
+  fi
   line=$(grep -oE '[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?' "$2" | tail -n 1)
   local p=0 f=0 s=0
   [ -n "$line" ] && read -r p f s <<<"$(echo "$line" | tr -dc '0-9 ')"
@@ -38,13 +48,13 @@ count() {  # count NAME LOG EXIT_CODE
   failed=$((failed + f))
   local skipped=""
   if [ "${s:-0}" -gt 0 ]; then skipped=", $s skipped"; fi
-  echo "== $1: $p passed, $f failed$skipped"
+  echo "== $1: $p passed, $f failed$skipped (at $SECONDS s)"
 }
 
 run() {  # run NAME COMMAND...
   local name=$1 log="$results/$1.log" code
   shift
-  "$@" >"$log" 2>&1
+  limited "$@" >"$log" 2>&1
   code=$?
   [ $code -ne 0 ] && tail -n 60 "$log"
   count "$name" "$log" $code
@@ -53,7 +63,7 @@ run() {  # run NAME COMMAND...
 # unittest reports "Ran N tests" and "OK" or "FAILED (failures=N, errors=N)".
 run_unittest() {  # run_unittest NAME FILE
   local name=$1 log="$results/$1.log" code ran bad
-  python3 "$2" >"$log" 2>&1
+  limited python3 "$2" >"$log" 2>&1
   code=$?
   ran=$(grep -oE '^Ran [0-9]+' "$log" | grep -oE '[0-9]+')
   bad=$(grep -E '^FAILED' "$log" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n }')
@@ -62,17 +72,17 @@ run_unittest() {  # run_unittest NAME FILE
   count "$name" "$log" $code
 }
 
-# Brief gtest ends with "[  PASSED  ] N tests." and "[  SKIPPED ] N tests"; each failure is a line
+# gtest ends with "[  PASSED  ] N tests." and "[  SKIPPED ] N tests"; each failure is a line
 # "[  FAILED  ] NAME (N ms)".
 run_gtest() {  # run_gtest NAME PROGRAM
   local name=$1 log="$results/$1.log" code p f s
-  "$2" --gtest_brief=1 >"$log" 2>&1
+  limited "$2" >"$log" 2>&1
   code=$?
   p=$(grep -oE '^\[  PASSED  \] [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1)
   f=$(grep -cE '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log")
   s=$(grep -oE '^\[  SKIPPED \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | tail -n 1)
+  [ $code -ne 0 ] && grep -vE '^\[( RUN      |       OK |-+)\]' "$log" | tail -n 80
   echo "${p:-0} passed, ${f:-0} failed, ${s:-0} skipped" >>"$log"
-  [ $code -ne 0 ] && tail -n 80 "$log"
   count "$name" "$log" $code
 }
 
@@ -80,7 +90,7 @@ replay() {  # replay PRESET PREFIX: the corpora of the fuzz targets
   local target log
   for target in "${fuzz[@]}"; do
     log="$results/$2$target.log"
-    if "build/$1/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$log" 2>&1; then
+    if limited "build/$1/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$log" 2>&1; then
       echo "1 passed, 0 failed" >>"$log"
       count "$2$target" "$log" 0
     else
@@ -114,9 +124,8 @@ run format tests/tidy/format.sh
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 replay release ""
-cuda_gate() { deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py; }
 run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
-run cuda_gate cuda_gate
+run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'
 run fidelity_table python3 tests/golden/report.py --check
 run gpu_table python3 tests/bench/report_cuda.py --check
 run quality_table python3 tests/bench/quality.py --check
