@@ -7,7 +7,7 @@
 //
 // A sequence's level is its request's priority to begin with. Of what waits while kPassesMax
 // sequences of lower levels start, the level falls half of the way (at least 1) to that of the last
-// one. So whatever priorities others have, a sequence starts after some 32 * kPassesMax more urgent
+// one. So whatever priorities others have, a sequence starts after some 33 * kPassesMax more urgent
 // ones at most, after kPassesMax those of the next priority; and where all have one priority, no
 // waiting changes it.
 #pragma once

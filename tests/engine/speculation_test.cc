@@ -292,14 +292,14 @@ std::vector<Request> ConstrainedRequests() {
   std::vector<Request> requests = AllKindsOfRequests();
   for (Request& request : requests) {
     if (request.id % 3 == 2) continue;
-    request.constraint = std::make_shared<testing::FakeConstraint>(
-        testing::FakeConstraint::Options{.seed = request.id,
-                                         .vocab_size = 128,
-                                         .one_of = request.id % 4 == 0 ? 1 : 4,
-                                         .ends = request.eos_token_ids,
-                                         .ends_after = request.id == 7 ? 20 : -1,
-                                         .fill_fails_after = request.id == 10 ? 30 : -1,
-                                         .forgets = request.id % 2 == 0});
+    request.constraint = std::make_shared<testing::FakeConstraint>(testing::FakeConstraint::Options{
+        .seed = request.id,
+        .vocab_size = 128,
+        .one_of = request.id % 4 == 0 ? 1 : 4,
+        .ends = request.id == 10 ? Tokens() : request.eos_token_ids,
+        .ends_after = request.id == 7 ? 20 : -1,
+        .fill_fails_after = request.id == 10 ? 30 : -1,
+        .forgets = request.id % 2 == 0});
     if (request.id == 4) {
       request.allowed_tokens = std::make_shared<const std::vector<uint32_t>>(
           std::vector<uint32_t>{0xffff0fff, 0xf0ffffff, 0xfffffff0, 0x7fffffff});
@@ -320,16 +320,17 @@ TEST_P(ModelSpeculationTest, ConstrainedOutputsAreTheSameToTheBitAndLeaveTheOthe
   const std::map<RequestId, Answer> unconstrained = Run(alone, AllKindsOfRequests()).answers;
   for (const Request& request : requests) {
     const Answer& answer = expected.at(request.id);
-    EXPECT_EQ(answer == unconstrained.at(request.id), request.constraint == nullptr) << request.id;
-    if (request.constraint == nullptr) continue;
+    if (request.constraint == nullptr) {
+      EXPECT_EQ(answer, unconstrained.at(request.id)) << request.id;
+      continue;
+    }
     const std::unique_ptr<TokenConstraint> check = request.constraint->Clone();
     for (const int32_t token : answer.tokens) {
-      if (token != request.eos_token_ids[0]) ASSERT_TRUE(check->Accept(token).ok()) << request.id;
+      if (token == request.eos_token_ids[0]) break;
+      ASSERT_TRUE(check->Accept(token).ok()) << request.id;
     }
   }
-  EXPECT_EQ(expected.at(7).tokens.size(), 21u);
   EXPECT_EQ(expected.at(7).finish, FinishReason::kStop);
-  EXPECT_EQ(expected.at(10).tokens.size(), 30u);
   EXPECT_EQ(expected.at(10).finish, FinishReason::kError);
 
   EngineOptions together = alone, small_steps = alone, few_pages = alone;

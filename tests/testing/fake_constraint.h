@@ -20,12 +20,12 @@ class FakeConstraint : public TokenConstraint {
   struct Options {
     uint64_t seed = 0;
     int vocab_size = 256;
-    int one_of = 3;               // about one token in so many may come next
-    std::vector<int32_t> ends;    // EOS: may come at one place in four
-    int ends_after = -1;          // so many tokens: then nothing but `ends` may come
-    int fill_fails_after = -1;    // so many tokens
-    bool forgets = false;         // what may come follows from the last token alone
-    int accept_fails_after = -1;  // likewise: the next one is refused though it may come
+    int one_of = 3;                  // about one token in so many may come next
+    std::vector<int32_t> ends = {};  // EOS: may come at one place in four
+    int ends_after = -1;             // so many tokens: then nothing but `ends` may come
+    int fill_fails_after = -1;       // so many tokens
+    bool forgets = false;            // what may come follows from the last token alone
+    int accept_fails_after = -1;     // likewise: the next one is refused though it may come
   };
   explicit FakeConstraint(Options options) : options_(std::move(options)) {
     chain_.push_back(SplitMix64(options_.seed));
