@@ -335,17 +335,19 @@ TEST_F(SampleTest, AMaskedRowDrawsAmongItsTokensAndReportsTheModelsLogprobs) {
       for (size_t i = 0; i < logits.size(); ++i) logits[i] = -static_cast<float>(i);
       std::vector<uint32_t> masks(MaskWords(kVocab), 0);
       masks[static_cast<size_t>(allowed / 32)] = uint32_t{1} << (allowed % 32);
-      const SamplingParams params = {.temperature = 0.7f, .top_k = 2, .num_logprobs = 3};
+      const RowCase row = {.params = {.temperature = 0.7f, .top_k = 2, .num_logprobs = 3},
+                           .logits = logits,
+                           .mask = masks};
       std::vector<LogitAdjustment> adjustments;
-      SampleTask task = PackDraw({.params = &params, .vocab_size = kVocab}, &adjustments);
-      task.mask = 0;
+      std::vector<uint32_t> packed;
+      const SampleTask task = row.Pack(&adjustments, &packed);
       SampledToken sampled;
       const SampledToken of_row = backend.run({.logits = logits.data(),
                                                .vocab_size = kVocab,
                                                .num_rows = 1,
                                                .tasks = &task,
                                                .adjustments = adjustments.data(),
-                                               .masks = masks.data(),
+                                               .masks = packed.data(),
                                                .sampled = &sampled})[0];
       EXPECT_EQ(of_row.finite, 1);
       EXPECT_EQ(of_row.token, allowed) << backend.name;

@@ -95,7 +95,7 @@ class RandomRequests {
                                          .one_of = dice.Pick(1, 8),
                                          .ends = request->eos_token_ids,
                                          .forgets = dice.Chance(50)};
-      if (dice.Chance(15)) options.ends_after = dice.Pick(0, 8);
+      if (!options.ends.empty() && dice.Chance(15)) options.ends_after = dice.Pick(0, 8);
       if (dice.Chance(10)) options.fill_fails_after = dice.Pick(0, 8);
       if (dice.Chance(10)) options.accept_fails_after = dice.Pick(0, 8);
       request->constraint = std::make_shared<FakeConstraint>(std::move(options));
