@@ -26,8 +26,8 @@ std::string OverflowHint(const KvCache& kv) {
 
 }  // namespace
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv)
-    : kv_(std::move(kv)), model_(std::move(model)) {}
+ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool)
+    : kv_(std::move(kv)), model_(std::move(model)), masks_(model_->config().vocab_size, pool) {}
 
 void ModelExecutor::Launch(const StepPlan& plan) {
   Batch batch;
@@ -36,6 +36,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   step.num_sequences = plan.sequences.size();
   std::unordered_map<RequestId, int32_t> drawn;
   CapturingObserver captures;
+  masks_.Fill(plan);
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
     const Request& request = *planned.request;
@@ -44,6 +45,8 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     batch.sequences.push_back(
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
     if (Captures(planned)) captures.Add(i, request.capture);
+    const DrawMasks::Entry& masks = masks_.entries()[i];
+    if (!masks.error.ok()) step.errors.emplace_back(i, masks.error);
     batch.num_prompt_tokens.push_back(
         std::clamp(num_prompt_tokens - planned.num_computed, 0, planned.num_planned));
     for (int position = planned.num_computed; position < planned.end(); ++position) {
@@ -56,22 +59,26 @@ void ModelExecutor::Launch(const StepPlan& plan) {
       batch.logit_rows.push_back(first_token + position - planned.num_computed);
       step.rows.push_back(
           scores ? PackScore(request.prompt[static_cast<size_t>(next)], request.prompt_logprobs)
-                 : PackDraw(planned, next, batch));
+                 : PackDraw(planned, masks, next, batch));
       step.owners.push_back(i);
     }
   }
   batch.sample_rows = step.rows;
   if (!captures.empty()) batch.observer = &captures;
+  batch.masks = std::move(masks_.words());
   if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
+  masks_.words() = std::move(batch.masks);
   captures.CompleteThoseThatEnd(batch.sequences);
   drawn_ = std::move(drawn);
   launched_.push_back(std::move(step));
 }
 
 // A penalty counts the proposed tokens before `position` too: the draw is of use only if they are
-// the sequence's own.
-SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, int position,
-                                   Batch& batch) const {
+// the sequence's own. One that cannot be made is nothing.
+SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks,
+                                   int position, Batch& batch) const {
+  const int draw = position - (planned.end() - planned.samples) - 1;
+  if (draw >= masks.num_draws) return {.kind = SampleKind::kNothing};
   const Request& request = *planned.request;
   std::span<const int32_t> outputs = planned.outputs;
   std::vector<int32_t> with_proposed;
@@ -80,14 +87,16 @@ SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, int position,
       with_proposed.push_back(planned.TokenAt(i));
     outputs = with_proposed;
   }
-  return diffserve::PackDraw({.params = &request.sampling,
-                              .vocab_size = model_->config().vocab_size,
-                              .sequence = request.sequence,
-                              .position = static_cast<uint64_t>(position),
-                              .prompt_tokens = request.prompt,
-                              .output_tokens = outputs,
-                              .banned_tokens = planned.banned_tokens},
-                             &batch.adjustments);
+  SampleTask task = diffserve::PackDraw({.params = &request.sampling,
+                                         .vocab_size = model_->config().vocab_size,
+                                         .sequence = request.sequence,
+                                         .position = static_cast<uint64_t>(position),
+                                         .prompt_tokens = request.prompt,
+                                         .output_tokens = outputs,
+                                         .banned_tokens = planned.banned_tokens},
+                                        &batch.adjustments);
+  if (masks.first >= 0) task.mask = masks.first + draw;
+  return task;
 }
 
 StepResult ModelExecutor::Collect() {
@@ -99,7 +108,10 @@ StepResult ModelExecutor::Collect() {
   const int vocab = model_->config().vocab_size;
   StepResult result(step.num_sequences);
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    SampleResult answer = ToSampleResult(step.rows[i], (*sampled)[i]);
+    SampleResult answer;
+    answer.finite = false;
+    if (step.rows[i].kind != SampleKind::kNothing)
+      answer = ToSampleResult(step.rows[i], (*sampled)[i]);
     DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab),
              "a drawn token is in the vocabulary");
     SequenceResult& owner = result[step.owners[i]];
@@ -110,6 +122,7 @@ StepResult ModelExecutor::Collect() {
       owner.samples.push_back(std::move(answer));
     }
   }
+  for (const auto& [index, error] : step.errors) result[index].error = error;
   return result;
 }
 

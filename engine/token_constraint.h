@@ -10,11 +10,9 @@
 #include <span>
 
 #include "kernels/base/status.h"
+#include "kernels/ops/token_mask.h"
 
 namespace diffserve {
-
-// Words of a mask over a vocabulary: token t is bit t % 32 of word t / 32.
-constexpr size_t MaskWords(int vocab_size) { return (static_cast<size_t>(vocab_size) + 31) / 32; }
 
 class TokenConstraint {
  public:
@@ -24,7 +22,8 @@ class TokenConstraint {
   // Tokens that end the text (EOS) are set where it may end. Error: no token may come, or finding
   // out took more work than is allowed; the sequence ends with that status.
   virtual Status Fill(std::span<uint32_t> mask) = 0;
-  // The next token. Error: it was not allowed, or the work limit, as above.
+  // The next token. Error: it was not allowed, or the work limit, as above; it is not accepted
+  // then.
   virtual Status Accept(int32_t token) = 0;
   // Takes back the last `count` accepted tokens. REQUIRES: so many were accepted.
   virtual void Rollback(int count) = 0;

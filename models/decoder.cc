@@ -166,6 +166,7 @@ void Decoder::SampleAll(const Batch& batch) {
             .num_rows = rows,
             .tasks = batch.sample_rows.data() + first,
             .adjustments = work_.adjustments.data(),
+            .masks = batch.masks.data(),
             .sampled = sampled_.data() + first},
            parts_.isa, pool_);
   }
