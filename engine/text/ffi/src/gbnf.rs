@@ -406,7 +406,11 @@ impl Writer<'_> {
         self.num_terminals += 1;
         let positive = if nullable { " & /(?s:.+)/" } else { "" };
         self.terminals.push_str(&format!("{name}: {body}{positive}\n"));
-        if nullable { format!("({name})?") } else { name }
+        if nullable {
+            format!("({name})?")
+        } else {
+            name
+        }
     }
 }
 

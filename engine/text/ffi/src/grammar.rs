@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::toktrie::{
-    ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie,
-};
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{regex_to_lark, Matcher, ParserFactory};
 use serde_json::{json, Value};
 
@@ -57,8 +55,7 @@ pub enum Kind {
 impl Kind {
     pub fn from_number(number: u32) -> Result<Kind, String> {
         use Kind::*;
-        const KINDS: [Kind; 7] =
-            [JsonObject, JsonSchema, Regex, Choice, Lark, Ebnf, StructuralTag];
+        const KINDS: [Kind; 7] = [JsonObject, JsonSchema, Regex, Choice, Lark, Ebnf, StructuralTag];
         KINDS.get(number as usize).copied().ok_or_else(|| "no such kind of grammar".into())
     }
 }

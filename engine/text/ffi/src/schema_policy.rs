@@ -22,13 +22,26 @@ const MAX_LENGTH: usize = 65_536;
 const MAX_COPIES: usize = 1_000_000;
 
 const ANNOTATIONS: [&str; 17] = [
-    "title", "description", "default", "example", "examples", "$comment", "deprecated", "readOnly",
-    "writeOnly", "contentEncoding", "contentMediaType", "contentSchema", "$anchor",
-    "$dynamicAnchor", "$defs", "definitions", "discriminator",
+    "title",
+    "description",
+    "default",
+    "example",
+    "examples",
+    "$comment",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "$anchor",
+    "$dynamicAnchor",
+    "$defs",
+    "definitions",
+    "discriminator",
 ];
 const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
-const TYPES: [&str; 7] =
-    ["null", "boolean", "integer", "number", "string", "array", "object"];
+const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 /// Drafts whose schemas mean the same here: what differs is refused by its keyword.
 const DRAFTS: [&str; 3] = [
     "https://json-schema.org/draft/2020-12/schema",
@@ -174,12 +187,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Keywords that stand for schemas of the same value.
-    fn applied(
-        &mut self,
-        key: &str,
-        value: &Value,
-        at: &Place,
-    ) -> Result<Option<Value>, String> {
+    fn applied(&mut self, key: &str, value: &Value, at: &Place) -> Result<Option<Value>, String> {
         let fail = |why: String| refused(at.shown, key, why);
         if key == "const" {
             check_constant(value).map_err(fail)?;
@@ -338,9 +346,7 @@ fn check_annotation(key: &str, value: &Value, at: &Place) -> Result<(), String> 
             at.path.is_empty() && draft.is_some_and(|name| DRAFTS.contains(&name))
         }
         "$id" => at.path.is_empty(),
-        _ => {
-            ANNOTATIONS.contains(&key) || (key.starts_with("x-") && key != "x-guidance")
-        }
+        _ => ANNOTATIONS.contains(&key) || (key.starts_with("x-") && key != "x-guidance"),
     };
     if changes_nothing {
         return Ok(());
