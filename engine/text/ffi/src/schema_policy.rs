@@ -85,6 +85,11 @@ struct Walk<'a> {
     values: usize,
     items: usize,
     target_levels: usize,
+    /// The definition that is made, and how many members or items lie between it and here.
+    current: usize,
+    inner: usize,
+    /// (from, to) of references that stand for the same value.
+    same_value: Vec<(usize, usize)>,
 }
 
 fn refused(path: &str, key: &str, why: impl AsRef<str>) -> String {
@@ -109,7 +114,16 @@ fn levels_of(value: &Value) -> usize {
 
 impl<'a> Walk<'a> {
     fn new(root: &'a Value) -> Self {
-        Walk { root, targets: Vec::new(), values: 0, items: 0, target_levels: 0 }
+        Walk {
+            root,
+            targets: Vec::new(),
+            values: 0,
+            items: 0,
+            target_levels: 0,
+            current: usize::MAX,
+            inner: 0,
+            same_value: Vec::new(),
+        }
     }
 
     /// Of all targets, also those that targets refer to.
@@ -124,11 +138,36 @@ impl<'a> Walk<'a> {
                 let limit = format!("references lead through more than {MAX_TARGET_LEVELS} levels");
                 return Err(refused(&format!("#{pointer}"), "$ref:", limit));
             }
+            self.current = next;
             let target = self.schema(target, &pointer, 0)?;
             made.insert(format!("r{next}"), target);
             next += 1;
         }
+        self.check_circles()?;
         Ok(made)
+    }
+
+    /// A value that is what it is says nothing, and the library might look for its end.
+    fn check_circles(&self) -> Result<(), String> {
+        let mut open: Vec<bool> = vec![true; self.targets.len()];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for number in (0..open.len()).rev() {
+                let leads_on = |(from, to): &(usize, usize)| *from == number && open[*to];
+                if open[number] && !self.same_value.iter().any(leads_on) {
+                    open[number] = false;
+                    changed = true;
+                }
+            }
+        }
+        match open.iter().position(|is_open| *is_open) {
+            Some(number) => {
+                let pointer = &self.targets[number];
+                Err(refused(&format!("#{pointer}"), "$ref", "leads back to where it stands"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn schema(&mut self, schema: &Value, path: &str, depth: usize) -> Result<Value, String> {
@@ -243,6 +282,9 @@ impl<'a> Walk<'a> {
             }
             self.targets.push(pointer);
         }
+        if self.current != usize::MAX && self.inner == 0 {
+            self.same_value.push((self.current, number));
+        }
         Ok(Value::from(format!("#/$defs/r{number}")))
     }
 
@@ -276,20 +318,26 @@ impl<'a> Walk<'a> {
                 return Err(fail("is a list, which prefixItems is for".into()));
             }
             "additionalProperties" | "items" => {
-                let path = format!("{}/{key}", at.path);
-                return self.schema(value, &path, at.depth + 1).map(Some);
+                return self.part(value, format!("{}/{key}", at.path), at).map(Some);
             }
             "prefixItems" => {
                 let mut made = Vec::new();
                 for (i, entry) in list(value, MAX_ENTRIES).map_err(fail)?.iter().enumerate() {
-                    let path = format!("{}/{key}/{i}", at.path);
-                    made.push(self.schema(entry, &path, at.depth + 1)?);
+                    made.push(self.part(entry, format!("{}/{key}/{i}", at.path), at)?);
                 }
                 return Ok(Some(Value::Array(made)));
             }
             _ => return check_annotation(key, value, at).map(|()| None),
         }
         Ok(Some(value.clone()))
+    }
+
+    /// A schema of a member or an item.
+    fn part(&mut self, schema: &Value, path: String, at: &Place) -> Result<Value, String> {
+        self.inner += 1;
+        let made = self.schema(schema, &path, at.depth + 1);
+        self.inner -= 1;
+        made
     }
 
     fn property_map(&mut self, key: &str, value: &Value, at: &Place) -> Result<Value, String> {
@@ -304,7 +352,7 @@ impl<'a> Walk<'a> {
             checked.map_err(|why| refused(at.shown, key, format!("{name:?} {why}")))?;
             let escaped = name.replace('~', "~0").replace('/', "~1");
             let path = format!("{}/{key}/{escaped}", at.path);
-            made.insert(name.clone(), self.schema(schema, &path, at.depth + 1)?);
+            made.insert(name.clone(), self.part(schema, path, at)?);
         }
         Ok(Value::Object(made))
     }
