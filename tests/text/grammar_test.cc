@@ -55,7 +55,13 @@ TEST_F(GrammarTest, WalksOfARecursiveSchemaValidate) {
 
 TEST_F(GrammarTest, WalksOfAJsonObjectAreObjects) {
   ExpectWalks(Kind::kJsonObject, "", [](const std::string& text) {
-    return !text.empty() && text.front() == '{' && nlohmann::json::accept(text);
+    try {
+      return nlohmann::json::parse(text).is_object();
+    } catch (const nlohmann::json::out_of_range&) {
+      return true;  // a number above what a double holds, which JSON has
+    } catch (const nlohmann::json::parse_error&) {
+      return false;
+    }
   });
 }
 
