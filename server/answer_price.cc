@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t kChoiceBytes = 3072;  // of a continuation: its request, sequence, detokenizer and
                                        // choice, without the lists that a request has
+constexpr size_t kGrammarBytes = size_t{1} << 20;  // of a continuation's own constraint, as it
+                                                   // grows
 constexpr size_t kTextBytesPerToken = 16;
 constexpr size_t kSequenceBytesPerToken = 2 * sizeof(int32_t);
 constexpr size_t kMessageBytes = 128;     // of one log-probability in a gRPC message
@@ -39,7 +41,7 @@ size_t TokenBytesOf(const GenerateRequest& request) {
 size_t ChoiceBytes(const GenerateRequest& request) {
   size_t stop_bytes = 0;
   for (const std::string& stop : request.stop) stop_bytes += sizeof(stop) + HeapBytes(stop.size());
-  return kChoiceBytes + 3 * stop_bytes +
+  return kChoiceBytes + (request.grammar ? kGrammarBytes : 0) + 3 * stop_bytes +
          2 * HeapBytes(request.sampling.logit_bias.size() * sizeof(std::pair<int32_t, float>)) +
          2 * HeapBytes(request.stop_token_ids.size() * sizeof(int32_t));
 }

@@ -10,6 +10,7 @@
 #include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
 #include "models/diagnostics/attention_capture.h"
+#include "server/answer_constraints.h"
 #include "server/answer_price.h"
 #include "server/cancelled_mass.h"
 #include "server/request_checks.h"
@@ -78,6 +79,7 @@ struct Frontend::Impl {
         engine(engine_in),
         output(output_in),
         answers(options.max_answers_bytes),
+        constraints(tokenizer, config, options.grammar),
         seed_base(RandomBits()),
         cancelled_mass({.source = options.attention,
                         .every = options.cancelled_mass_sample,
@@ -128,6 +130,7 @@ struct Frontend::Impl {
   OutputLoop& output;
 
   const AnswerBudget answers;
+  mutable AnswerConstraints constraints;
   const uint64_t seed_base;
   mutable std::atomic<uint64_t> seeds_drawn{0};
   CancelledMass cancelled_mass;
@@ -302,6 +305,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       continuation.start_by = TimePoint::max();
     }
   }
+  DS_RETURN_IF_ERROR(constraints.Constrain(request, &tokenized.continuations));
   tokenized.stop = std::move(request.stop);
   tokenized.include_stop_in_output = request.include_stop_str_in_output;
   tokenized.skip_special_tokens = request.skip_special_tokens;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/openai/chat_fields.h"
+#include "server/openai/structured_fields.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -69,16 +70,8 @@ constexpr std::string_view kUnsupportedFields[] = {"tools",
                                                    "prediction",
                                                    "suffix",
                                                    "use_beam_search",
-                                                   "structured_outputs",
-                                                   "guided_json",
-                                                   "guided_regex",
-                                                   "guided_choice",
-                                                   "guided_grammar",
                                                    "guided_decoding_backend",
                                                    "guided_whitespace_pattern",
-                                                   "regex",
-                                                   "ebnf",
-                                                   "json_schema",
                                                    "grammar",
                                                    "stop_regex",
                                                    "prompt_embeds",
@@ -97,7 +90,6 @@ constexpr std::string_view kUnsupportedFields[] = {"tools",
                                                    "ec_transfer_params",
                                                    "vllm_xargs",
                                                    "repetition_detection",
-                                                   "thinking_token_budget",
                                                    "reasoning_effort",
                                                    "reasoning",
                                                    "web_search_options",
@@ -114,8 +106,7 @@ constexpr std::string_view kUnsupportedFields[] = {"tools",
                                                    "priority",
                                                    "early_stopping"};
 // Likewise, with values that mean "off".
-constexpr std::string_view kConditionalFields[] = {"tool_choice", "function_call",
-                                                   "response_format", "modalities"};
+constexpr std::string_view kConditionalFields[] = {"tool_choice", "function_call", "modalities"};
 
 bool Contains(Names names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -134,12 +125,6 @@ void RefuseUnsupported(JsonFields& fields) {
     if (choice != "none" && choice != "auto")
       fields.Fail(Unsupported(name, " other than none or auto"));
   }
-  for (JsonFields& format : fields.Object("response_format")) {
-    std::string type;
-    format.String("type", kMaxNameBytes, &type);
-    fields.Fail(format.status());
-    if (type != "text") fields.Fail(Unsupported("response_format", " other than text"));
-  }
   std::vector<std::string> modalities;
   fields.StringOrStrings("modalities", 16, &modalities);
   for (const std::string& modality : modalities) {
@@ -151,7 +136,7 @@ void RefuseUnknown(JsonFields& fields, Names known) {
   for (const std::string& name : fields.Names()) {
     if (Contains(known, name) || Contains(kGenerateFields, name) ||
         Contains(kHarmlessFields, name) || Contains(kUnsupportedFields, name) ||
-        Contains(kConditionalFields, name)) {
+        Contains(kConditionalFields, name) || Contains(StructuredFieldNames(), name)) {
       continue;
     }
     const std::string shown = name.substr(0, 64);
@@ -206,7 +191,8 @@ void ReadStream(JsonFields& fields, OpenAiRequest* request) {
 }
 
 // All members that both generating routes share.
-void ReadCommon(JsonFields& fields, const OpenAiContext& context, OpenAiRequest* request) {
+void ReadCommon(JsonFields& fields, std::string_view body, const OpenAiContext& context,
+                OpenAiRequest* request) {
   const FrontendOptions& limits = *context.limits;
   GenerateRequest& generate = request->generate;
   RefuseUnsupported(fields);
@@ -228,6 +214,7 @@ void ReadCommon(JsonFields& fields, const OpenAiContext& context, OpenAiRequest*
   fields.Bool("return_token_ids", &request->return_token_ids);
   fields.Bool("echo", &request->echo);
   ReadStream(fields, request);
+  ReadStructuredFields(fields, body, &generate);
   ReadLogprobs(fields, "prompt_logprobs", limits, &request->prompt_logprobs);
   generate.prompt_logprobs = request->prompt_logprobs;
   if (request->prompt_logprobs >= 0 && request->stream) {
@@ -262,7 +249,7 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAi
   JsonFields& fields = *parsed;
   OpenAiRequest request;
   GenerateRequest& generate = request.generate;
-  ReadCommon(fields, context, &request);
+  ReadCommon(fields, body, context, &request);
   if (context.strict) RefuseUnknown(fields, kCompletionFields);
   ReadTextPrompts(fields, *context.limits, &generate.prompts);
   ReadLogprobs(fields, "logprobs", *context.limits, &generate.sampling.num_logprobs);
@@ -286,7 +273,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   JsonFields& fields = *parsed;
   OpenAiRequest request;
   request.chat = true;
-  ReadCommon(fields, context, &request);
+  ReadCommon(fields, body, context, &request);
   if (context.strict) RefuseUnknown(fields, kChatFields);
   request.generate.prompts.emplace_back(ReadChatPrompt(fields, /*add_generation_prompt=*/true));
   fields.Bool("logprobs", &request.logprobs);
