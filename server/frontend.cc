@@ -34,7 +34,7 @@ size_t PromptBytes(const Prompt& prompt) {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
     return ids->size() * sizeof(int32_t);
   const auto& chat = std::get<ChatPrompt>(prompt);
-  return chat.messages_json.size() + chat.template_kwargs_json.size();
+  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
 }
 
 // Names have no order here and equal ones are one client.
@@ -148,7 +148,8 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     if (chat_template == nullptr)
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
     Result<RenderedChat> made = chat_template->Render(
-        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt},
+        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt,
+         chat->tools_json},
         options.allow_special_tokens_in_content ? nullptr : &tokenizer);
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();

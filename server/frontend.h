@@ -25,6 +25,9 @@ namespace diffserve {
 
 struct AttentionSource;
 
+struct ReasoningFormat;
+struct ToolFormat;
+
 struct ChatPrompt {
   std::string messages_json;
   std::string tools_json;  // a list of OpenAI's tools, for the template; empty: none
@@ -64,7 +67,7 @@ struct GenerateRequest {
   // Of the one prompt, filled when the response is done; its memory is reserved once it is paid
   // for. nullptr: nothing is captured.
   std::shared_ptr<AttentionCapture> capture;
-  size_t capture_bytes = 0;  // of it, and of what is made of it
+  size_t capture_bytes = 0;            // of it, and of what is made of it
   std::optional<GrammarSpec> grammar;  // of the answer, or of what follows its reasoning
   // The answer begins with reasoning that ends with this marker (or may); empty: it does not. At
   // most so many tokens of it, then the marker is forced; -1: no limit.
@@ -95,6 +98,8 @@ struct FrontendOptions {
   size_t max_tools = 128;
   size_t max_tools_bytes = 256 << 10;  // of all together, as JSON
   GrammarLimits grammar;
+  const ToolFormat* tool_format = nullptr;            // --tool-call-parser; nullptr: none
+  const ReasoningFormat* reasoning_format = nullptr;  // --reasoning-parser; nullptr: none
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled
   // What one answer, and all together, may take of memory (answer_price.h).
   size_t max_answer_bytes = size_t{256} << 20;

@@ -66,6 +66,8 @@ struct ServeOptions {
   bool strict = false;
   bool ui = true;
   bool allow_special_tokens_in_content = false;
+  std::string tool_call_parser, reasoning_parser;  // names of server/answer/tool_format.h; empty:
+                                                   // none
   int drain_timeout_s = 45;
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};

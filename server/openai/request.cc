@@ -6,6 +6,7 @@
 
 #include "server/openai/chat_fields.h"
 #include "server/openai/structured_fields.h"
+#include "server/openai/tool_fields.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -64,8 +65,7 @@ constexpr std::string_view kHarmlessFields[] = {"user",
                                                 "stream_interval"};
 
 // What we know and do not offer: refused unless it is null, false, 0, or empty.
-constexpr std::string_view kUnsupportedFields[] = {"tools",
-                                                   "functions",
+constexpr std::string_view kUnsupportedFields[] = {"functions",
                                                    "audio",
                                                    "prediction",
                                                    "suffix",
@@ -90,7 +90,6 @@ constexpr std::string_view kUnsupportedFields[] = {"tools",
                                                    "ec_transfer_params",
                                                    "vllm_xargs",
                                                    "repetition_detection",
-                                                   "reasoning_effort",
                                                    "reasoning",
                                                    "web_search_options",
                                                    "documents",
@@ -106,7 +105,7 @@ constexpr std::string_view kUnsupportedFields[] = {"tools",
                                                    "priority",
                                                    "early_stopping"};
 // Likewise, with values that mean "off".
-constexpr std::string_view kConditionalFields[] = {"tool_choice", "function_call", "modalities"};
+constexpr std::string_view kConditionalFields[] = {"function_call", "modalities"};
 
 bool Contains(Names names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -116,15 +115,13 @@ void RefuseUnsupported(JsonFields& fields) {
   for (const std::string_view name : kUnsupportedFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
-  for (const char* name : {"tool_choice", "function_call"}) {
-    std::string choice = "none";
-    if (fields.IsString(name))
-      fields.String(name, kMaxNameBytes, &choice);
-    else if (!fields.IsOff(name))
-      choice = "object";
-    if (choice != "none" && choice != "auto")
-      fields.Fail(Unsupported(name, " other than none or auto"));
-  }
+  std::string choice = "none";
+  if (fields.IsString("function_call"))
+    fields.String("function_call", kMaxNameBytes, &choice);
+  else if (!fields.IsOff("function_call"))
+    choice = "object";
+  if (choice != "none" && choice != "auto")
+    fields.Fail(Unsupported("function_call", " other than none or auto"));
   std::vector<std::string> modalities;
   fields.StringOrStrings("modalities", 16, &modalities);
   for (const std::string& modality : modalities) {
@@ -132,11 +129,19 @@ void RefuseUnsupported(JsonFields& fields) {
   }
 }
 
+// Of a route that has none.
+void RefuseTools(JsonFields& fields) {
+  for (const std::string_view name : kToolFields) {
+    if (!fields.IsOff(name)) fields.Fail(Unsupported(name, " for completions"));
+  }
+}
+
 void RefuseUnknown(JsonFields& fields, Names known) {
   for (const std::string& name : fields.Names()) {
     if (Contains(known, name) || Contains(kGenerateFields, name) ||
         Contains(kHarmlessFields, name) || Contains(kUnsupportedFields, name) ||
-        Contains(kConditionalFields, name) || Contains(StructuredFieldNames(), name)) {
+        Contains(kConditionalFields, name) || Contains(StructuredFieldNames(), name) ||
+        Contains(kToolFields, name)) {
       continue;
     }
     const std::string shown = name.substr(0, 64);
@@ -250,6 +255,7 @@ Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAi
   OpenAiRequest request;
   GenerateRequest& generate = request.generate;
   ReadCommon(fields, body, context, &request);
+  RefuseTools(fields);
   if (context.strict) RefuseUnknown(fields, kCompletionFields);
   ReadTextPrompts(fields, *context.limits, &generate.prompts);
   ReadLogprobs(fields, "logprobs", *context.limits, &generate.sampling.num_logprobs);
@@ -284,6 +290,7 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   }
   if (request.logprobs) request.generate.sampling.num_logprobs = top_logprobs;
   if (request.echo) fields.Fail(Unsupported("echo", " for chat"));
+  ReadTools(fields, *context.limits, &request);
   if (!fields.status().ok()) return fields.status();
   request.generate.holds = Holds(request);
   return request;

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
+#include "server/openai/chat_parts.h"
 #include "server/openai/logprobs_text.h"
 #include "server/openai/request.h"
 #include "server/openai/response_encoder.h"
@@ -46,7 +48,9 @@ class OpenAiResponse : public ResponseEncoder {
 
  private:
   struct Choice {
-    std::string text;
+    std::string text;                  // of a completion
+    std::unique_ptr<ChatText> chat;    // of a chat: its parser
+    AnswerMessage message;             // and the whole of it
     std::vector<SampleResult> tokens;  // of a whole body, kept for log-probabilities and ids
     PromptScores prompt_scores = std::make_shared<const std::vector<SampleResult>>();
     FinishReason finish = FinishReason::kNone;
@@ -57,6 +61,7 @@ class OpenAiResponse : public ResponseEncoder {
   // What one streamed chunk says of a choice; what it points to lives until it is written.
   struct Chunk {
     std::string_view text;
+    const AnswerMessage* message = nullptr;  // of a chat, instead
     const std::vector<SampleResult>* tokens = nullptr;
     const ResponseDelta* end = nullptr;  // the delta that finishes the choice
     bool opens = false;
@@ -65,6 +70,7 @@ class OpenAiResponse : public ResponseEncoder {
   void OnPromptLogprobs(ResponsePromptLogprobs event);
   void OnDelta(ResponseDelta event);
   void OnDone(ResponseDone event);
+  void DropEos(ResponseDelta* delta) const;
   void OpenChoice(int index);
   void AddChunk(int index, const Chunk& chunk);
   void AddBody();
@@ -76,16 +82,21 @@ class OpenAiResponse : public ResponseEncoder {
   void AddIds(const std::vector<SampleResult>& tokens);
   void AddIds(const SharedTokens& ids);
   std::string RunningUsage() const;
+  std::string FinalUsage() const;
+  const char* FinishName(const Choice& choice, FinishReason reason) const;
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
+  const bool hides_eos_;
   const int n_, num_logprobs_, prompt_logprobs_;
   const OpenAiIdentity identity_;
+  const ChatForm chat_form_;
   const TokenBytes token_bytes_;
   std::string head_;  // of every chunk, up to "choices"
   std::vector<PromptInfo> prompts_;
   std::vector<Choice> choices_;
   ResponseDelta delta_;  // of a stream, while its chunk is written
+  AnswerMessage delta_message_;
   int64_t prompt_tokens_ = 0;
   int64_t streamed_tokens_ = 0;
   Usage usage_;

@@ -240,10 +240,7 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
 }
 
 TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
-  for (const char* member : {R"("tools":[{"type":"function"}])",
-                             R"("functions":[{}])",
-                             R"("tool_choice":"required")",
-                             R"("tool_choice":{"type":"function"})",
+  for (const char* member : {R"("functions":[{}])",
                              R"("response_format":{})",
                              R"("response_format":"text")",
                              R"("audio":{"voice":"x"})",
@@ -268,7 +265,7 @@ TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
 
 TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreTaken) {
   for (const char* member :
-       {R"("tools":[])", R"("tools":null)", R"("tool_choice":"none")", R"("tool_choice":"auto")",
+       {R"("tools":[])", R"("tools":null)", R"("function_call":"none")",
         R"("response_format":{"type":"text"})", R"("response_format":null)",
         R"("modalities":["text"])", R"("suffix":"")", R"("use_beam_search":false)",
         R"("bad_words":[])", R"("priority":0)", R"("parallel_tool_calls":true)",
@@ -326,9 +323,6 @@ TEST_F(OpenAiRequestTest, BadMessagesAreRefusedWithTheirPlace) {
       refused_for(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"),
       "messages[0].content");
   EXPECT_EQ(refused_for(R"([{"role":"user","content":[{"type":"text"}]}])"), "messages[0].content");
-  EXPECT_EQ(refused_for(R"([{"role":"tool","content":"a"}])"), "messages[0].role");
-  EXPECT_EQ(refused_for(R"([{"role":"assistant","content":"a","tool_calls":[{"id":"x"}]}])"),
-            "messages[0].tool_calls");
   EXPECT_EQ(ChatRefusedFor(R"("top_logprobs":2)"), "top_logprobs");
   EXPECT_EQ(ChatRefusedFor(R"("logprobs":2)"), "logprobs");
   EXPECT_EQ(ChatRefusedFor(R"("echo":true)"), "echo");

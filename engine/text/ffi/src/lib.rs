@@ -307,7 +307,8 @@ pub unsafe extern "C" fn ffi_template_free(template: *mut FfiTemplate) {
     }
 }
 
-/// With a tokenizer, special tokens that the messages and the arguments spell are guarded, and
+/// `tools` is a list, or empty: there are none.
+/// With a tokenizer, special tokens that the messages, tools and arguments spell are guarded, and
 /// `*guard_char` is the character that does it, 0 if there was none.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_render(
@@ -315,6 +316,7 @@ pub unsafe extern "C" fn ffi_template_render(
     tokenizer: *const FfiTokenizer,
     messages: FfiStr,
     kwargs: FfiStr,
+    tools: FfiStr,
     add_generation_prompt: bool,
     text: *mut FfiBytes,
     guard_char: *mut u32,
@@ -325,6 +327,7 @@ pub unsafe extern "C" fn ffi_template_render(
         let conversation = template::Conversation {
             messages: messages.bytes(),
             kwargs: kwargs.bytes(),
+            tools: tools.bytes(),
             add_generation_prompt,
         };
         let (rendered, guarded_by) = (*template).0.render(&conversation, spellings)?;
