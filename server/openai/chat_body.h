@@ -4,6 +4,7 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -191,8 +191,10 @@ TEST_F(ResponsesRequestTest, TheReplyRepeatsWhatWasAskedForAndWhatTheServerChose
 
 TEST_F(ResponsesRequestTest, AnAnswerBeforeItIsPartOfTheConversationButNotItsInstructions) {
   auto object = std::make_shared<ResponseObject>();
-  object->items = {{.kind = AnswerPart::Kind::kReasoning, .text = "hm"},
-                   {.kind = AnswerPart::Kind::kContent, .text = "Yes?"}};
+  object->items.resize(2);
+  object->items[0].kind = AnswerPart::Kind::kReasoning;
+  object->items[0].text = "hm";
+  object->items[1].text = "Yes?";
   auto input = std::make_shared<ResponseInput>();
   input->messages = R"({"role":"user","content":"Hi"})";
   const StoredResponse previous{object, input};

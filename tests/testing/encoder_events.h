@@ -17,7 +17,7 @@ namespace diffserve::testing {
 inline ResponseDelta Delta(std::string text, FinishReason finish = FinishReason::kNone) {
   ResponseDelta delta;
   delta.text = std::move(text);
-  delta.tokens = {SampleResult{.token = 1}};
+  delta.tokens.emplace_back().token = 1;
   delta.finish = finish;
   return delta;
 }
