@@ -267,6 +267,18 @@ std::vector<FlagSpec> ConversationFlags() {
   };
 }
 
+std::vector<FlagSpec> ResponsesFlags() {
+  return {
+      FlagSpec("--responses-store-entries N", kServe,
+               At<&Options::serve, &ServeOptions::responses_store_entries>(),
+               "answers of /v1/responses kept for GET and previous_response_id; 0 keeps none")
+          .In(0, 1 << 20),
+      {"--responses-store-bytes SIZE", kServe,
+       At<&Options::serve, &ServeOptions::responses_store_bytes>(),
+       "what they may take together; those not asked for the longest go first"},
+  };
+}
+
 std::vector<FlagSpec> PromptFlags() {
   constexpr unsigned kPrompted = kLogits | kGenerate;
   return {
@@ -431,6 +443,7 @@ std::span<const FlagSpec> FlagTable() {
         {"Engine", EngineFlags()},
         {"Server", ServerFlags()},
         {"Conversations", ConversationFlags()},
+        {"Server", ResponsesFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},
         {"Answers of generate, chat", AnswerFlags()},
         {"Chat", ChatFlags()},

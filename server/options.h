@@ -72,6 +72,8 @@ struct ServeOptions {
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
+  int responses_store_entries = 1024;
+  MemorySize responses_store_bytes = {"64MiB", int64_t{64} << 20};
   int cancelled_mass_sample = 256;
   int stall_timeout_s = 30;
   bool stall_exit = false;

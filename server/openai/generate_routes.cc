@@ -1,5 +1,3 @@
-#include "server/openai/routes_impl.h"
-
 #include <chrono>
 #include <memory>
 #include <string>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "server/openai/attention_reply.h"
+#include "server/openai/routes_impl.h"
 #include "server/status_codes.h"
 
 namespace diffserve {
@@ -33,7 +32,8 @@ void OpenAiRoutes::Impl::LogEnd(const RouteAccount& account, const ExchangeOutco
        {"request_id", account.request_id}});
 }
 
-HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call, Result<OpenAiAttentionRequest> parsed) {
+HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
+                                               Result<OpenAiAttentionRequest> parsed) {
   if (!parsed.ok() || health.draining()) return Refused(parsed.status(), OpenAiErrors());
   parsed->attention.request_id = call.account.request_id;
   parsed->attention.client = call.account.client;
@@ -75,7 +75,7 @@ HttpAnswer OpenAiRoutes::Impl::Refused(const Status& status, const ErrorReply& e
 HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest request,
                                              NewResponse response) {
   if (health.draining()) return RefuseDraining(response.error_reply);
-  request.request_id = call.account.request_id;
+  if (request.request_id.empty()) request.request_id = call.account.request_id;
   request.client = call.account.client;
   auto wake_due = std::make_shared<std::atomic<bool>>(false);
   auto stream = std::make_shared<ResponseStream>(

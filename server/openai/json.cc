@@ -450,6 +450,11 @@ void JsonFields::Prompts(std::string_view name, size_t max_entries, std::vector<
   }
 }
 
+std::string JsonFields::JsonText(std::string_view name) const {
+  const Json* const value = Find(node_, name);
+  return value == nullptr ? "null" : value->dump();
+}
+
 std::vector<JsonFields> JsonFields::Object(std::string_view name) {
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return {};

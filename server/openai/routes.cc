@@ -32,6 +32,13 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
   static constexpr Route kRoutes[] = {
       {{"POST", "/v1/completions"}, &Impl::Completions},
       {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions},
+      {{"POST", "/v1/messages"}, &Impl::Messages, &Impl::MessagesError},
+      {{"POST", "/v1/messages/count_tokens"}, &Impl::CountTokens, &Impl::MessagesError},
+      {{"POST", "/v1/responses"}, &Impl::Responses},
+      {{"GET", "/v1/responses/{id}"}, &Impl::GetResponse},
+      {{"DELETE", "/v1/responses/{id}"}, &Impl::DeleteResponse},
+      {{"POST", "/v1/responses/{id}/cancel"}, &Impl::CancelResponse},
+      {{"GET", "/v1/responses/{id}/input_items"}, &Impl::ResponseInputItems},
       {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},
@@ -56,7 +63,11 @@ HttpReply OpenAiRoutes::Impl::Json(std::string body) {
 }
 
 HttpReply OpenAiRoutes::Impl::Error(const Status& status) const {
-  HttpReply reply = Json(OpenAiErrorBody(status));
+  return ErrorOf(status, OpenAiErrorBody(status));
+}
+
+HttpReply OpenAiRoutes::Impl::ErrorOf(const Status& status, std::string body) const {
+  HttpReply reply = Json(std::move(body));
   reply.status = WireStatusOf(status.code()).http;
   const int retry_after_s = std::max(options.retry_after_s, status.retry_after_s());
   if (reply.status == 429 || reply.status == 503)
@@ -66,11 +77,12 @@ HttpReply OpenAiRoutes::Impl::Error(const Status& status) const {
 }
 
 // For what only HTTP knows: its statuses have no code of ours.
-HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason) const {
+HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason,
+                                        ErrorForm form) const {
   const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
                           : http_status == 500 ? StatusCode::kInternal
                                                : StatusCode::kInvalidArgument;
-  HttpReply reply = Error(Status(code, std::string(reason)));
+  HttpReply reply = (this->*form)(Status(code, std::string(reason)));
   reply.status = http_status;
   return reply;
 }
@@ -112,35 +124,53 @@ HttpAnswer OpenAiRoutes::Impl::Metrics(RouteCall&) {
   return reply;
 }
 
+// The methods of a path, as Allow lists them.
+std::string OpenAiRoutes::Impl::MethodsOf(std::string_view path) {
+  std::string methods;
+  for (const Route& route : Table()) {
+    if (route.info.path != path) continue;
+    if (!methods.empty()) methods += ", ";
+    methods += route.info.method;
+  }
+  return methods;
+}
+
 HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
   const HttpHead& head = call.request.head;
   const auto matches = [this, &head](const Route& route) {
     return (options.ui || route.answer != &Impl::Page) && IsPathOf(head.path, route.info.path);
   };
   const auto routes = Table();
-  const auto found = std::find_if(routes.begin(), routes.end(), matches);
+  auto found = std::find_if(routes.begin(), routes.end(), [&](const Route& route) {
+    return route.info.method == head.method && matches(route);
+  });
+  const bool takes_method = found != routes.end();
+  if (!takes_method) found = std::find_if(routes.begin(), routes.end(), matches);
+  const ErrorForm form = found == routes.end() ? &Impl::Error : found->error;
   if (found != routes.end()) call.account.route = found->info.path;
   if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
     return ErrorWith(421,
                      "only loopback host names are served; use 127.0.0.1 or localhost, or start "
-                     "the server with API keys");
+                     "the server with API keys",
+                     form);
   }
   call.account.client = ClientName(keys, call.request);
   const bool authorised = !keys.required() || !call.account.client.empty();
   if ((found == routes.end() || found->info.needs_key) && !authorised) {
-    return Error(Status(StatusCode::kUnauthenticated,
-                        "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
+    return (this->*form)(
+        Status(StatusCode::kUnauthenticated,
+               "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
   }
   if (found == routes.end()) return Error(Status(StatusCode::kNotFound, "there is no such path"));
   if (found->info.needs_key) call.account.load_format = HttpLoadFormat(head);
-  if (head.method != found->info.method) {
-    HttpReply reply = ErrorWith(405, "this path takes another method");
-    reply.fields.emplace_back("Allow", std::string(found->info.method));
+  if (!takes_method) {
+    HttpReply reply = ErrorWith(405, "this path takes another method", form);
+    reply.fields.emplace_back("Allow", MethodsOf(found->info.path));
     return reply;
   }
   if (head.method == "POST" && head.HasField("content-type") &&
       !IsJsonType(head.Field("content-type"))) {
-    return ErrorWith(415, "Content-Type must be application/json");
+    return ErrorWith(415, "Content-Type must be application/json", form);
   }
   return (this->*found->answer)(call);
 }

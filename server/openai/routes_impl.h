@@ -23,6 +23,7 @@
 #include "server/openai/exchange.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
+#include "server/openai/responses_request.h"
 #include "server/openai/routes.h"
 #include "server/trace_context.h"
 
@@ -50,15 +51,23 @@ struct RouteCall {
 struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   Impl(OpenAiRoutesOptions options_in, Frontend& frontend_in, const Health& health_in,
        const ApiKeys& keys_in)
-      : options(std::move(options_in)), frontend(frontend_in), health(health_in), keys(keys_in) {}
+      : options(std::move(options_in)),
+        frontend(frontend_in),
+        health(health_in),
+        keys(keys_in),
+        responses(std::make_shared<ResponsesStore>(options.responses_store)) {}
 
   using Call = RouteCall;
   using Answer = HttpAnswer (Impl::*)(Call& call);
+  // An error in the form of the route's API.
+  using ErrorForm = HttpReply (Impl::*)(const Status& status) const;
   struct Route {
     RouteInfo info;
     Answer answer;
+    ErrorForm error = &Impl::Error;
   };
   static std::span<const Route> Table();
+  static std::string MethodsOf(std::string_view path);
 
   HttpAnswer Completions(Call& call) {
     return ParseThen(call, ParseCompletionRequest, &Impl::Generate);
@@ -66,6 +75,13 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer ChatCompletions(Call& call) {
     return ParseThen(call, ParseChatRequest, &Impl::Generate);
   }
+  HttpAnswer Messages(Call& call);
+  HttpAnswer CountTokens(Call& call);
+  HttpAnswer Responses(Call& call);
+  HttpAnswer GetResponse(Call& call);
+  HttpAnswer DeleteResponse(Call& call);
+  HttpAnswer CancelResponse(Call& call);
+  HttpAnswer ResponseInputItems(Call& call);
   HttpAnswer Attention(Call& call) {
     return ParseThen(call, ParseAttentionRequest, &Impl::AttentionParsed);
   }
@@ -94,17 +110,28 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   // Small bodies are parsed at once, large ones on a text thread.
   template <typename Parsed>
   HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
-                       HttpAnswer (Impl::*start)(Call&, Result<Parsed>));
+                       HttpAnswer (Impl::*start)(Call&, Result<Parsed>),
+                       ErrorForm error = &Impl::Error);
+  // The same of any reading; `bytes` is what it goes through.
+  template <typename Parsed>
+  HttpAnswer ReadThen(Call& call, size_t bytes, std::function<Result<Parsed>()> read,
+                      std::function<HttpAnswer(Impl&, Call&, Result<Parsed>)> start,
+                      ErrorForm error = &Impl::Error);
+  HttpAnswer MessagesParsed(Call& call, Result<OpenAiRequest> parsed);
+  HttpAnswer CountTokensParsed(Call& call, Result<OpenAiRequest> parsed);
+  HttpAnswer ResponsesParsed(Call& call, Result<ResponsesRequest> parsed);
+  HttpAnswer ResponsesRead(Call& call, const ResponsesRequest& request, Result<ResponsesChat> chat);
+  HttpReply NoSuchResponse(std::string_view id, const char* param) const;
   HttpAnswer Generate(Call& call, Result<OpenAiRequest> parsed);
   HttpAnswer AttentionParsed(Call& call, Result<OpenAiAttentionRequest> parsed);
   HttpAnswer TokenizeParsed(Call& call, Result<TokenizeRequest> parsed);
   HttpAnswer DetokenizeParsed(Call& call, Result<DetokenizeRequest> parsed);
   Status CheckModel(const std::string& model) const;
-  // An error in the form of the route's API.
   using ErrorReply = std::function<HttpReply(const Status& status)>;
-  ErrorReply OpenAiErrors() {
-    return [self = shared_from_this()](const Status& error) { return self->Error(error); };
+  ErrorReply ErrorsOf(ErrorForm form) {
+    return [self = shared_from_this(), form](const Status& error) { return (*self.*form)(error); };
   }
+  ErrorReply OpenAiErrors() { return ErrorsOf(&Impl::Error); }
   HttpReply RefuseDraining(const ErrorReply& error_reply) const;
   // During a drain that is what a request hears, whatever else is wrong with it.
   HttpAnswer Refused(const Status& status, const ErrorReply& error_reply) const;
@@ -120,12 +147,16 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
   static void LogEnd(const RouteAccount& account, const ExchangeOutcome& outcome);
   HttpReply Error(const Status& status) const;
+  HttpReply MessagesError(const Status& status) const;   // Anthropic's form
+  HttpReply ResponsesError(const Status& status) const;  // members by the names of /v1/responses
+  HttpReply ErrorOf(const Status& status, std::string body) const;
   HttpAnswer Pending(std::shared_ptr<PendingReplyExchange::Place> place) const {
     return std::make_unique<PendingReplyExchange>(
         std::move(place),
         [self = shared_from_this()](const Status& error) { return self->Error(error); });
   }
-  HttpReply ErrorWith(int http_status, std::string_view reason) const;
+  HttpReply ErrorWith(int http_status, std::string_view reason,
+                      ErrorForm form = &Impl::Error) const;
   static HttpReply Json(std::string body);
   ModelCard Card() const;
   OpenAiContext Context() const {
@@ -137,30 +168,37 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   Frontend& frontend;
   const Health& health;
   const ApiKeys& keys;
+  const std::shared_ptr<ResponsesStore> responses;
   const int64_t created = std::time(nullptr);
   const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 template <typename Parsed>
-HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call,
-                                         Result<Parsed> (*parse)(std::string_view,
-                                                                 const OpenAiContext&),
-                                         HttpAnswer (Impl::*start)(Call&, Result<Parsed>)) {
-  const size_t bytes = call.request.body.size();
-  if (bytes <= kMaxInlineBodyBytes)
-    return (this->*start)(call, parse(call.request.body, Context()));
+HttpAnswer OpenAiRoutes::Impl::ParseThen(
+    Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
+    HttpAnswer (Impl::*start)(Call&, Result<Parsed>), ErrorForm error) {
+  auto body = std::make_shared<std::string>(std::move(call.request.body));
+  return ReadThen<Parsed>(
+      call, body->size(),
+      [self = shared_from_this(), body, parse] { return parse(*body, self->Context()); },
+      std::mem_fn(start), error);
+}
+
+template <typename Parsed>
+HttpAnswer OpenAiRoutes::Impl::ReadThen(
+    Call& call, size_t bytes, std::function<Result<Parsed>()> read,
+    std::function<HttpAnswer(Impl&, Call&, Result<Parsed>)> start, ErrorForm error) {
+  if (bytes <= kMaxInlineBodyBytes) return start(*this, call, read());
   struct Place {
     std::mutex mutex;
     std::optional<Result<Parsed>> parsed;
   };
   auto place = std::make_shared<Place>();
-  auto body = std::make_shared<std::string>(std::move(call.request.body));
   const Status status = frontend.RunOnTextThread(
-      call.account.client, bytes,
-      [self = shared_from_this(), place, body, parse, wake = call.wake](bool run) {
+      call.account.client, bytes, [place, read = std::move(read), wake = call.wake](bool run) {
         Result<Parsed> parsed(OutOfMemoryStatus());
         try {
-          parsed = run ? parse(*body, self->Context())
+          parsed = run ? read()
                        : Result<Parsed>(
                              Status(StatusCode::kUnavailable, "the server is shutting down"));
         } catch (const std::bad_alloc&) {
@@ -172,13 +210,14 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call,
         }
         wake();
       });
-  if (!status.ok()) return Error(status);
+  if (!status.ok()) return (this->*error)(status);
   auto later = std::make_shared<Call>(Call{{}, call.account, call.wake});
   return std::make_unique<DeferredExchange>(
-      [self = shared_from_this(), place, later, start]() -> std::optional<HttpAnswer> {
+      [self = shared_from_this(), place, later,
+       start = std::move(start)]() -> std::optional<HttpAnswer> {
         std::lock_guard lock(place->mutex);
         if (!place->parsed) return std::nullopt;
-        return (*self.*start)(*later, *std::exchange(place->parsed, std::nullopt));
+        return start(*self, *later, *std::exchange(place->parsed, std::nullopt));
       });
 }
 

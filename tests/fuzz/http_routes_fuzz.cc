@@ -93,12 +93,18 @@ class Wakes {
 void CheckEvents(std::string_view body) {
   bool ended = false;
   while (!body.empty()) {
+    std::string_view name;
+    if (body.starts_with("event: ")) {
+      name = body.substr(7, body.find('\n') - 7);
+      body.remove_prefix(std::min(body.size(), 7 + name.size() + 1));
+    }
     const size_t end = body.find("\n\n");
     DS_CHECK(body.starts_with("data: ") && end != body.npos && !ended, "a body is whole events");
     const std::string_view data = body.substr(6, end - 6);
     body.remove_prefix(end + 2);
-    ended = data == "[DONE]";
-    DS_CHECK(ended || Json::accept(data), "an event is JSON");
+    ended = data == "[DONE]" || name == "message_stop" || name == "response.completed" ||
+            name == "response.incomplete" || name == "response.failed";
+    DS_CHECK(data == "[DONE]" || Json::accept(data), "an event is JSON");
     ended = ended || Json::parse(data).contains("error");
   }
   DS_CHECK(ended, "a stream has an end");

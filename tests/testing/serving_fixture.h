@@ -43,6 +43,8 @@ struct ServingOptions : ServerOptions {
 
 // A path that the route of `path` answers.
 inline std::string ExampleOf(std::string_view path) {
+  if (const size_t id = path.find("{id}"); id != std::string_view::npos)
+    return std::string(path).replace(id, 4, "resp_none");
   if (path.size() == 1 || path.back() != '/') return std::string(path);
   return std::string(path) + (path == "/ui/" ? "main.js" : "tiny");
 }
