@@ -67,6 +67,7 @@ struct ServeOptions {
   bool ui = true;
   bool allow_special_tokens_in_content = false;
   int drain_timeout_s = 45;
+  int sse_ping_interval_s = 30;  // 0: no pings
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};

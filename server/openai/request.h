@@ -26,6 +26,7 @@ struct OpenAiRequest {
   bool logprobs = false;     // generate.sampling.num_logprobs tells how many alternatives
   int prompt_logprobs = -1;  // as the client asked; generate.prompt_logprobs also serves echo
   bool return_token_ids = false;
+  bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };
 
 // Error: kInvalidArgument with the member at fault as `param`; its message tells a known but

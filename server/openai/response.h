@@ -78,7 +78,8 @@ class OpenAiResponse : public ResponseEncoder {
   std::string RunningUsage() const;
   const PromptInfo& PromptOf(int choice) const;
 
-  const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
+  const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_,
+      tokens_as_ids_;
   const int n_, num_logprobs_, prompt_logprobs_;
   const OpenAiIdentity identity_;
   const TokenBytes token_bytes_;
