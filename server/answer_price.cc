@@ -110,7 +110,8 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
 
 PromptSize BoundOf(const Prompt& prompt, const GenerateRequest& request, size_t context) {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
-    return {ids->size(), request.want_prompt_text ? ids->size() * kTextBytesPerToken : 0};
+    return {std::min(ids->size(), context),
+            request.want_prompt_text ? ids->size() * kTextBytesPerToken : 0};
   const auto* text = std::get_if<std::string>(&prompt);
   const size_t bytes = text != nullptr ? text->size()
                                        : std::get<ChatPrompt>(prompt).messages_json.size() +

@@ -15,6 +15,7 @@
 #include "server/cancelled_mass.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
+#include "server/token_rules.h"
 
 namespace diffserve {
 namespace {
@@ -120,6 +121,7 @@ struct Frontend::Impl {
                      AnswerBudget::Share& share, ResponseStream& stream) const;
   Status AnswersFull(size_t bytes) const;
   Status CheckMemory() const;
+  Status Check(GenerateRequest& request) const;
   Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
 
   const FrontendOptions options;
@@ -210,6 +212,7 @@ Result<AnswerPrice> Frontend::Impl::Price(GenerateRequest& request,
                                           std::span<const PromptSize> prompts) const {
   AnswerPrice price = PriceOf(request, prompts, static_cast<size_t>(MaxTokens()),
                               options.max_stream_bytes);
+  price.prompts += TokenRuleBytes(request, config.vocab_size);
   const Status fits = FitAnswer(price, options.max_answer_bytes, request);
   if (fits.ok()) return price;
   engine.CountRefusal(RefusalReason::kTooLong);
@@ -260,11 +263,15 @@ Status Frontend::Impl::SettlePrice(GenerateRequest& request, const TokenizedRequ
 Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
                                                  Clock::time_point arrival) const {
   TokenizedRequest tokenized;
+  const Result<TokenRules> rules = MakeTokenRules(request, tokenizer, config.vocab_size);
+  if (!rules.ok()) return rules.status();
+  const Length length = request.truncate_prompt_tokens ? Length::kAny : Length::kContext;
   for (Prompt& prompt : request.prompts) {
     PromptInfo& info = tokenized.prompts.emplace_back();
-    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, Length::kContext,
-                                      &info.text);
+    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, length, &info.text);
     if (!ids.ok()) return ids.status();
+    const size_t found = ids->size();
+    ids = Truncated(std::move(ids).value(), request, MaxTokens());
     info.token_ids = *ids;
     DS_RETURN_IF_ERROR(CheckTokenIds(ids->ids(), config.vocab_size, PromptParam(prompt)));
     Result<int> budget = OutputBudget(request, ids->size(), PromptParam(prompt));
@@ -272,7 +279,8 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       engine.CountRefusal(RefusalReason::kTooLong);
       return budget.status();
     }
-    if (request.want_prompt_text && std::holds_alternative<std::vector<int32_t>>(prompt)) {
+    if (request.want_prompt_text &&
+        (std::holds_alternative<std::vector<int32_t>>(prompt) || ids->size() < found)) {
       Result<std::string> text = tokenizer.Decode(*ids, request.skip_special_tokens);
       if (!text.ok()) return WithParam(text.status(), "prompt");
       info.text = std::move(text).value();
@@ -291,6 +299,9 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       continuation.capture = request.capture;
       continuation.capture_from = request.capture->first();
     }
+    continuation.allowed_tokens = rules->allowed;
+    continuation.bad_words = rules->bad_words;
+    continuation.priority = request.priority;
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);
@@ -320,16 +331,22 @@ Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tok
 
 Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
 
+// What can be said of it before any text work.
+Status Frontend::Impl::Check(GenerateRequest& request) const {
+  DS_RETURN_IF_ERROR(CheckRequest(request, limits()));
+  if (Status status = CheckTextsFit(request, limits()); !status.ok()) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return status;
+  }
+  if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  return {};
+}
+
 Result<ResponseId> Frontend::Generate(GenerateRequest request,
                                       std::shared_ptr<ResponseStream> stream) {
   Impl& impl = *impl_;
   DS_RETURN_IF_ERROR(impl.CheckMemory());
-  DS_RETURN_IF_ERROR(CheckRequest(request, impl.limits()));
-  if (Status status = CheckTextsFit(request, impl.limits()); !status.ok()) {
-    impl.engine.CountRefusal(RefusalReason::kTooLong);
-    return status;
-  }
-  if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  DS_RETURN_IF_ERROR(impl.Check(request));
   const Clock::time_point arrival = Clock::now();
   const Clock::time_point deadline = request.deadline.value_or(Clock::time_point::max());
   if (deadline <= arrival) {
@@ -373,6 +390,24 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     impl.output.End(id, OutOfMemoryStatus());
   }
   return id;
+}
+
+Status Frontend::Render(GenerateRequest request,
+                        std::function<void(Result<TokenizedRequest>)> done) {
+  Impl& impl = *impl_;
+  DS_RETURN_IF_ERROR(impl.CheckMemory());
+  DS_RETURN_IF_ERROR(impl.Check(request));
+  Result<Impl::Share> share = impl.SetAside(request);
+  if (!share.ok()) return share.status();
+  size_t bytes = 0;
+  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  const std::string client = request.client;
+  auto shared = std::make_shared<GenerateRequest>(std::move(request));
+  auto work = [&impl, shared, done = std::move(done), share = std::move(share).value()](bool run) {
+    if (!run) return done(ShuttingDown());
+    TellFailure(done, [&] { done(impl.Prepare(*shared, Clock::now())); });
+  };
+  return impl.pool.TrySubmit(client, bytes, std::move(work)) ? Status() : TextQueueFull();
 }
 
 bool Frontend::Cancel(const std::string& request_id) {

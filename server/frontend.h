@@ -75,8 +75,10 @@ struct GenerateRequest {
   int max_reasoning_tokens = -1;
   std::vector<int32_t> allowed_token_ids;  // empty: all
   std::vector<std::string> bad_words;
-  std::optional<int> truncate_prompt_tokens;  // the last so many of a prompt; -1: what fits
-  int priority = 0;                           // as Request::priority
+  // The last so many of a prompt, or the first; -1: what the context leaves after max_tokens.
+  std::optional<int> truncate_prompt_tokens;
+  bool truncate_right = false;
+  int priority = 0;  // as Request::priority
   std::string cache_salt;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with
                                                                   // kDeadlineExceeded
@@ -124,6 +126,8 @@ class Frontend {
   // ResponseDone. What the answer can take of memory is set aside until the last holder of `stream`
   // lets go of it.
   Result<ResponseId> Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
+  // What Generate would run, and runs nothing. `done` runs on a text thread.
+  Status Render(GenerateRequest request, std::function<void(Result<TokenizedRequest>)> done);
   // Ends all responses of this request id (the Cancel RPC). False if it is not known (any more).
   bool Cancel(const std::string& request_id);
   // The transport's client is gone and the stream closed: ends the response if it still lives.

@@ -219,6 +219,17 @@ std::vector<FlagSpec> ServerFlags() {
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
           .In(0, 3600),
+      FlagSpec("--sse-ping-interval SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::sse_ping_interval_s>(),
+               "of silence in a stream of events, after which a comment is sent, so that no proxy "
+               "takes it for dead; 0: none")
+          .In(0, 3600),
+  };
+}
+
+// What a server tells of itself.
+std::vector<FlagSpec> ReportFlags() {
+  return {
       FlagSpec("--cancelled-mass-sample N", kServe,
                At<&Options::serve, &ServeOptions::cancelled_mass_sample>(),
                "one request in N tells diffserve_cancelled_mass what the difference of its maps "
@@ -444,6 +455,7 @@ std::span<const FlagSpec> FlagTable() {
         {"Server", ServerFlags()},
         {"Conversations", ConversationFlags()},
         {"Server", ResponsesFlags()},
+        {"What a server tells", ReportFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},
         {"Answers of generate, chat", AnswerFlags()},
         {"Chat", ChatFlags()},

@@ -69,6 +69,7 @@ struct ServeOptions {
   std::string tool_call_parser, reasoning_parser;  // names of server/answer/tool_format.h; empty:
                                                    // none
   int drain_timeout_s = 45;
+  int sse_ping_interval_s = 30;  // 0: no pings
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};

@@ -84,6 +84,32 @@ Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
   return CheckTokenIds(request.stop_token_ids, limits.vocab_size, "stop_token_ids");
 }
 
+Status CheckTokenRules(const GenerateRequest& request, const RequestLimits& limits) {
+  const FrontendOptions& options = *limits.options;
+  DS_RETURN_IF_ERROR(CheckListSize(request.allowed_token_ids.size(), options.max_allowed_token_ids,
+                                   "allowed_token_ids"));
+  DS_RETURN_IF_ERROR(
+      CheckTokenIds(request.allowed_token_ids, limits.vocab_size, "allowed_token_ids"));
+  DS_RETURN_IF_ERROR(CheckListSize(request.bad_words.size(), options.max_bad_words, "bad_words"));
+  size_t bytes = 0;
+  for (const std::string& word : request.bad_words) {
+    if (word.empty()) return InvalidArgument("bad_words holds an empty string", "bad_words");
+    bytes += word.size();
+  }
+  if (bytes > options.max_bad_words_bytes) {
+    return InvalidArgument("the bad words have " + std::to_string(bytes) + " bytes; at most " +
+                               std::to_string(options.max_bad_words_bytes) + " are allowed",
+                           "bad_words");
+  }
+  if (!request.truncate_prompt_tokens || *request.truncate_prompt_tokens == -1) return {};
+  const int kept = *request.truncate_prompt_tokens;
+  if (kept >= 1 && kept <= limits.max_model_len) return {};
+  return InvalidArgument("truncate_prompt_tokens is " + std::to_string(kept) +
+                             "; allowed is 1 to " + std::to_string(limits.max_model_len) +
+                             ", or -1 for what the context leaves",
+                         "truncate_prompt_tokens");
+}
+
 Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
   DS_RETURN_IF_ERROR(CheckCount(request.n, 1, options.max_n, "n"));
@@ -150,7 +176,8 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;
     if (ids->empty()) return InvalidArgument("a prompt is empty", "prompt");
-    if (ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
+    if (!request.truncate_prompt_tokens &&
+        ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
       return InvalidArgument("a prompt has " + std::to_string(ids->size()) +
                                  " tokens; the context is " + std::to_string(limits.max_model_len),
                              "prompt");
@@ -160,6 +187,7 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
   DS_RETURN_IF_ERROR(CheckLengths(request, limits));
   DS_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
   DS_RETURN_IF_ERROR(CheckStops(request, limits));
+  DS_RETURN_IF_ERROR(CheckTokenRules(request, limits));
   if (request.cache_salt.size() > options.max_cache_salt_bytes) {
     return InvalidArgument("cache_salt has " + std::to_string(request.cache_salt.size()) +
                                " bytes; at most " + std::to_string(options.max_cache_salt_bytes) +
@@ -181,6 +209,7 @@ Status CheckTextFits(std::string_view text, const RequestLimits& limits, const c
 }
 
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {
+  if (request.truncate_prompt_tokens) return {};  // it is made to fit
   for (const Prompt& prompt : request.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt))
       DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, "prompt"));

@@ -20,6 +20,7 @@
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
 #include "server/commands/stop_signals.h"
+#include "server/openai/token_response.h"
 #include "server/server.h"
 
 namespace diffserve {
@@ -152,6 +153,9 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
   server.routes.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
+  Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
+  if (!tokenizer_info.ok()) return tokenizer_info.status();
+  server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.strict = serve.strict;
   server.routes.ui = serve.ui;
   server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
@@ -161,6 +165,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.watchdog.exit_on_stall = serve.stall_exit;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
+  server.http.ping_interval = std::chrono::seconds(serve.sse_ping_interval_s);
   server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
   server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);

@@ -12,8 +12,8 @@ namespace diffserve {
 
 GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                                    std::shared_ptr<std::atomic<bool>> wake_due,
-                                   std::unique_ptr<ResponseEncoder> response,
-                                   bool streams, Hooks hooks)
+                                   std::unique_ptr<ResponseEncoder> response, bool streams,
+                                   Hooks hooks)
     : frontend_(frontend),
       stream_(std::move(stream)),
       wake_due_(std::move(wake_due)),
@@ -75,6 +75,7 @@ std::optional<HttpReply> GenerateExchange::Reply() {
     reply.streams = true;
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    reply.ping = ": ping\n\n";  // a comment, which every reader of events skips
   } else if (response_->written()) {
     reply.body = std::exchange(pending_, {});
   } else {

@@ -32,6 +32,7 @@ struct OpenAiRequest {
   // Special tokens are shown for the sake of the form's markers; the one that ends the text is not
   // part of it.
   bool hides_eos = false;
+  bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };
 
 // Error: kInvalidArgument with the member at fault as `param`; its message tells a known but

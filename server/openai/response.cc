@@ -73,6 +73,7 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity iden
       logprobs_(request.logprobs),
       return_token_ids_(request.return_token_ids),
       hides_eos_(request.hides_eos),
+      tokens_as_ids_(request.tokens_as_ids),
       n_(request.generate.n),
       num_logprobs_(request.generate.sampling.num_logprobs),
       prompt_logprobs_(request.prompt_logprobs),
@@ -128,14 +129,14 @@ void OpenAiResponse::OnPromptLogprobs(ResponsePromptLogprobs event) {
   OpenChoice(event.choice);
 }
 
-// The first chunk of each choice: the role for chat, the prompt for an echo, the prompt's ids if
-// they were asked for.
+// The first chunk of each choice: the role for chat, the prompt for an echo, the prompt's ids and
+// log-probabilities if they were asked for.
 void OpenAiResponse::OpenChoice(int index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (choice.opened) return;
   choice.opened = true;
   started_ = true;
-  if (!chat_ && !echo_ && !return_token_ids_) return;
+  if (!chat_ && !echo_ && !return_token_ids_ && prompt_logprobs_ < 0) return;
   Chunk chunk;
   chunk.opens = true;
   if (echo_) chunk.text = PromptOf(index).text;
@@ -256,6 +257,10 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
     pieces_.Add(",\"prompt_token_ids\":");
     AddIds(PromptOf(index).token_ids);
   }
+  if (prompt_logprobs_ >= 0 && chunk.opens) {
+    pieces_.Add(",\"prompt_logprobs\":");
+    AddPromptLogprobs(choices_[static_cast<size_t>(index)].prompt_scores);
+  }
   pieces_.Add("}]");
   if (continuous_usage_)
     pieces_.Add(",\"usage\":" + RunningUsage());
@@ -343,7 +348,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
   const size_t count = first + scored + tokens.size();
   pieces_.Add("{\"tokens\":");
   pieces_.AddList(count, [this, entry](size_t i, std::string* out) {
-    AppendTokenKey(token_bytes_(entry(i).token), out);
+    AppendTokenName(entry(i).token, token_bytes_, tokens_as_ids_, out);
   });
   pieces_.Add(",\"token_logprobs\":");
   pieces_.AddList(count, [entry](size_t i, std::string* out) {
@@ -359,7 +364,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
     if (score == nullptr)
       *out += "null";
     else
-      AppendTopLogprobs(*score, num_logprobs_, token_bytes_, out);
+      AppendTopLogprobs(*score, num_logprobs_, token_bytes_, out, tokens_as_ids_);
   });
   pieces_.Add(",\"text_offset\":");
   pieces_.AddList(count, [this, entry, &choice](size_t i, std::string* out) {
@@ -372,7 +377,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
 void OpenAiResponse::AddChatLogprobs(const std::vector<SampleResult>& tokens) {
   pieces_.Add("{\"content\":");
   pieces_.AddList(tokens.size(), [this, &tokens](size_t i, std::string* out) {
-    AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out);
+    AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out, tokens_as_ids_);
   });
   pieces_.Add(",\"refusal\":null}");
 }

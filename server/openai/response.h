@@ -87,7 +87,7 @@ class OpenAiResponse : public ResponseEncoder {
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
-  const bool hides_eos_;
+  const bool hides_eos_, tokens_as_ids_;
   const int n_, num_logprobs_, prompt_logprobs_;
   const OpenAiIdentity identity_;
   const ChatForm chat_form_;

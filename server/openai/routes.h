@@ -19,10 +19,11 @@
 namespace diffserve {
 
 struct OpenAiRoutesOptions {
-  std::string model_root;   // shown as `root` in /v1/models
-  std::string fingerprint;  // system_fingerprint
-  bool strict = false;      // refuse unknown members
-  bool ui = true;           // serve the page; else its paths are unknown
+  std::string model_root;             // shown as `root` in /v1/models
+  std::string fingerprint;            // system_fingerprint
+  std::string tokenizer_info = "{}";  // the body of /tokenizer_info
+  bool strict = false;                // refuse unknown members
+  bool ui = true;                     // serve the page; else its paths are unknown
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;

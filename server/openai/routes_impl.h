@@ -25,7 +25,10 @@
 #include "server/openai/response.h"
 #include "server/openai/responses_request.h"
 #include "server/openai/routes.h"
+#include "server/openai/token_request.h"
+#include "server/options.h"
 #include "server/trace_context.h"
+#include "server/ui/files.h"
 
 namespace diffserve {
 
@@ -91,6 +94,17 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Detokenize(Call& call) {
     return ParseThen(call, ParseDetokenizeRequest, &Impl::DetokenizeParsed);
   }
+  HttpAnswer TokensInOut(Call& call) {
+    return ParseThen(call, ParseTokenRequest, &Impl::TokensParsed);
+  }
+  HttpAnswer RenderCompletion(Call& call) {
+    return ParseThen(call, ParseCompletionRequest, &Impl::RenderParsed);
+  }
+  HttpAnswer RenderChat(Call& call) {
+    return ParseThen(call, ParseChatRequest, &Impl::RenderParsed);
+  }
+  HttpAnswer TokenizerInfo(Call&) { return Json(options.tokenizer_info); }
+  HttpAnswer Scores(Call& call);
   HttpAnswer Models(Call&) { return Json(ModelListBody(Card())); }
   HttpAnswer Model(Call& call);
   HttpAnswer Version(Call&) { return Json(VersionBody(BuildVersion(), BuildCommit())); }
@@ -126,6 +140,10 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer AttentionParsed(Call& call, Result<OpenAiAttentionRequest> parsed);
   HttpAnswer TokenizeParsed(Call& call, Result<TokenizeRequest> parsed);
   HttpAnswer DetokenizeParsed(Call& call, Result<DetokenizeRequest> parsed);
+  HttpAnswer TokensParsed(Call& call, Result<TokenRequest> parsed);
+  HttpAnswer RenderParsed(Call& call, Result<OpenAiRequest> parsed);
+  Result<std::string> RenderedText(const TokenizedRequest& rendered, const GenerateRequest& asked,
+                                   const std::string& id, bool chat) const;
   Status CheckModel(const std::string& model) const;
   using ErrorReply = std::function<HttpReply(const Status& status)>;
   ErrorReply ErrorsOf(ErrorForm form) {
