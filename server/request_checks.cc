@@ -120,10 +120,10 @@ Status CheckLogprobs(int count, const FrontendOptions& options, const char* para
 }
 
 Status CheckRole(std::string_view role, const std::string& path) {
-  for (const char* allowed : {"system", "developer", "user", "assistant"}) {
+  for (const char* allowed : {"system", "developer", "user", "assistant", "tool"}) {
     if (role == allowed) return {};
   }
-  return InvalidArgument(path + ".role must be system, developer, user or assistant",
+  return InvalidArgument(path + ".role must be system, developer, user, assistant or tool",
                          path + ".role");
 }
 

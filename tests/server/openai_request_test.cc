@@ -333,7 +333,7 @@ TEST_F(OpenAiRequestTest, BadMessagesAreRefusedWithTheirPlace) {
       refused_for(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"),
       "messages[0].content");
   EXPECT_EQ(refused_for(R"([{"role":"user","content":[{"type":"text"}]}])"), "messages[0].content");
-  EXPECT_EQ(refused_for(R"([{"role":"tool","content":"a"}])"), "messages[0].role");
+  EXPECT_EQ(refused_for(R"([{"role":"robot","content":"a"}])"), "messages[0].role");
   EXPECT_EQ(refused_for(R"([{"role":"assistant","content":"a","tool_calls":[{"id":"x"}]}])"),
             "messages[0].tool_calls");
   EXPECT_EQ(ChatRefusedFor(R"("top_logprobs":2)"), "top_logprobs");
