@@ -64,7 +64,7 @@ TEST(GrpcLimitsTest, AConversationHasTheRolesAndTheLengthThatHttpAllows) {
   GrpcStack stack(WithTemplate());
   const auto stub = stack.NewStub();
   EXPECT_TRUE(Generate(*stub, ChatOf({"system", "developer", "user", "assistant"})).status.ok());
-  for (const std::string role : {"", "User", "tool", "end|><|assistant"}) {
+  for (const std::string role : {"", "User", "tools", "end|><|assistant"}) {
     const Generated result = Generate(*stub, ChatOf({"user", role}));
     EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << role;
     EXPECT_EQ(result.param, "messages[1].role") << role;
