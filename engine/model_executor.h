@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/executor.h"
@@ -33,6 +34,8 @@ class ModelExecutor : public Executor {
     size_t num_sequences = 0;
     std::vector<size_t> owners;    // of each row of logits: index into the plan
     std::vector<SampleTask> rows;  // likewise: what was asked of it
+    // Index into the plan, and what pools that sequence's states.
+    std::vector<std::pair<size_t, std::shared_ptr<HiddenStatePool>>> pools;
   };
 
   SampleTask PackDraw(const PlannedSequence& planned, int position, Batch& batch) const;

@@ -144,6 +144,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   if (const SessionPlan& loaded = (*session)->plan(); !loaded.on_gpu()) {
     server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
                                                                   loaded.layouts);
+    server.frontend.pools_states = true;
   }
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);

@@ -32,6 +32,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
   static constexpr Route kRoutes[] = {
       {{"POST", "/v1/completions"}, &Impl::Completions},
       {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions},
+      {{"POST", "/v1/embeddings"}, &Impl::Embeddings},
       {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},

@@ -28,6 +28,8 @@
 
 namespace diffserve {
 
+struct EmbeddingRequest;
+
 inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 
 // What is told of a request beside its answer.
@@ -66,6 +68,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer ChatCompletions(Call& call) {
     return ParseThen(call, ParseChatRequest, &Impl::Generate);
   }
+  HttpAnswer Embeddings(Call& call);
   HttpAnswer Attention(Call& call) {
     return ParseThen(call, ParseAttentionRequest, &Impl::AttentionParsed);
   }
@@ -96,6 +99,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
                        HttpAnswer (Impl::*start)(Call&, Result<Parsed>));
   HttpAnswer Generate(Call& call, Result<OpenAiRequest> parsed);
+  HttpAnswer EmbeddingsParsed(Call& call, Result<EmbeddingRequest> parsed);
   HttpAnswer AttentionParsed(Call& call, Result<OpenAiAttentionRequest> parsed);
   HttpAnswer TokenizeParsed(Call& call, Result<TokenizeRequest> parsed);
   HttpAnswer DetokenizeParsed(Call& call, Result<DetokenizeRequest> parsed);

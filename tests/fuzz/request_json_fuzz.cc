@@ -1,4 +1,4 @@
-// Request bodies of all five routes. The first byte chooses the route and strictness, the rest is
+// Request bodies of all six routes. The first byte chooses the route and strictness, the rest is
 // the body. Whatever comes, it is parsed or refused; what is parsed and passes the checks keeps the
 // promises that the engine relies on.
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "server/openai/attention_request.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "tests/fuzz/checked_request.h"
@@ -16,10 +17,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   diffserve::FrontendOptions limits;
   const diffserve::OpenAiContext context{&limits, diffserve::SamplingParams(), (data[0] & 4) != 0};
   diffserve::Status status;
-  switch ((data[0] & 8) != 0 ? 8 : data[0] & 3) {
+  const bool embeds = (data[0] & ~4) == '@';
+  switch (embeds ? 16 : (data[0] & 8) != 0 ? 8 : data[0] & 3) {
     case 8:
       status = diffserve::ParseAttentionRequest(body, context).status();
       break;
+    case 16: {
+      auto parsed = diffserve::ParseEmbeddingRequest(body, context);
+      status = parsed.ok() ? diffserve::AddPools(/*hidden_size=*/64, &*parsed) : parsed.status();
+      if (status.ok()) {
+        status = diffserve::CheckRequest(parsed->generate,
+                                         diffserve::testing::FuzzedLimits(limits));
+      }
+      break;
+    }
     case 2:
       status = diffserve::ParseTokenizeRequest(body, context).status();
       break;
