@@ -5,6 +5,7 @@
 
 #include "kernels/base/check.h"
 #include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve {
 namespace {
@@ -14,6 +15,21 @@ bool Captures(const PlannedSequence& planned) {
   const AttentionCapture* capture = planned.request->capture.get();
   return capture != nullptr && !capture->is_complete() && planned.end() > capture->first();
 }
+
+// All that look into one step.
+class StepObserver : public LayerObserver {
+ public:
+  CapturingObserver captures;
+  PoolingObserver pools;
+
+  bool empty() const { return captures.empty() && pools.StateRows().empty(); }
+  void OnAttention(int layer, const DiffAttentionArgs<float>& attention) override {
+    captures.OnAttention(layer, attention);
+  }
+  void OnHidden(int, std::span<const float>) override {}
+  std::span<const int32_t> StateRows() const override { return pools.StateRows(); }
+  void OnStates(std::span<const float> states) override { pools.OnStates(states); }
+};
 
 std::string OverflowHint(const KvCache& kv) {
   for (const KvFormat& format : kv.layers()) {
@@ -35,7 +51,7 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   LaunchedStep step;
   step.num_sequences = plan.sequences.size();
   std::unordered_map<RequestId, int32_t> drawn;
-  CapturingObserver captures;
+  StepObserver observer;
   masks_.Fill(plan);
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
@@ -44,7 +60,11 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const int first_token = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back(
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
-    if (Captures(planned)) captures.Add(i, request.capture);
+    if (Captures(planned)) observer.captures.Add(i, request.capture);
+    if (request.pool != nullptr) {
+      observer.pools.Add(request.pool, batch.sequences.back(), num_prompt_tokens);
+      step.pools.emplace_back(i, request.pool);
+    }
     const DrawMasks::Entry& masks = masks_.entries()[i];
     if (!masks.error.ok()) step.errors.emplace_back(i, masks.error);
     batch.num_prompt_tokens.push_back(
@@ -64,11 +84,11 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     }
   }
   batch.sample_rows = step.rows;
-  if (!captures.empty()) batch.observer = &captures;
+  if (!observer.empty()) batch.observer = &observer;
   batch.masks = std::move(masks_.words());
   if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
   masks_.words() = std::move(batch.masks);
-  captures.CompleteThoseThatEnd(batch.sequences);
+  observer.captures.CompleteThoseThatEnd(batch.sequences);
   drawn_ = std::move(drawn);
   launched_.push_back(std::move(step));
 }
@@ -123,6 +143,9 @@ StepResult ModelExecutor::Collect() {
     }
   }
   for (const auto& [index, error] : step.errors) result[index].error = error;
+  for (const auto& [sequence, pool] : step.pools) {
+    if (pool->is_complete()) result[sequence].states = pool->status();
+  }
   return result;
 }
 

@@ -38,6 +38,8 @@ class ModelExecutor : public Executor {
     std::vector<size_t> owners;                     // of each row of logits: index into the plan
     std::vector<SampleTask> rows;                   // likewise: what was asked of it
     std::vector<std::pair<size_t, Status>> errors;  // of constraints, by index into the plan
+    // Index into the plan, and what pools that sequence's states.
+    std::vector<std::pair<size_t, std::shared_ptr<HiddenStatePool>>> pools;
   };
 
   SampleTask PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks, int position,

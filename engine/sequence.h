@@ -85,9 +85,10 @@ struct Sequence {
   }
   bool wants_prompt_scores() const { return request.prompt_logprobs >= 0 && !prompt_scored; }
   // Leading tokens that the prefix cache may give. The draw needs the last token's logits, prompt
-  // logprobs every token of the prompt, a capture those from its first position on.
+  // logprobs every token of the prompt, a mean of states too, a capture those from its first
+  // position on.
   int max_tokens_from_cache() const {
-    if (wants_prompt_scores()) return 0;
+    if (wants_prompt_scores() || request.pools_all_tokens) return 0;
     const int known = num_tokens() - 1;
     return request.capture == nullptr ? known : std::min(known, request.capture_from);
   }

@@ -61,7 +61,8 @@ struct SequenceResult {
   // If scores_prompt: entry i scores prompt token num_computed + i + 1 by the planned token before
   // it, for all planned tokens that a prompt token follows.
   std::vector<SampleResult> prompt_scores;
-  Status error;  // why no token may be drawn, as a constraint says; `samples` mean nothing then
+  Status error;   // why no token may be drawn, as a constraint says; `samples` mean nothing then
+  Status states;  // of the hidden states that its request pools, once they are complete
   std::string non_finite_hint;  // what else may be the reason of one that is not finite, or empty
 };
 using StepResult = std::vector<SequenceResult>;  // in the plan's order

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve {
 namespace {
@@ -92,6 +93,7 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
     if (scored) price.prompts += prompt.tokens * ScoredBytes(request.prompt_logprobs);
   }
   price.prompts += request.capture_bytes;
+  for (const auto& pool : request.pools) price.prompts += pool->bytes();
   const bool events = request.holds == AnswerHolds::kEvents;
   if (scored && events)
     price.prompts += longest * (Count(request.prompt_logprobs) + 1) * kMessageBytes;

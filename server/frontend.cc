@@ -10,6 +10,7 @@
 #include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
 #include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
 #include "server/answer_constraints.h"
 #include "server/answer_price.h"
 #include "server/cancelled_mass.h"
@@ -302,6 +303,10 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     continuation.allowed_tokens = rules->allowed;
     continuation.bad_words = rules->bad_words;
     continuation.priority = request.priority;
+    if (!request.pools.empty()) {
+      continuation.pool = request.pools[tokenized.prompts.size() - 1];
+      continuation.pools_all_tokens = continuation.pool->wants_all();
+    }
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);
@@ -371,6 +376,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
       if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
       const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
       if (!settled.ok()) return impl.output.End(id, settled);
+      for (const auto& pool : shared->pools) pool->Reserve();
       if (shared->capture != nullptr)
         shared->capture->Reserve();
       else

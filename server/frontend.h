@@ -23,6 +23,7 @@
 
 namespace diffserve {
 
+class HiddenStatePool;
 struct AttentionSource;
 
 struct ReasoningFormat;
@@ -67,7 +68,9 @@ struct GenerateRequest {
   // Of the one prompt, filled when the response is done; its memory is reserved once it is paid
   // for. nullptr: nothing is captured.
   std::shared_ptr<AttentionCapture> capture;
-  size_t capture_bytes = 0;            // of it, and of what is made of it
+  size_t capture_bytes = 0;  // of it, and of what is made of it
+  // One a prompt, or none: filled when the response is done, as `capture`. REQUIRES: n is 1.
+  std::vector<std::shared_ptr<HiddenStatePool>> pools;
   std::optional<GrammarSpec> grammar;  // of the answer, or of what follows its reasoning
   // The answer begins with reasoning that ends with this marker (or may); empty: it does not. At
   // most so many tokens of it, then the marker is forced; -1: no limit.
@@ -111,6 +114,7 @@ struct FrontendOptions {
   size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
   bool allow_special_tokens_in_content = false;      // spelled in a message they are control tokens
   std::shared_ptr<const AttentionSource> attention;  // nullptr: nobody can look at it
+  bool pools_states = false;                         // the executor fills a HiddenStatePool
   int cancelled_mass_sample = 256;  // requests, of which one is sampled (server/cancelled_mass.h)
   int64_t max_attention_numbers = int64_t{1} << 22;  // of the maps that one request asks for
 };

@@ -122,7 +122,8 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
   if (request.max_tokens) {
     const char* const name = request.max_tokens_name;
     DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, name));
-    if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr) {
+    if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr &&
+        request.pools.empty()) {
       return InvalidArgument(
           std::string(name) + " is 0; that is allowed only with prompt log-probabilities (echo)",
           name);

@@ -146,6 +146,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   if (const SessionPlan& loaded = (*session)->plan(); !loaded.on_gpu()) {
     server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
                                                                   loaded.layouts);
+    server.frontend.pools_states = true;
   }
   server.frontend.tool_format = FindToolFormat(serve.tool_call_parser);
   server.frontend.reasoning_format = FindReasoningFormat(serve.reasoning_parser);

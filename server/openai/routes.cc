@@ -39,6 +39,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"DELETE", "/v1/responses/{id}"}, &Impl::DeleteResponse},
       {{"POST", "/v1/responses/{id}/cancel"}, &Impl::CancelResponse},
       {{"GET", "/v1/responses/{id}/input_items"}, &Impl::ResponseInputItems},
+      {{"POST", "/v1/embeddings"}, &Impl::Embeddings},
       {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},

@@ -32,6 +32,8 @@
 
 namespace diffserve {
 
+struct EmbeddingRequest;
+
 inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under a millisecond
 
 // What is told of a request beside its answer.
@@ -85,6 +87,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer DeleteResponse(Call& call);
   HttpAnswer CancelResponse(Call& call);
   HttpAnswer ResponseInputItems(Call& call);
+  HttpAnswer Embeddings(Call& call);
   HttpAnswer Attention(Call& call) {
     return ParseThen(call, ParseAttentionRequest, &Impl::AttentionParsed);
   }
@@ -137,6 +140,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer ResponsesRead(Call& call, const ResponsesRequest& request, Result<ResponsesChat> chat);
   HttpReply NoSuchResponse(std::string_view id, const char* param) const;
   HttpAnswer Generate(Call& call, Result<OpenAiRequest> parsed);
+  HttpAnswer EmbeddingsParsed(Call& call, Result<EmbeddingRequest> parsed);
   HttpAnswer AttentionParsed(Call& call, Result<OpenAiAttentionRequest> parsed);
   HttpAnswer TokenizeParsed(Call& call, Result<TokenizeRequest> parsed);
   HttpAnswer DetokenizeParsed(Call& call, Result<DetokenizeRequest> parsed);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "server/openai/attention_request.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/openai/token_request.h"
@@ -23,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (checked.ok()) diffserve::testing::CheckPromises(request.generate, limits);
     return checked;
   };
-  switch ((data[0] & 64) != 0 ? 64 : (data[0] & 8) != 0 ? 8 : data[0] & 3) {
+  const int bits = data[0];
+  switch ((bits & 128) != 0 ? 128 : (bits & 64) != 0 ? 64 : (bits & 8) != 0 ? 8 : bits & 3) {
     case 64: {
       const auto parsed = diffserve::ParseTokenRequest(body, context);
       status = parsed.ok() ? check(parsed->request) : parsed.status();
@@ -32,6 +34,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 8:
       status = diffserve::ParseAttentionRequest(body, context).status();
       break;
+    case 128: {
+      auto parsed = diffserve::ParseEmbeddingRequest(body, context);
+      status = parsed.ok() ? diffserve::AddPools(/*hidden_size=*/64, &*parsed) : parsed.status();
+      if (status.ok()) {
+        status = diffserve::CheckRequest(parsed->generate,
+                                         diffserve::testing::FuzzedLimits(limits));
+      }
+      break;
+    }
     case 2:
       status = diffserve::ParseTokenizeRequest(body, context).status();
       break;

@@ -25,6 +25,7 @@
 #include "engine/options.h"
 #include "engine/token_constraint.h"
 #include "kernels/base/random_bits.h"
+#include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve::testing {
 
@@ -305,6 +306,7 @@ class FakeExecutor : public Executor {
         score.finite = !is_corrupt(position + 1);
       }
     }
+    PoolStates(planned, result);
     // All draws are made, as by a device, and the sequence's own are kept.
     bool is_own = true;
     for (int i = 0; i < planned.samples; ++i) {
@@ -326,6 +328,22 @@ class FakeExecutor : public Executor {
       state.drawn_in = step_;
     }
     return result;
+  }
+
+  // A state is the hash of its token's chain.
+  void PoolStates(const PlannedSequence& planned, SequenceResult& result) {
+    const std::shared_ptr<HiddenStatePool>& pool = planned.request->pool;
+    if (pool == nullptr) return;
+    PoolingObserver observer;
+    observer.Add(pool, {0, planned.num_planned, planned.num_computed, nullptr},
+                 static_cast<int>(planned.request->prompt.size()));
+    std::vector<float> states;
+    for (const int32_t row : observer.StateRows()) {
+      const uint64_t chain = SlotOf(planned, planned.num_computed + row);
+      for (int i = 0; i < pool->hidden_size(); ++i) states.push_back(Score(chain, i));
+    }
+    observer.OnStates(states);
+    if (pool->is_complete()) result.states = pool->status();
   }
 
   const int page_size_;
