@@ -164,11 +164,11 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   const std::string& whole = chat != nullptr ? rendered.text : *text;
   encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
   // Guards are bytes that no token stands for.
-  if (length == Length::kContext && encode.guard == 0) {
-    if (Status status = CheckTextFits(whole, limits(), PromptParam(prompt)); !status.ok()) {
-      engine.CountRefusal(RefusalReason::kTooLong);
-      return status;
-    }
+  const bool bounded = length == Length::kContext && encode.guard == 0;
+  if (Status fits = bounded ? CheckTextFits(whole, limits(), PromptParam(prompt)) : Status();
+      !fits.ok()) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return fits;
   }
   const bool counted = length == Length::kAny || whole.size() <= kShortTextBytes;
   encode.max_tokens = counted ? 0 : static_cast<size_t>(MaxTokens());

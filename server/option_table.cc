@@ -275,11 +275,6 @@ std::vector<FlagSpec> ConversationFlags() {
       {"--allow-special-tokens-in-content", kServe,
        At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
        "a message's text that spells a special token is that token, as in transformers"},
-  };
-}
-
-std::vector<FlagSpec> ResponsesFlags() {
-  return {
       FlagSpec("--responses-store-entries N", kServe,
                At<&Options::serve, &ServeOptions::responses_store_entries>(),
                "answers of /v1/responses kept for GET and previous_response_id; 0 keeps none")
@@ -454,7 +449,6 @@ std::span<const FlagSpec> FlagTable() {
         {"Engine", EngineFlags()},
         {"Server", ServerFlags()},
         {"Conversations", ConversationFlags()},
-        {"Server", ResponsesFlags()},
         {"What a server tells", ReportFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},
         {"Answers of generate, chat", AnswerFlags()},

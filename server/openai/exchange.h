@@ -32,8 +32,8 @@ class GenerateExchange : public HttpExchange {
   };
   // The stream's notify must call `wake` of the connection through `wake_due` (see NotifyOf).
   GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
-                   std::shared_ptr<std::atomic<bool>> wake_due, std::unique_ptr<ResponseEncoder> response,
-                   bool streams, Hooks hooks);
+                   std::shared_ptr<std::atomic<bool>> wake_due,
+                   std::unique_ptr<ResponseEncoder> response, bool streams, Hooks hooks);
   ~GenerateExchange() override;
 
   // The response that writes the stream. Before it the exchange is nothing that could end.

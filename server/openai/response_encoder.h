@@ -27,7 +27,7 @@ class ResponseEncoder {
   // Something of a stream has been answered: a later error cannot become an HTTP status any more.
   virtual bool started() const = 0;
   virtual bool done() const = 0;
-  virtual const Status& status() const = 0;        // of the end
+  virtual const Status& status() const = 0;       // of the end
   virtual int64_t completion_tokens() const = 0;  // so far
 };
 
