@@ -131,7 +131,6 @@ struct Frontend::Impl {
   const ChatTemplate* const chat_template;
   Engine& engine;
   OutputLoop& output;
-
   const AnswerBudget answers;
   mutable AnswerConstraints constraints;
   const uint64_t seed_base;
@@ -364,7 +363,6 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   stream->Keep(*share);
   size_t bytes = 0;
   for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
-
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   const ResponseId id = impl.output.Open(
       {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
