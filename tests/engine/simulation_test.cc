@@ -50,7 +50,7 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   testing::SimulatedReaders::Counts readers;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
     const int depth = seed % 2 == 0 ? 1 : 2;
     testing::Simulation simulation(seed, depth, /*speculative_tokens=*/seed % 4 == 0 ? 5 : 0);
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;

@@ -62,13 +62,14 @@ class FakeConstraint : public TokenConstraint {
     const uint64_t state = chain_.back();
     const bool is_end = std::ranges::find(options_.ends, token) != options_.ends.end();
     const bool only_ends = num_accepted() == options_.ends_after;
-    if (is_end) return only_ends || SplitMix64(state + 1) % 4 == 0;
+    // One is always left.
+    const bool is_left = token ==
+                         static_cast<int32_t>(state % static_cast<uint64_t>(options_.vocab_size));
+    if (is_end) return only_ends || is_left || SplitMix64(state + 1) % 4 == 0;
     const bool is_chosen = SplitMix64(state ^ static_cast<uint32_t>(token)) %
                                static_cast<uint64_t>(options_.one_of) ==
                            0;
-    // One is always left.
-    const auto always = static_cast<int32_t>(state % static_cast<uint64_t>(options_.vocab_size));
-    return !only_ends && (is_chosen || token == always);
+    return !only_ends && (is_chosen || is_left);
   }
 
  private:
