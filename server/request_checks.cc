@@ -147,10 +147,10 @@ Status CheckLogprobs(int count, const FrontendOptions& options, const char* para
 }
 
 Status CheckRole(std::string_view role, const std::string& path) {
-  for (const char* allowed : {"system", "developer", "user", "assistant", "tool"}) {
+  for (const char* allowed : {"system", "developer", "user", "assistant"}) {
     if (role == allowed) return {};
   }
-  return InvalidArgument(path + ".role must be system, developer, user, assistant or tool",
+  return InvalidArgument(path + ".role must be system, developer, user or assistant",
                          path + ".role");
 }
 

@@ -7,10 +7,15 @@ constexpr ToolFormat kToolFormats[] = {
     // Nous Hermes 2 and 3, Qwen 2.5 and 3.
     {.name = "hermes", .begin = "<tool_call>", .end = "</tool_call>"},
     // Llama 3.1 and later: {"name": ..., "parameters": {...}}.
-    {.name = "llama3_json", .prefix = "<|python_tag|>", .special_markers = true},
+    {.name = "llama3_json",
+     .begin = "",
+     .end = "",
+     .prefix = "<|python_tag|>",
+     .special_markers = true},
     {.name = "mistral",
      .syntax = ToolCallSyntax::kJsonList,
      .begin = "[TOOL_CALLS]",
+     .end = "",
      .special_markers = true,
      .short_ids = true},
     // Qwen 3 Coder.

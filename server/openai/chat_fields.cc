@@ -53,7 +53,10 @@ std::string ReadMessages(JsonFields& fields) {
     const std::string path = "messages[" + std::to_string(i) + "]";
     std::string role, name;
     message.String("role", kMaxNameBytes, &role);
-    message.Fail(CheckRole(role, path));
+    if (role != "tool" && !CheckRole(role, path).ok()) {
+      message.Fail(InvalidArgument(
+          path + ".role must be system, developer, user, assistant or tool", path + ".role"));
+    }
     for (const char* member : {"function_call", "audio"}) {
       if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
     }

@@ -25,7 +25,8 @@ std::string ReadIn(const AnswerForm& form, const std::vector<std::string>& piece
   int calls = 0;
   const auto take = [&](std::vector<AnswerPart> parts) {
     for (const AnswerPart& part : parts) {
-      if (part.kind == AnswerPart::Kind::kToolCall) EXPECT_EQ(part.call, calls++);
+      if (part.kind != AnswerPart::Kind::kToolCall) continue;
+      EXPECT_EQ(part.call, calls++);
     }
     message.Add(std::move(parts));
   };
@@ -192,7 +193,7 @@ TEST(AnswerParserTest, HeldTextAndCallsAreLimited) {
   EXPECT_EQ(ReadIn(Form("hermes"), {call}), call + "|");
   const std::string value(AnswerParser::kMaxHeldBytes + 1, 'v');
   EXPECT_EQ(ReadIn(Form("qwen_xml"), {"<tool_call><function=f><parameter=p>" + value + "w"}),
-            "w||f({)");
+            "vw||f({)");
   std::string many;
   for (int i = 0; i < AnswerParser::kMaxCalls + 2; ++i)
     many += "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";

@@ -11,6 +11,7 @@ namespace diffserve {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Parameter = std::pair<std::string, std::string>;
 
 constexpr const char* kTool =
     R"({"type":"function","function":{"name":"get_weather","description":"of a \"city\"",
@@ -46,8 +47,8 @@ TEST_F(ToolFieldsTest, ToolsReachTheTemplateAsTheClientWroteThem) {
   EXPECT_EQ(tools[1]["function"]["parameters"].dump(), R"({"type":"object","properties":{}})");
   EXPECT_EQ(parsed->answer.tools, limits_.tool_format);
   EXPECT_TRUE(parsed->answer.parallel);
-  EXPECT_TRUE(parsed->answer.text_parameters->contains(std::pair("get_weather", "zip")));
-  EXPECT_FALSE(parsed->answer.text_parameters->contains(std::pair("get_weather", "days")));
+  EXPECT_TRUE(parsed->answer.text_parameters->contains(Parameter("get_weather", "zip")));
+  EXPECT_FALSE(parsed->answer.text_parameters->contains(Parameter("get_weather", "days")));
   EXPECT_FALSE(parsed->generate.grammar);
   EXPECT_TRUE(parsed->generate.skip_special_tokens);
 }
