@@ -20,6 +20,8 @@ constexpr int kDefaultMaxTokens = 16;  // vLLM's own
 
 constexpr std::string_view kFields[] = {"token_ids", "sampling_params", "model",      "stream",
                                         "priority",  "stream_options",  "cache_salt", "request_id"};
+// What a rendered prompt has beside its tokens, for whoever reads it.
+constexpr std::string_view kHarmless[] = {"prompt"};
 constexpr std::string_view kUnsupported[] = {"features", "kv_transfer_params",
                                              "ec_transfer_params"};
 // Of sampling_params, beside kGenerationFields.
@@ -100,7 +102,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContex
     ReadSamplingParams(params, context, &request);
     fields.Fail(params.status());
   }
-  const Names known[] = {kFields, kUnsupported};
+  const Names known[] = {kFields, kHarmless, kUnsupported};
   if (context.strict) RefuseUnknown(fields, known, "");
   if (!fields.status().ok()) return fields.status();
   request.logprobs = generate.sampling.num_logprobs >= 0;

@@ -167,6 +167,9 @@ TEST(TokenRoutesTest, ARenderedPromptRunsAsTheRequestWould) {
   const Json again = client.Post(kGenerate, rendered.dump()).json();
   EXPECT_EQ(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"]);
   EXPECT_EQ(again["request_id"], rendered["request_id"]);
+  const FrontendOptions limits;
+  EXPECT_TRUE(ParseTokenRequest(rendered.dump(), {&limits, SamplingParams(), true}).ok())
+      << "also with --strict";
 
   const std::string completion = R"({"prompt":["one","two words"],)" + members + "}";
   const Json list = client.Post("/v1/completions/render", completion).json();
