@@ -24,7 +24,9 @@
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/openai/routes.h"
+#include "server/options.h"
 #include "server/trace_context.h"
+#include "server/ui/files.h"
 
 namespace diffserve {
 
