@@ -31,7 +31,7 @@ struct ToolFormat;
 
 struct ChatPrompt {
   std::string messages_json;
-  std::string tools_json;  // a list of OpenAI's tools, for the template; empty: none
+  std::string tools_json = {};  // a list of OpenAI's tools, for the template; empty: none
   std::string template_kwargs_json = "{}";
   bool add_generation_prompt = true;
 };

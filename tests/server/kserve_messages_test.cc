@@ -249,7 +249,7 @@ TEST(KserveMessagesTest, AStreamHasAResponseForEachPieceAndSaysWhichIsTheLast) {
 }
 
 TEST(KserveMessagesTest, AWholeAnswerIsOneResponseBehindItsPrompt) {
-  InferAnswer answer({.echo = true, .finish_reason = false});
+  InferAnswer answer({.id = "", .model = "m", .echo = true, .finish_reason = false});
   ModelInferResponse out;
   ResponseStarted started;
   started.prompts.push_back({SharedTokens(std::vector<int32_t>{1, 2}), "in"});
@@ -262,9 +262,9 @@ TEST(KserveMessagesTest, AWholeAnswerIsOneResponseBehindItsPrompt) {
 }
 
 TEST(KserveMessagesTest, AnErrorIsNoResponseAndItsTextIsUtf8) {
-  InferAnswer answer({.stream = true});
+  InferAnswer answer({.id = "", .model = "m", .stream = true});
   ModelInferResponse out;
-  EXPECT_FALSE(answer.Take(ResponseDone{InvalidArgument("bad")}, &out));
+  EXPECT_FALSE(answer.Take(ResponseDone{InvalidArgument("bad"), {}}, &out));
   EXPECT_TRUE(answer.done());
   EXPECT_EQ(answer.status().message(), "bad");
   inference::ModelStreamInferResponse response;
