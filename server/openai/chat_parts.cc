@@ -56,10 +56,10 @@ ChatText::ChatText(const ChatForm& form) : include_reasoning_(form.include_reaso
   if (form.answer.parses()) parser_.emplace(form.answer);
 }
 
-AnswerMessage ChatText::Read(std::string text, size_t num_tokens, bool ends) {
+AnswerMessage ChatText::Read(std::string_view text, size_t num_tokens, bool ends) {
   AnswerMessage message;
   if (!parser_) {
-    message.content = std::move(text);
+    message.content = text;
     return message;
   }
   std::vector<AnswerPart> parts;

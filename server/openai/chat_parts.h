@@ -28,7 +28,7 @@ class ChatText {
   explicit ChatText(const ChatForm& form);
 
   // What this piece of the text brings; with the last one, all that was held back.
-  AnswerMessage Read(std::string text, size_t num_tokens, bool ends);
+  AnswerMessage Read(std::string_view text, size_t num_tokens, bool ends);
   // OpenAI's name for how it ended.
   const char* FinishName(FinishReason reason) const;
   int64_t reasoning_tokens() const { return reasoning_tokens_; }

@@ -31,7 +31,7 @@ HttpAnswer OpenAiRoutes::Impl::MessagesParsed(RouteCall& call, Result<OpenAiRequ
       parsed->stream,
       MessagesIdentity{"msg_" + call.account.request_id, frontend.options().served_model_name,
                        "toolu_" + RandomHex16(), call.account.request_id},
-      SplitterOf(*parsed));
+      SplitterOf(*parsed, TokenBytesOf()));
   return StartResponse(call, std::move(parsed->generate),
                        {std::move(encoder), parsed->stream, errors});
 }

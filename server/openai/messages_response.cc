@@ -76,7 +76,7 @@ void MessagesResponse::OnDelta(ResponseDelta event) {
   tokens_ += static_cast<int64_t>(event.tokens.size());
   const bool ends = event.finish != FinishReason::kNone;
   parts_.clear();
-  split_(event.text, ends, &parts_);
+  split_(event, &parts_);
   if (stream_) Begin();
   for (const AnswerPart& part : parts_) TakePart(part);
   if (!ends) return;

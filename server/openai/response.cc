@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/openai/answer_splitter.h"
 #include "server/openai/json.h"
 #include "server/status_codes.h"
 
@@ -151,8 +152,8 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
   const bool ends = event.finish != FinishReason::kNone;
   AnswerMessage message;
   if (chat_) {
-    if (hides_eos_) DropEos(&event);
-    message = choice.chat->Read(std::move(event.text), event.tokens.size(), ends);
+    const std::string_view text = ShownText(event, hides_eos_, token_bytes_);
+    message = choice.chat->Read(text, event.tokens.size(), ends);
     event.text.clear();
   }
   if (!stream_) {
@@ -193,15 +194,6 @@ void OpenAiResponse::OnDone(ResponseDone event) {
   started_ = true;
   if (include_usage_) pieces_.Add("data: " + head_ + "],\"usage\":" + FinalUsage() + "}\n\n");
   pieces_.Add("data: [DONE]\n\n");
-}
-
-// The text of the token that ended the answer is not part of it.
-void OpenAiResponse::DropEos(ResponseDelta* delta) const {
-  const bool by_eos = delta->finish == FinishReason::kStop &&
-                      std::holds_alternative<std::monostate>(delta->stop_reason);
-  if (!by_eos || delta->tokens.empty()) return;
-  const std::string bytes = token_bytes_(delta->tokens.back().token);
-  if (delta->text.ends_with(bytes)) delta->text.resize(delta->text.size() - bytes.size());
 }
 
 const char* OpenAiResponse::FinishName(const Choice& choice, FinishReason reason) const {

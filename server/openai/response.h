@@ -70,7 +70,6 @@ class OpenAiResponse : public ResponseEncoder {
   void OnPromptLogprobs(ResponsePromptLogprobs event);
   void OnDelta(ResponseDelta event);
   void OnDone(ResponseDone event);
-  void DropEos(ResponseDelta* delta) const;
   void OpenChoice(int index);
   void AddChunk(int index, const Chunk& chunk);
   void AddBody();

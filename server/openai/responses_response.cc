@@ -170,7 +170,7 @@ void ResponsesResponse::OnDelta(ResponseDelta event) {
   const bool ends = event.finish != FinishReason::kNone;
   tokens_ += tokens;
   parts_.clear();
-  split_(event.text, ends, &parts_);
+  split_(event, &parts_);
   if (stream_) Begin();
   for (const AnswerPart& part : parts_) TakePart(part);
   // A token belongs to what it led to.

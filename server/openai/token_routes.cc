@@ -28,6 +28,11 @@ HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest
 
 HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
   if (!parsed.ok()) return Error(parsed.status());
+  if (parsed->generate.grammar) {
+    const char* const param = parsed->generate.grammar->param;
+    return Error(InvalidArgument(
+        std::string("a rendered request has tokens alone and would lose ") + param, param));
+  }
   auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
   GenerateRequest request = std::move(parsed->generate);
   request.client = call.account.client;

@@ -25,8 +25,9 @@ inline ResponseDelta Delta(std::string text, FinishReason finish = FinishReason:
 // A model's markers as short as can be: a piece that begins with '?' is reasoning, with '@' a
 // call's name, with '=' its arguments.
 inline AnswerSplitter MarkedSplitter() {
-  return [call = -1](std::string_view text, bool, std::vector<AnswerPart>* parts) mutable {
+  return [call = -1](const ResponseDelta& delta, std::vector<AnswerPart>* parts) mutable {
     using Kind = AnswerPart::Kind;
+    const std::string_view text = delta.text;
     if (text.empty()) return;
     const Kind kind = text[0] == '?'   ? Kind::kReasoning
                       : text[0] == '@' ? Kind::kToolCall
