@@ -25,22 +25,15 @@ using Json = nlohmann::json;
 
 TEST(OpenAiRoutesTest, OtherMethodsAreToldTheRightOne) {
   ServingFixture server;
-  const auto routes = OpenAiRoutes::Routes();
-  for (const auto& route : routes) {
+  for (const auto& route : OpenAiRoutes::Routes()) {
     const std::string path = ExampleOf(route.path);
-    std::string allowed;
-    for (const auto& other : routes) {
-      if (other.path == route.path)
-        allowed += (allowed.empty() ? "" : ", ") + std::string(other.method);
-    }
-    for (const std::string method : {"HEAD", "OPTIONS", "DELETE", "GET", "POST"}) {
-      if (allowed.find(method) != std::string::npos) continue;
+    for (const char* method :
+         {"HEAD", "OPTIONS", "DELETE", route.method == "GET" ? "POST" : "GET"}) {
       ClientReply reply = Once(server.port(), method, path);
       EXPECT_EQ(reply.status, 405) << method << " " << path;
-      EXPECT_EQ(reply.fields["allow"], allowed);
+      EXPECT_EQ(reply.fields["allow"], route.method);
     }
   }
-  EXPECT_EQ(Once(server.port(), "PUT", "/v1/responses/x").fields["allow"], "GET, DELETE");
 }
 
 TEST(OpenAiRoutesTest, AHeadReplyHasNoBody) {
