@@ -5,6 +5,7 @@
 
 #include "kernels/base/check.h"
 #include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve {
 namespace {
@@ -14,6 +15,21 @@ bool Captures(const PlannedSequence& planned) {
   const AttentionCapture* capture = planned.request->capture.get();
   return capture != nullptr && !capture->is_complete() && planned.end() > capture->first();
 }
+
+// All that look into one step.
+class StepObserver : public LayerObserver {
+ public:
+  CapturingObserver captures;
+  PoolingObserver pools;
+
+  bool empty() const { return captures.empty() && pools.StateRows().empty(); }
+  void OnAttention(int layer, const DiffAttentionArgs<float>& attention) override {
+    captures.OnAttention(layer, attention);
+  }
+  void OnHidden(int, std::span<const float>) override {}
+  std::span<const int32_t> StateRows() const override { return pools.StateRows(); }
+  void OnStates(std::span<const float> states) override { pools.OnStates(states); }
+};
 
 std::string OverflowHint(const KvCache& kv) {
   for (const KvFormat& format : kv.layers()) {
@@ -26,8 +42,8 @@ std::string OverflowHint(const KvCache& kv) {
 
 }  // namespace
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv)
-    : kv_(std::move(kv)), model_(std::move(model)) {}
+ModelExecutor::ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool)
+    : kv_(std::move(kv)), model_(std::move(model)), masks_(model_->config().vocab_size, pool) {}
 
 void ModelExecutor::Launch(const StepPlan& plan) {
   Batch batch;
@@ -35,7 +51,8 @@ void ModelExecutor::Launch(const StepPlan& plan) {
   LaunchedStep step;
   step.num_sequences = plan.sequences.size();
   std::unordered_map<RequestId, int32_t> drawn;
-  CapturingObserver captures;
+  StepObserver observer;
+  masks_.Fill(plan);
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& planned = plan.sequences[i];
     const Request& request = *planned.request;
@@ -43,7 +60,13 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const int first_token = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back(
         {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
-    if (Captures(planned)) captures.Add(i, request.capture);
+    if (Captures(planned)) observer.captures.Add(i, request.capture);
+    if (request.pool != nullptr) {
+      observer.pools.Add(request.pool, batch.sequences.back(), num_prompt_tokens);
+      step.pools.emplace_back(i, request.pool);
+    }
+    const DrawMasks::Entry& masks = masks_.entries()[i];
+    if (!masks.error.ok()) step.errors.emplace_back(i, masks.error);
     batch.num_prompt_tokens.push_back(
         std::clamp(num_prompt_tokens - planned.num_computed, 0, planned.num_planned));
     for (int position = planned.num_computed; position < planned.end(); ++position) {
@@ -56,22 +79,26 @@ void ModelExecutor::Launch(const StepPlan& plan) {
       batch.logit_rows.push_back(first_token + position - planned.num_computed);
       step.rows.push_back(
           scores ? PackScore(request.prompt[static_cast<size_t>(next)], request.prompt_logprobs)
-                 : PackDraw(planned, next, batch));
+                 : PackDraw(planned, masks, next, batch));
       step.owners.push_back(i);
     }
   }
   batch.sample_rows = step.rows;
-  if (!captures.empty()) batch.observer = &captures;
+  if (!observer.empty()) batch.observer = &observer;
+  batch.masks = std::move(masks_.words());
   if (const Status status = model_->Forward(batch, kv_); !status.ok()) throw DeviceError(status);
-  captures.CompleteThoseThatEnd(batch.sequences);
+  masks_.words() = std::move(batch.masks);
+  observer.captures.CompleteThoseThatEnd(batch.sequences);
   drawn_ = std::move(drawn);
   launched_.push_back(std::move(step));
 }
 
 // A penalty counts the proposed tokens before `position` too: the draw is of use only if they are
-// the sequence's own.
-SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, int position,
-                                   Batch& batch) const {
+// the sequence's own. One that cannot be made is nothing.
+SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks,
+                                   int position, Batch& batch) const {
+  const int draw = position - (planned.end() - planned.samples) - 1;
+  if (draw >= masks.num_draws) return {.kind = SampleKind::kNothing};
   const Request& request = *planned.request;
   std::span<const int32_t> outputs = planned.outputs;
   std::vector<int32_t> with_proposed;
@@ -80,14 +107,16 @@ SampleTask ModelExecutor::PackDraw(const PlannedSequence& planned, int position,
       with_proposed.push_back(planned.TokenAt(i));
     outputs = with_proposed;
   }
-  return diffserve::PackDraw({.params = &request.sampling,
-                              .vocab_size = model_->config().vocab_size,
-                              .sequence = request.sequence,
-                              .position = static_cast<uint64_t>(position),
-                              .prompt_tokens = request.prompt,
-                              .output_tokens = outputs,
-                              .banned_tokens = planned.banned_tokens},
-                             &batch.adjustments);
+  SampleTask task = diffserve::PackDraw({.params = &request.sampling,
+                                         .vocab_size = model_->config().vocab_size,
+                                         .sequence = request.sequence,
+                                         .position = static_cast<uint64_t>(position),
+                                         .prompt_tokens = request.prompt,
+                                         .output_tokens = outputs,
+                                         .banned_tokens = planned.banned_tokens},
+                                        &batch.adjustments);
+  if (masks.first >= 0) task.mask = masks.first + draw;
+  return task;
 }
 
 StepResult ModelExecutor::Collect() {
@@ -99,7 +128,10 @@ StepResult ModelExecutor::Collect() {
   const int vocab = model_->config().vocab_size;
   StepResult result(step.num_sequences);
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    SampleResult answer = ToSampleResult(step.rows[i], (*sampled)[i]);
+    SampleResult answer;
+    answer.finite = false;
+    if (step.rows[i].kind != SampleKind::kNothing)
+      answer = ToSampleResult(step.rows[i], (*sampled)[i]);
     DS_CHECK(!answer.finite || (answer.token >= 0 && answer.token < vocab),
              "a drawn token is in the vocabulary");
     SequenceResult& owner = result[step.owners[i]];
@@ -109,6 +141,10 @@ StepResult ModelExecutor::Collect() {
     } else {
       owner.samples.push_back(std::move(answer));
     }
+  }
+  for (const auto& [index, error] : step.errors) result[index].error = error;
+  for (const auto& [sequence, pool] : step.pools) {
+    if (pool->is_complete()) result[sequence].states = pool->status();
   }
   return result;
 }

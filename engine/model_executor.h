@@ -8,8 +8,10 @@
 #include <memory>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "engine/draw_masks.h"
 #include "engine/executor.h"
 #include "models/model.h"
 
@@ -22,7 +24,9 @@ class DeviceError : public std::runtime_error {
 
 class ModelExecutor : public Executor {
  public:
-  ModelExecutor(std::unique_ptr<Model> model, KvCache kv);
+  // `pool`: nullptr, or what fills the masks of several constrained sequences at once; it outlives
+  // the executor.
+  ModelExecutor(std::unique_ptr<Model> model, KvCache kv, ThreadPool* pool = nullptr);
 
   int depth() const override { return model_->steps_in_flight_max(); }
   void Launch(const StepPlan& plan) override;
@@ -31,14 +35,19 @@ class ModelExecutor : public Executor {
  private:
   struct LaunchedStep {
     size_t num_sequences = 0;
-    std::vector<size_t> owners;    // of each row of logits: index into the plan
-    std::vector<SampleTask> rows;  // likewise: what was asked of it
+    std::vector<size_t> owners;                     // of each row of logits: index into the plan
+    std::vector<SampleTask> rows;                   // likewise: what was asked of it
+    std::vector<std::pair<size_t, Status>> errors;  // of constraints, by index into the plan
+    // Index into the plan, and what pools that sequence's states.
+    std::vector<std::pair<size_t, std::shared_ptr<HiddenStatePool>>> pools;
   };
 
-  SampleTask PackDraw(const PlannedSequence& planned, int position, Batch& batch) const;
+  SampleTask PackDraw(const PlannedSequence& planned, const DrawMasks::Entry& masks, int position,
+                      Batch& batch) const;
 
   KvCache kv_;
   std::unique_ptr<Model> model_;  // its end waits for the steps that still use the pages
+  DrawMasks masks_;               // of the last launched step
   std::unordered_map<RequestId, int32_t> drawn_;  // by the last launched step: which of its rows
                                                   // of logits draws for the request
   std::deque<LaunchedStep> launched_;

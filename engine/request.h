@@ -15,6 +15,8 @@
 namespace diffserve {
 
 class AttentionCapture;
+class HiddenStatePool;
+class TokenConstraint;
 
 using RequestId = uint64_t;  // unique in a process; one a continuation
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -24,7 +26,7 @@ struct Request {
   SharedTokens prompt;  // at least one token, each below the vocabulary's size
   SamplingParams sampling;
   uint64_t sequence = 0;  // which of the n continuations; keys the draws together with the seed
-  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs or capture
+  int max_tokens = 0;     // >= 0; 0 only with prompt_logprobs, capture or pool
   int min_tokens = 0;     // EOS and stop ids cannot be drawn before
   bool ignore_eos = false;
   std::vector<int32_t> eos_token_ids;   // end the sequence, finish_reason "stop"
@@ -34,7 +36,18 @@ struct Request {
   // Filled while the prompt is computed; nullptr: nothing is captured. Its positions are the
   // prompt's, its memory is reserved.
   std::shared_ptr<AttentionCapture> capture;
-  int capture_from = 0;    // the first of its positions
+  int capture_from = 0;  // the first of its positions
+  // Likewise, made of the prompt's final states; nullptr: nothing is pooled.
+  std::shared_ptr<HiddenStatePool> pool;
+  bool pools_all_tokens = false;  // it wants the state of each, not of the last alone
+  // What may be drawn next; nullptr: anything. This continuation's own.
+  std::shared_ptr<TokenConstraint> constraint;
+  // Shared by the continuations, null: none. The only tokens that may be drawn, as a mask of
+  // token_constraint.h; and sequences of tokens that may not: the last token of one is banned where
+  // the others come before it.
+  std::shared_ptr<const std::vector<uint32_t>> allowed_tokens;
+  std::shared_ptr<const std::vector<std::vector<int32_t>>> bad_words;
+  int priority = 0;        // the waiting line serves lower numbers first; they age
   std::string cache_salt;  // sequences share cached pages only within one salt
   uint64_t client = 0;     // who asks; clients take turns
   TimePoint arrival;

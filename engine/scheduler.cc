@@ -1,13 +1,23 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "engine/token_constraint.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
 namespace {
+
+Status Accepted(TokenConstraint& constraint, int32_t token) {
+  try {
+    return constraint.Accept(token);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemoryStatus();
+  }
+}
 
 PrefixIndex::Options Complete(PrefixIndex::Options index_options, const EngineOptions& options) {
   index_options.num_pages = options.num_pages;
@@ -37,7 +47,8 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
   const int64_t wanted = prompt + request.max_tokens;
   if (prompt == 0)
     return InvalidArgument("the prompt is empty; at least one token is needed", "prompt");
-  const bool needs_no_output = request.prompt_logprobs >= 0 || request.capture != nullptr;
+  const bool needs_no_output = request.prompt_logprobs >= 0 || request.capture != nullptr ||
+                               request.pool != nullptr;
   if (request.max_tokens < 0 || (request.max_tokens == 0 && !needs_no_output)) {
     return InvalidArgument(
         "max_tokens is " + std::to_string(request.max_tokens) +
@@ -165,11 +176,10 @@ StepPlan Scheduler::Plan() {
   return plan;
 }
 
-// Penalties count all tokens that were drawn before, so they must be known.
+// A plan ahead could not say what such a sequence may draw.
 bool Scheduler::MustCommitFirst() const {
   return std::ranges::any_of(running_, [](const auto& sequence) {
-    return sequence->awaits_draw() && sequence->num_remaining() > 0 &&
-           sequence->request.sampling.uses_penalties();
+    return sequence->awaits_draw() && sequence->num_remaining() > 0 && sequence->draws_by_outputs();
   });
 }
 
@@ -360,14 +370,20 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   event.cached_tokens = sequence.cached_tokens;
   DS_CHECK(static_cast<int>(result.samples.size()) == due.samples,
            "as many tokens are drawn as the plan says");
+  if (!result.error.ok()) {
+    event.finish = FinishReason::kError;
+    event.error = result.error;
+    return event;
+  }
   const bool finite = std::ranges::all_of(result.prompt_scores, &SampleResult::finite) &&
                       (due.samples == 0 || result.samples.front().finite);
-  if (!finite) {
+  if (!finite || !result.states.ok()) {
     ForgetContent(sequence);
     ++counters_.corrupted;
     event.finish = FinishReason::kError;
-    event.error = Status(StatusCode::kInternal,
-                         "the model produced non-finite logits" + result.non_finite_hint);
+    event.error = finite ? result.states
+                         : Status(StatusCode::kInternal,
+                                  "the model produced non-finite logits" + result.non_finite_hint);
     return event;
   }
   TakePromptScores(sequence, due.end, result, event);
@@ -416,7 +432,12 @@ void Scheduler::TakeToken(Sequence& sequence, int position, const SampleResult& 
       return;
     }
   }
-  if (num_outputs >= request.max_tokens) event.finish = FinishReason::kLength;
+  if (num_outputs >= request.max_tokens) {
+    event.finish = FinishReason::kLength;
+  } else if (request.constraint != nullptr) {
+    event.error = Accepted(*request.constraint, sample.token);
+    if (!event.error.ok()) event.finish = FinishReason::kError;
+  }
 }
 
 }  // namespace diffserve

@@ -2,8 +2,9 @@
 // tensor, device, clock or thread) and is deterministic: the same calls give the same plans. Owned
 // by the engine loop; plans are committed in their order.
 //
-// Policy. Of one client, sequences start in order of arrival (waiting_line.h says how clients take
-// turns); the one that has run longest is the oldest. Each running sequence with one token left
+// Policy. Sequences start by priority, those of one client and priority in order of arrival
+// (waiting_line.h says how priorities age and clients take turns); a priority has no say in what
+// runs. The one that has run longest is the oldest. Each running sequence with one token left
 // computes it; what a step can compute beyond that goes to prompts, oldest first, except that a
 // prompt longer than half of it takes no more than half while others want some, so that a short
 // prompt need not wait for a long one before it. When no page is left, a running sequence is
@@ -83,13 +84,14 @@ class Scheduler {
 
   // REQUIRES: HasWork(), at most one plan is not committed. Nothing is planned (and nothing to be
   // committed) only if that one must be committed first: all sequences end with it, pages are
-  // short, a client is to get room from another, or penalties count a token that it draws.
+  // short, a client is to get room from another, or penalties, a constraint or bad words need a
+  // token that it draws.
   StepPlan Plan();
   // Events of the oldest plan not committed, in its order. REQUIRES: there is one, and `result` is
   // that of its step.
   std::vector<TokenEvent> Commit(const StepResult& result);
 
-  // Oldest first. Of one client, every waiting sequence arrived after every running one.
+  // Oldest first. Of one client and priority, what waits arrived after what runs.
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
   const WaitingLine& line() const { return line_; }
   // Sequences that could start besides the running ones, as far as the last plan knows.

@@ -37,7 +37,7 @@ bool Scheduler::MakeRoom() {
 }
 
 // The youngest sequence of those clients that hold more than so much, if it is still `next`'s turn
-// without it. nullptr: there is none that may be preempted.
+// without it, and it is not more urgent. nullptr: there is none that may be preempted.
 Sequence* Scheduler::PickVictim(const Client& next, int64_t pages, int sequences) const {
   for (size_t i = running_.size(); i-- > 1;) {  // never the oldest
     Sequence& candidate = *running_[i];
@@ -45,6 +45,7 @@ Sequence* Scheduler::PickVictim(const Client& next, int64_t pages, int sequences
     const bool holds_more = client.num_pages > pages || client.num_running > sequences;
     const auto left = std::pair(client.num_pages - std::ssize(candidate.pages), client.last_turn);
     if (holds_more && left > std::pair(next.num_pages, next.last_turn) &&
+        candidate.level >= next.waiting.front()->level &&
         candidate.preemptions < options_.max_preemptions_per_sequence)
       return &candidate;
   }
@@ -132,8 +133,14 @@ void Scheduler::CheckClients() const {
     int64_t tokens = 0;
     for (const auto& sequence : client.waiting) tokens += sequence->num_tokens();
     DS_CHECK(tokens == client.waiting_tokens, "waiting tokens are counted");
-    DS_CHECK(std::ranges::is_sorted(client.waiting, {}, [](const auto& s) { return s->arrival; }),
+    DS_CHECK(std::ranges::is_sorted(client.waiting, {},
+                                    [](const auto& s) { return std::pair(s->level, s->arrival); }),
              "a client's requests wait in their order");
+    for (const auto& sequence : client.waiting) {
+      DS_CHECK(sequence->level <= sequence->request.priority &&
+                   sequence->times_passed < WaitingLine::kPassesMax,
+               "what is passed often gets more urgent");
+    }
   }
 }
 

@@ -42,16 +42,18 @@ struct Sequence {
         tail(request.prompt.begin() + prompt_pages_end, request.prompt.end()) {}
 
   const Request request;
-  uint64_t arrival = 0;        // the scheduler's count of arrivals
-  Client* client = nullptr;    // whose it is
-  const int prompt_pages_end;  // tokens in the prompt's full pages
-  std::vector<int32_t> tail;   // the tokens after those: the rest of the prompt, then what was
-                               // drawn; kDrawnByStepBefore for each draw that is not committed yet
-  int num_computed = 0;        // by the plans made so far
-  int num_committed = 0;       // by those of them that are committed
-  int num_planned = 0;         // by the plan under construction
-  int share = 0;               // tokens that it may plan at most
-  uint64_t last_turn = 0;      // the last step in which it had a share
+  int64_t level = request.priority;  // what waiting has made of it; the waiting line says how
+  int times_passed = 0;              // by more urgent ones, since it came to this level
+  uint64_t arrival = 0;              // the scheduler's count of arrivals
+  Client* client = nullptr;          // whose it is
+  const int prompt_pages_end;        // tokens in the prompt's full pages
+  std::vector<int32_t> tail;  // the tokens after those: the rest of the prompt, then what was
+                              // drawn; kDrawnByStepBefore for each draw that is not committed yet
+  int num_computed = 0;       // by the plans made so far
+  int num_committed = 0;      // by those of them that are committed
+  int num_planned = 0;        // by the plan under construction
+  int share = 0;              // tokens that it may plan at most
+  uint64_t last_turn = 0;     // the last step in which it had a share
   std::vector<int32_t> pages;
   int num_indexed_pages = 0;  // leading pages that this sequence found in or put into the prefix
                               // index
@@ -75,11 +77,18 @@ struct Sequence {
            num_computed;
   }
   bool awaits_draw() const { return !tail.empty() && tail.back() == kDrawnByStepBefore; }
+  // What may be drawn, or how likely it is, depends on the tokens generated before: they must be
+  // known when a draw is planned.
+  bool draws_by_outputs() const {
+    return request.sampling.uses_penalties() || request.constraint != nullptr ||
+           request.bad_words != nullptr;
+  }
   bool wants_prompt_scores() const { return request.prompt_logprobs >= 0 && !prompt_scored; }
   // Leading tokens that the prefix cache may give. The draw needs the last token's logits, prompt
-  // logprobs every token of the prompt, a capture those from its first position on.
+  // logprobs every token of the prompt, a mean of states too, a capture those from its first
+  // position on.
   int max_tokens_from_cache() const {
-    if (wants_prompt_scores()) return 0;
+    if (wants_prompt_scores() || request.pools_all_tokens) return 0;
     const int known = num_tokens() - 1;
     return request.capture == nullptr ? known : std::min(known, request.capture_from);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/sequence.h"
+#include "kernels/base/status.h"
 
 namespace diffserve {
 
@@ -23,7 +24,7 @@ struct PlannedSequence {
   bool scores_prompt = false;  // prompt logprobs are wanted of every planned token that another
                                // prompt token follows
   std::span<const int32_t> outputs;    // generated so far; the last one may be kDrawnByStepBefore,
-                                       // but not if the request has a penalty
+                                       // but not if Sequence::draws_by_outputs()
   std::span<const int32_t> proposed;   // planned behind the last token that is known or under way:
                                        // samples - 1 tokens that may be what is drawn before them
   std::span<const int32_t> pages;      // page table covering num_computed + num_planned slots
@@ -55,10 +56,13 @@ struct StepPlan {
 // What came of one planned sequence.
 struct SequenceResult {
   std::vector<SampleResult> samples;  // one for each draw; those behind a draw that differs from
-                                      // the token proposed for it mean nothing
+                                      // the token proposed for it mean nothing, and one that could
+                                      // not be made there is not finite
   // If scores_prompt: entry i scores prompt token num_computed + i + 1 by the planned token before
   // it, for all planned tokens that a prompt token follows.
   std::vector<SampleResult> prompt_scores;
+  Status error;   // why no token may be drawn, as a constraint says; `samples` mean nothing then
+  Status states;  // of the hidden states that its request pools, once they are complete
   std::string non_finite_hint;  // what else may be the reason of one that is not finite, or empty
 };
 using StepResult = std::vector<SequenceResult>;  // in the plan's order

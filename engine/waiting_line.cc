@@ -7,6 +7,18 @@
 #include "kernels/base/check.h"
 
 namespace diffserve {
+namespace {
+
+std::pair<int64_t, uint64_t> OrderOf(const std::unique_ptr<Sequence>& waiting) {
+  return {waiting->level, waiting->arrival};
+}
+
+void CountOut(std::map<int64_t, int>& num_at_level, int64_t level) {
+  const auto it = num_at_level.find(level);
+  if (--it->second == 0) num_at_level.erase(it);
+}
+
+}  // namespace
 
 Client& WaitingLine::Enter(uint64_t client) {
   Client& entered = clients_[client];
@@ -22,8 +34,8 @@ void WaitingLine::Put(std::unique_ptr<Sequence> sequence) {
   Client& client = *sequence->client;
   client.waiting_tokens += sequence->num_tokens();
   ++num_waiting_;
-  const auto arrival = [](const auto& waiting) { return waiting->arrival; };
-  const auto place = std::ranges::upper_bound(client.waiting, sequence->arrival, {}, arrival);
+  ++num_at_level_[sequence->level];
+  const auto place = std::ranges::upper_bound(client.waiting, OrderOf(sequence), {}, OrderOf);
   client.waiting.insert(place, std::move(sequence));
 }
 
@@ -32,7 +44,8 @@ Client* WaitingLine::NextClient() const {
   for (const auto& [id, client] : clients_) {
     if (client.waiting.empty() || client.passed_over) continue;
     const auto rank = [](const Client& of) {
-      return std::tuple(of.num_pages, of.last_turn, of.waiting.front()->arrival);
+      const Sequence& first = *of.waiting.front();
+      return std::tuple(first.level, of.num_pages, of.last_turn, first.arrival);
     };
     if (next == nullptr || rank(client) < rank(*next)) next = &client;
   }
@@ -47,7 +60,26 @@ Sequence* WaitingLine::Next() const {
 std::unique_ptr<Sequence> WaitingLine::TakeNext() {
   Client& client = *NextClient();
   client.last_turn = ++turns_;
-  return Remove(*client.waiting.front());
+  std::unique_ptr<Sequence> taken = Remove(*client.waiting.front());
+  Pass(taken->level);
+  return taken;
+}
+
+// A sequence of this level starts, and so passes all that wait at higher ones.
+void WaitingLine::Pass(int64_t level) {
+  if (num_at_level_.empty() || num_at_level_.rbegin()->first <= level) return;
+  for (auto& [id, client] : clients_) {
+    bool any_fell = false;
+    for (const auto& sequence : client.waiting) {
+      if (sequence->level <= level || ++sequence->times_passed < kPassesMax) continue;
+      CountOut(num_at_level_, sequence->level);
+      sequence->level -= std::max<int64_t>(1, (sequence->level - level) / 2);
+      sequence->times_passed = 0;
+      ++num_at_level_[sequence->level];
+      any_fell = true;
+    }
+    if (any_fell) std::ranges::sort(client.waiting, {}, OrderOf);
+  }
 }
 
 std::unique_ptr<Sequence> WaitingLine::Remove(const Sequence& sequence) {
@@ -57,6 +89,7 @@ std::unique_ptr<Sequence> WaitingLine::Remove(const Sequence& sequence) {
   DS_CHECK(it != client.waiting.end(), "a sequence runs or waits");
   client.waiting_tokens -= sequence.num_tokens();
   --num_waiting_;
+  CountOut(num_at_level_, sequence.level);
   std::unique_ptr<Sequence> removed = std::move(*it);
   client.waiting.erase(it);
   return removed;

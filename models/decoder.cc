@@ -48,12 +48,22 @@ Status Decoder::Forward(const Batch& batch, KvCache& kv) {
   }
 
   // Stage 3: the final state of the tokens whose logits are wanted.
+  if (batch.observer != nullptr) ShowStates(*batch.observer);
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
   DS_CHECK(std::ranges::all_of(batch.logit_rows, [&](int row) { return row >= 0 && row < tokens; }),
            "logit_rows are rows of the batch");
   Norm(parts_.weights.final_norm, num_logit_rows_, work_.normed.data(), batch.logit_rows.data());
   SampleAll(batch);
   return Status();
+}
+
+// Each row's norm is a chain of its own, so the states of logit_rows are the same bits without it.
+void Decoder::ShowStates(LayerObserver& observer) {
+  const std::span<const int32_t> rows = observer.StateRows();
+  if (rows.empty()) return;
+  Norm(parts_.weights.final_norm, static_cast<int>(rows.size()), work_.normed.data(), rows.data());
+  observer.OnStates(
+      {work_.normed.data(), rows.size() * static_cast<size_t>(parts_.config.hidden_size)});
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the batch's tokens are appended to their pages.
@@ -166,6 +176,7 @@ void Decoder::SampleAll(const Batch& batch) {
             .num_rows = rows,
             .tasks = batch.sample_rows.data() + first,
             .adjustments = work_.adjustments.data(),
+            .masks = batch.masks.data(),
             .sampled = sampled_.data() + first},
            parts_.isa, pool_);
   }

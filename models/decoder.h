@@ -57,6 +57,7 @@ class Decoder : public Model {
 
   void Attention(int l, const Batch& batch, const PagedKv& kv);
   void Mlp(const Weights::Layer& layer, int tokens);
+  void ShowStates(LayerObserver& observer);
   void Norm(const std::vector<float>& weight, int tokens, float* out,
             const int32_t* indices = nullptr);
   void SampleAll(const Batch& batch);

@@ -168,6 +168,7 @@ Status Decoder::SampleAll(const DeviceStep& step) {
                                .num_rows = rows,
                                .tasks = step.sample_rows + first,
                                .adjustments = step.adjustments,
+                               .masks = step.masks,
                                .sampled = work.sampled.as<SampledToken>() + first},
                               stream_));
   }

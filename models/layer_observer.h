@@ -3,6 +3,7 @@
 // nothing, and with one its results are the same bits.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "kernels/attention/diff_attention.h"
@@ -18,6 +19,11 @@ class LayerObserver {
   virtual void OnAttention(int layer, const DiffAttentionArgs<float>& attention) = 0;
   // After layer `layer`: the residual stream, [tokens, hidden_size].
   virtual void OnHidden(int layer, std::span<const float> hidden) = 0;
+
+  // Rows of the batch whose final normalised states are wanted, ascending; asked after all layers.
+  virtual std::span<const int32_t> StateRows() const { return {}; }
+  // Those, [rows, hidden_size], if there are any.
+  virtual void OnStates(std::span<const float>) {}
 };
 
 }  // namespace diffserve

@@ -91,6 +91,7 @@ struct Batch {
   // [logit_rows]: what to do with each row of logits; empty: they are only kept for Logits.
   std::vector<SampleTask> sample_rows = {};
   std::vector<LogitAdjustment> adjustments = {};  // of sample_rows
+  std::vector<uint32_t> masks = {};               // of sample_rows, as SampleArgs::masks
   bool is_collected = false;  // Collect is called for this step though it has no sample_rows
   LayerObserver* observer = nullptr;  // told of each layer, if there is one; the CPU's
 };

@@ -160,7 +160,11 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
   shape.num_logit_rows = static_cast<int>(arrays.logit_rows.size());
   shape.num_sample_rows = static_cast<int>(sample_rows.size());
   const StepOffsets offsets(shape);
-  const size_t adjustments_begin = RoundedUp(arrays.pages.size() * sizeof(int32_t),
+  const size_t mask_words = draws ? batch.masks.size() : 0;
+  const size_t pages_begin = mask_words * sizeof(uint32_t);
+  for (DeviceSequence& sequence : arrays.sequences)
+    sequence.first_page += static_cast<int32_t>(mask_words);
+  const size_t adjustments_begin = RoundedUp(pages_begin + arrays.pages.size() * sizeof(int32_t),
                                              sizeof(LogitAdjustment));
   for (SampleTask& row : sample_rows)
     row.first_adjustment += static_cast<int32_t>(adjustments_begin / sizeof(LogitAdjustment));
@@ -171,7 +175,8 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
   Append(step->bytes, offsets.tokens, arrays.tokens);
   Append(step->bytes, offsets.logit_rows, arrays.logit_rows);
   Append(step->bytes, offsets.sample_rows, sample_rows);
-  Append(step->bytes, offsets.tail, arrays.pages);
+  if (draws) Append(step->bytes, offsets.tail, batch.masks);
+  Append(step->bytes, offsets.tail + pages_begin, arrays.pages);
   if (draws) Append(step->bytes, offsets.tail + adjustments_begin, batch.adjustments);
 }
 
@@ -195,6 +200,7 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
   logit_rows = ints(at.logit_rows);
   sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);
   adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
+  masks = reinterpret_cast<const uint32_t*>(base + at.tail);
 }
 
 }  // namespace diffserve::cuda

@@ -58,8 +58,9 @@ struct StepOffsets {
   size_t tokens;           // int32 [num_tokens]
   size_t logit_rows;       // int32 [num_logit_rows], indices in the packed order
   size_t sample_rows;      // SampleTask [num_sample_rows]
-  size_t tail;  // int32 page ids of all entries; then LogitAdjustments, of which a SampleTask's
-                // first_adjustment counts from here
+  size_t tail;  // masks of sample rows, which a SampleTask counts from here; then int32 page ids of
+                // all entries, of which DeviceSequence::first_page counts words from here; then
+                // LogitAdjustments, of which first_adjustment counts likewise
 };
 
 struct PackedStep {
@@ -86,6 +87,7 @@ struct DeviceStep {
   const int32_t* logit_rows;
   const SampleTask* sample_rows;
   LogitAdjustment* adjustments;
+  const uint32_t* masks;
 };
 
 }  // namespace diffserve::cuda

@@ -27,8 +27,8 @@ class StepUpload {
   static constexpr size_t kBytes = size_t{1} << 20;  // of a packed step, to begin with
 
   static Result<StepUpload> Create();
-  // Queues the copy to memory(), which grows rarely: to the largest step seen, by page tables and
-  // adjustments.
+  // Queues the copy to memory(), which grows rarely: to the largest step seen, by page tables,
+  // adjustments and masks.
   Status Copy(const PackedStep& step, const Stream& stream);
   std::byte* memory() const { return memory_.as<std::byte>(); }
 

@@ -4,12 +4,15 @@
 #include <string>
 
 #include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve {
 namespace {
 
 constexpr size_t kChoiceBytes = 3072;  // of a continuation: its request, sequence, detokenizer and
                                        // choice, without the lists that a request has
+constexpr size_t kGrammarBytes = size_t{1} << 20;  // of a continuation's own constraint, as it
+                                                   // grows
 constexpr size_t kTextBytesPerToken = 16;
 constexpr size_t kSequenceBytesPerToken = 2 * sizeof(int32_t);
 constexpr size_t kMessageBytes = 128;     // of one log-probability in a gRPC message
@@ -39,7 +42,7 @@ size_t TokenBytesOf(const GenerateRequest& request) {
 size_t ChoiceBytes(const GenerateRequest& request) {
   size_t stop_bytes = 0;
   for (const std::string& stop : request.stop) stop_bytes += sizeof(stop) + HeapBytes(stop.size());
-  return kChoiceBytes + 3 * stop_bytes +
+  return kChoiceBytes + (request.grammar ? kGrammarBytes : 0) + 3 * stop_bytes +
          2 * HeapBytes(request.sampling.logit_bias.size() * sizeof(std::pair<int32_t, float>)) +
          2 * HeapBytes(request.stop_token_ids.size() * sizeof(int32_t));
 }
@@ -90,6 +93,7 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
     if (scored) price.prompts += prompt.tokens * ScoredBytes(request.prompt_logprobs);
   }
   price.prompts += request.capture_bytes;
+  for (const auto& pool : request.pools) price.prompts += pool->bytes();
   const bool events = request.holds == AnswerHolds::kEvents;
   if (scored && events)
     price.prompts += longest * (Count(request.prompt_logprobs) + 1) * kMessageBytes;
@@ -108,10 +112,12 @@ AnswerPrice PriceOf(const GenerateRequest& request, std::span<const PromptSize> 
 
 PromptSize BoundOf(const Prompt& prompt, const GenerateRequest& request, size_t context) {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
-    return {ids->size(), request.want_prompt_text ? ids->size() * kTextBytesPerToken : 0};
+    return {std::min(ids->size(), context),
+            request.want_prompt_text ? ids->size() * kTextBytesPerToken : 0};
   const auto* text = std::get_if<std::string>(&prompt);
   const size_t bytes = text != nullptr ? text->size()
-                                       : std::get<ChatPrompt>(prompt).messages_json.size();
+                                       : std::get<ChatPrompt>(prompt).messages_json.size() +
+                                             std::get<ChatPrompt>(prompt).tools_json.size();
   return {std::min(bytes + kTemplateTokens, context), request.want_prompt_text ? bytes : 0};
 }
 

@@ -10,10 +10,13 @@
 #include "kernels/base/memory_reserve.h"
 #include "kernels/base/random_bits.h"
 #include "models/diagnostics/attention_capture.h"
+#include "models/diagnostics/hidden_state_pool.h"
+#include "server/answer_constraints.h"
 #include "server/answer_price.h"
 #include "server/cancelled_mass.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
+#include "server/token_rules.h"
 
 namespace diffserve {
 namespace {
@@ -33,7 +36,7 @@ size_t PromptBytes(const Prompt& prompt) {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt))
     return ids->size() * sizeof(int32_t);
   const auto& chat = std::get<ChatPrompt>(prompt);
-  return chat.messages_json.size() + chat.template_kwargs_json.size();
+  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
 }
 
 // Names have no order here and equal ones are one client.
@@ -78,6 +81,7 @@ struct Frontend::Impl {
         engine(engine_in),
         output(output_in),
         answers(options.max_answers_bytes),
+        constraints(tokenizer, config, options.grammar),
         seed_base(RandomBits()),
         cancelled_mass({.source = options.attention,
                         .every = options.cancelled_mass_sample,
@@ -118,6 +122,7 @@ struct Frontend::Impl {
                      AnswerBudget::Share& share, ResponseStream& stream) const;
   Status AnswersFull(size_t bytes) const;
   Status CheckMemory() const;
+  Status Check(GenerateRequest& request) const;
   Result<TokenizedRequest> Prepare(GenerateRequest& request, Clock::time_point arrival) const;
 
   const FrontendOptions options;
@@ -126,8 +131,8 @@ struct Frontend::Impl {
   const ChatTemplate* const chat_template;
   Engine& engine;
   OutputLoop& output;
-
   const AnswerBudget answers;
+  mutable AnswerConstraints constraints;
   const uint64_t seed_base;
   mutable std::atomic<uint64_t> seeds_drawn{0};
   CancelledMass cancelled_mass;
@@ -145,7 +150,8 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     if (chat_template == nullptr)
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
     Result<RenderedChat> made = chat_template->Render(
-        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt},
+        {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt,
+         chat->tools_json},
         options.allow_special_tokens_in_content ? nullptr : &tokenizer);
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();
@@ -157,11 +163,11 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   const std::string& whole = chat != nullptr ? rendered.text : *text;
   encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
   // Guards are bytes that no token stands for.
-  if (length == Length::kContext && encode.guard == 0) {
-    if (Status status = CheckTextFits(whole, limits(), PromptParam(prompt)); !status.ok()) {
-      engine.CountRefusal(RefusalReason::kTooLong);
-      return status;
-    }
+  const bool bounded = length == Length::kContext && encode.guard == 0;
+  if (Status fits = bounded ? CheckTextFits(whole, limits(), PromptParam(prompt)) : Status();
+      !fits.ok()) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return fits;
   }
   const bool counted = length == Length::kAny || whole.size() <= kShortTextBytes;
   encode.max_tokens = counted ? 0 : static_cast<size_t>(MaxTokens());
@@ -206,6 +212,7 @@ Result<AnswerPrice> Frontend::Impl::Price(GenerateRequest& request,
                                           std::span<const PromptSize> prompts) const {
   AnswerPrice price = PriceOf(request, prompts, static_cast<size_t>(MaxTokens()),
                               options.max_stream_bytes);
+  price.prompts += TokenRuleBytes(request, config.vocab_size);
   const Status fits = FitAnswer(price, options.max_answer_bytes, request);
   if (fits.ok()) return price;
   engine.CountRefusal(RefusalReason::kTooLong);
@@ -256,11 +263,15 @@ Status Frontend::Impl::SettlePrice(GenerateRequest& request, const TokenizedRequ
 Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
                                                  Clock::time_point arrival) const {
   TokenizedRequest tokenized;
+  const Result<TokenRules> rules = MakeTokenRules(request, tokenizer, config.vocab_size);
+  if (!rules.ok()) return rules.status();
+  const Length length = request.truncate_prompt_tokens ? Length::kAny : Length::kContext;
   for (Prompt& prompt : request.prompts) {
     PromptInfo& info = tokenized.prompts.emplace_back();
-    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, Length::kContext,
-                                      &info.text);
+    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, length, &info.text);
     if (!ids.ok()) return ids.status();
+    const size_t found = ids->size();
+    ids = Truncated(std::move(ids).value(), request, MaxTokens());
     info.token_ids = *ids;
     DS_RETURN_IF_ERROR(CheckTokenIds(ids->ids(), config.vocab_size, PromptParam(prompt)));
     Result<int> budget = OutputBudget(request, ids->size(), PromptParam(prompt));
@@ -268,7 +279,8 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       engine.CountRefusal(RefusalReason::kTooLong);
       return budget.status();
     }
-    if (request.want_prompt_text && std::holds_alternative<std::vector<int32_t>>(prompt)) {
+    if (request.want_prompt_text &&
+        (std::holds_alternative<std::vector<int32_t>>(prompt) || ids->size() < found)) {
       Result<std::string> text = tokenizer.Decode(*ids, request.skip_special_tokens);
       if (!text.ok()) return WithParam(text.status(), "prompt");
       info.text = std::move(text).value();
@@ -287,6 +299,13 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       continuation.capture = request.capture;
       continuation.capture_from = request.capture->first();
     }
+    continuation.allowed_tokens = rules->allowed;
+    continuation.bad_words = rules->bad_words;
+    continuation.priority = request.priority;
+    if (!request.pools.empty()) {
+      continuation.pool = request.pools[tokenized.prompts.size() - 1];
+      continuation.pools_all_tokens = continuation.pool->wants_all();
+    }
     continuation.cache_salt = request.cache_salt;
     continuation.arrival = arrival;
     continuation.client = ClientOf(request);
@@ -302,6 +321,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       continuation.start_by = TimePoint::max();
     }
   }
+  DS_RETURN_IF_ERROR(constraints.Constrain(request, &tokenized.continuations));
   tokenized.stop = std::move(request.stop);
   tokenized.include_stop_in_output = request.include_stop_str_in_output;
   tokenized.skip_special_tokens = request.skip_special_tokens;
@@ -315,16 +335,22 @@ Frontend::Frontend(FrontendOptions options, const ModelConfig& config, const Tok
 
 Frontend::~Frontend() { impl_->cancelled_mass.Close(); }
 
+// What can be said of it before any text work.
+Status Frontend::Impl::Check(GenerateRequest& request) const {
+  DS_RETURN_IF_ERROR(CheckRequest(request, limits()));
+  if (Status status = CheckTextsFit(request, limits()); !status.ok()) {
+    engine.CountRefusal(RefusalReason::kTooLong);
+    return status;
+  }
+  if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  return {};
+}
+
 Result<ResponseId> Frontend::Generate(GenerateRequest request,
                                       std::shared_ptr<ResponseStream> stream) {
   Impl& impl = *impl_;
   DS_RETURN_IF_ERROR(impl.CheckMemory());
-  DS_RETURN_IF_ERROR(CheckRequest(request, impl.limits()));
-  if (Status status = CheckTextsFit(request, impl.limits()); !status.ok()) {
-    impl.engine.CountRefusal(RefusalReason::kTooLong);
-    return status;
-  }
-  if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  DS_RETURN_IF_ERROR(impl.Check(request));
   const Clock::time_point arrival = Clock::now();
   const Clock::time_point deadline = request.deadline.value_or(Clock::time_point::max());
   if (deadline <= arrival) {
@@ -337,7 +363,6 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
   stream->Keep(*share);
   size_t bytes = 0;
   for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
-
   auto shared = std::make_shared<GenerateRequest>(std::move(request));
   const ResponseId id = impl.output.Open(
       {.request_id = shared->request_id, .stream = stream, .deadline = deadline});
@@ -349,6 +374,7 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
       if (!tokenized.ok()) return impl.output.End(id, tokenized.status());
       const Status settled = impl.SettlePrice(*shared, *tokenized, *share, *stream);
       if (!settled.ok()) return impl.output.End(id, settled);
+      for (const auto& pool : shared->pools) pool->Reserve();
       if (shared->capture != nullptr)
         shared->capture->Reserve();
       else
@@ -368,6 +394,24 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     impl.output.End(id, OutOfMemoryStatus());
   }
   return id;
+}
+
+Status Frontend::Render(GenerateRequest request,
+                        std::function<void(Result<TokenizedRequest>)> done) {
+  Impl& impl = *impl_;
+  DS_RETURN_IF_ERROR(impl.CheckMemory());
+  DS_RETURN_IF_ERROR(impl.Check(request));
+  Result<Impl::Share> share = impl.SetAside(request);
+  if (!share.ok()) return share.status();
+  size_t bytes = 0;
+  for (const Prompt& prompt : request.prompts) bytes += PromptBytes(prompt);
+  const std::string client = request.client;
+  auto shared = std::make_shared<GenerateRequest>(std::move(request));
+  auto work = [&impl, shared, done = std::move(done), share = std::move(share).value()](bool run) {
+    if (!run) return done(ShuttingDown());
+    TellFailure(done, [&] { done(impl.Prepare(*shared, Clock::now())); });
+  };
+  return impl.pool.TrySubmit(client, bytes, std::move(work)) ? Status() : TextQueueFull();
 }
 
 bool Frontend::Cancel(const std::string& request_id) {

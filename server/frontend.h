@@ -16,16 +16,22 @@
 #include "engine/engine.h"
 #include "engine/response_stream.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/grammar.h"
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
 
 namespace diffserve {
 
+class HiddenStatePool;
 struct AttentionSource;
+
+struct ReasoningFormat;
+struct ToolFormat;
 
 struct ChatPrompt {
   std::string messages_json;
+  std::string tools_json = {};  // a list of OpenAI's tools, for the template; empty: none
   std::string template_kwargs_json = "{}";
   bool add_generation_prompt = true;
 };
@@ -63,6 +69,19 @@ struct GenerateRequest {
   // for. nullptr: nothing is captured.
   std::shared_ptr<AttentionCapture> capture;
   size_t capture_bytes = 0;  // of it, and of what is made of it
+  // One a prompt, or none: filled when the response is done, as `capture`. REQUIRES: n is 1.
+  std::vector<std::shared_ptr<HiddenStatePool>> pools;
+  std::optional<GrammarSpec> grammar;  // of the answer, or of what follows its reasoning
+  // The answer begins with reasoning that ends with this marker (or may); empty: it does not. At
+  // most so many tokens of it, then the marker is forced; -1: no limit.
+  std::string reasoning_end;
+  int max_reasoning_tokens = -1;
+  std::vector<int32_t> allowed_token_ids;  // empty: all
+  std::vector<std::string> bad_words;
+  // The last so many of a prompt, or the first; -1: what the context leaves after max_tokens.
+  std::optional<int> truncate_prompt_tokens;
+  bool truncate_right = false;
+  int priority = 0;  // as Request::priority
   std::string cache_salt;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with
                                                                   // kDeadlineExceeded
@@ -78,6 +97,14 @@ struct FrontendOptions {
   size_t max_logit_bias = 1024;
   int max_logprobs = 20;
   size_t max_cache_salt_bytes = 256;
+  size_t max_allowed_token_ids = 1 << 16;
+  size_t max_bad_words = 256;
+  size_t max_bad_words_bytes = 8 << 10;  // of all together
+  size_t max_tools = 128;
+  size_t max_tools_bytes = 256 << 10;  // of all together, as JSON
+  GrammarLimits grammar;
+  const ToolFormat* tool_format = nullptr;            // --tool-call-parser; nullptr: none
+  const ReasoningFormat* reasoning_format = nullptr;  // --reasoning-parser; nullptr: none
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled
   // What one answer, and all together, may take of memory (answer_price.h).
   size_t max_answer_bytes = size_t{256} << 20;
@@ -87,6 +114,7 @@ struct FrontendOptions {
   size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
   bool allow_special_tokens_in_content = false;      // spelled in a message they are control tokens
   std::shared_ptr<const AttentionSource> attention;  // nullptr: nobody can look at it
+  bool pools_states = false;                         // the executor fills a HiddenStatePool
   int cancelled_mass_sample = 256;  // requests, of which one is sampled (server/cancelled_mass.h)
   int64_t max_attention_numbers = int64_t{1} << 22;  // of the maps that one request asks for
 };
@@ -102,6 +130,8 @@ class Frontend {
   // ResponseDone. What the answer can take of memory is set aside until the last holder of `stream`
   // lets go of it.
   Result<ResponseId> Generate(GenerateRequest request, std::shared_ptr<ResponseStream> stream);
+  // What Generate would run, and runs nothing. `done` runs on a text thread.
+  Status Render(GenerateRequest request, std::function<void(Result<TokenizedRequest>)> done);
   // Ends all responses of this request id (the Cancel RPC). False if it is not known (any more).
   bool Cancel(const std::string& request_id);
   // The transport's client is gone and the stream closed: ends the response if it still lives.

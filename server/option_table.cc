@@ -5,6 +5,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/ops/weight_codec.h"
+#include "server/answer/tool_format.h"
 
 namespace diffserve {
 namespace {
@@ -23,6 +24,13 @@ FlagSpec::Target InEngine() {
 template <auto Member>
 FlagSpec::Target InSampling() {
   return At<&Options::generate, &GenerateOptions::sampling, Member>();
+}
+
+template <typename Format>
+std::vector<std::string_view> NamesOf(std::span<const Format> formats) {
+  std::vector<std::string_view> names;
+  for (const Format& format : formats) names.push_back(format.name);
+  return names;
 }
 
 std::optional<DType> DTypeOf(std::string_view name) {
@@ -207,13 +215,21 @@ std::vector<FlagSpec> ServerFlags() {
       {"--max-answers-memory SIZE", kServe,
        At<&Options::serve, &ServeOptions::max_answers_memory>(),
        "what all answers under way may take together; beyond it new ones are refused with 429"},
-      {"--allow-special-tokens-in-content", kServe,
-       At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
-       "a message's text that spells a special token is that token, as in transformers"},
       FlagSpec("--drain-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::drain_timeout_s>(),
                "how long running requests may take after SIGTERM")
           .In(0, 3600),
+      FlagSpec("--sse-ping-interval SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::sse_ping_interval_s>(),
+               "of silence in a stream of events, after which a comment is sent, so that no proxy "
+               "takes it for dead; 0: none")
+          .In(0, 3600),
+  };
+}
+
+// What a server tells of itself.
+std::vector<FlagSpec> ReportFlags() {
+  return {
       FlagSpec("--cancelled-mass-sample N", kServe,
                At<&Options::serve, &ServeOptions::cancelled_mass_sample>(),
                "one request in N tells diffserve_cancelled_mass what the difference of its maps "
@@ -240,6 +256,32 @@ std::vector<FlagSpec> ServerFlags() {
       FlagSpec("--log-level LEVEL", kAllCommands | kConvert, &SetLogLevelOption, "on stderr")
           .OneOf({"debug", "info", "warning", "error"})
           .Default("info"),
+  };
+}
+
+// How the texts of conversations are read.
+std::vector<FlagSpec> ConversationFlags() {
+  return {
+      FlagSpec("--tool-call-parser NAME", kServe,
+               At<&Options::serve, &ServeOptions::tool_call_parser>(),
+               "how the model writes its calls of tools; needed for tool_choice auto")
+          .OneOf(NamesOf(ToolFormats()))
+          .Default("none"),
+      FlagSpec("--reasoning-parser NAME", kServe,
+               At<&Options::serve, &ServeOptions::reasoning_parser>(),
+               "how the model marks its reasoning, which is then told apart from its answer")
+          .OneOf(NamesOf(ReasoningFormats()))
+          .Default("none"),
+      {"--allow-special-tokens-in-content", kServe,
+       At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
+       "a message's text that spells a special token is that token, as in transformers"},
+      FlagSpec("--responses-store-entries N", kServe,
+               At<&Options::serve, &ServeOptions::responses_store_entries>(),
+               "answers of /v1/responses kept for GET and previous_response_id; 0 keeps none")
+          .In(0, 1 << 20),
+      {"--responses-store-bytes SIZE", kServe,
+       At<&Options::serve, &ServeOptions::responses_store_bytes>(),
+       "what they may take together; those not asked for the longest go first"},
   };
 }
 
@@ -406,6 +448,8 @@ std::span<const FlagSpec> FlagTable() {
         {"Model and device", ModelFlags()},
         {"Engine", EngineFlags()},
         {"Server", ServerFlags()},
+        {"Conversations", ConversationFlags()},
+        {"What a server tells", ReportFlags()},
         {"Prompt and output of logits, generate, bench", PromptFlags()},
         {"Answers of generate, chat", AnswerFlags()},
         {"Chat", ChatFlags()},

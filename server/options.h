@@ -66,10 +66,15 @@ struct ServeOptions {
   bool strict = false;
   bool ui = true;
   bool allow_special_tokens_in_content = false;
+  std::string tool_call_parser, reasoning_parser;  // names of server/answer/tool_format.h; empty:
+                                                   // none
   int drain_timeout_s = 45;
+  int sse_ping_interval_s = 30;  // 0: no pings
   int http_threads = 2;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
+  int responses_store_entries = 1024;
+  MemorySize responses_store_bytes = {"64MiB", int64_t{64} << 20};
   int cancelled_mass_sample = 256;
   int stall_timeout_s = 30;
   bool stall_exit = false;

@@ -84,6 +84,32 @@ Status CheckStops(const GenerateRequest& request, const RequestLimits& limits) {
   return CheckTokenIds(request.stop_token_ids, limits.vocab_size, "stop_token_ids");
 }
 
+Status CheckTokenRules(const GenerateRequest& request, const RequestLimits& limits) {
+  const FrontendOptions& options = *limits.options;
+  DS_RETURN_IF_ERROR(CheckListSize(request.allowed_token_ids.size(), options.max_allowed_token_ids,
+                                   "allowed_token_ids"));
+  DS_RETURN_IF_ERROR(
+      CheckTokenIds(request.allowed_token_ids, limits.vocab_size, "allowed_token_ids"));
+  DS_RETURN_IF_ERROR(CheckListSize(request.bad_words.size(), options.max_bad_words, "bad_words"));
+  size_t bytes = 0;
+  for (const std::string& word : request.bad_words) {
+    if (word.empty()) return InvalidArgument("bad_words holds an empty string", "bad_words");
+    bytes += word.size();
+  }
+  if (bytes > options.max_bad_words_bytes) {
+    return InvalidArgument("the bad words have " + std::to_string(bytes) + " bytes; at most " +
+                               std::to_string(options.max_bad_words_bytes) + " are allowed",
+                           "bad_words");
+  }
+  if (!request.truncate_prompt_tokens || *request.truncate_prompt_tokens == -1) return {};
+  const int kept = *request.truncate_prompt_tokens;
+  if (kept >= 1 && kept <= limits.max_model_len) return {};
+  return InvalidArgument("truncate_prompt_tokens is " + std::to_string(kept) +
+                             "; allowed is 1 to " + std::to_string(limits.max_model_len) +
+                             ", or -1 for what the context leaves",
+                         "truncate_prompt_tokens");
+}
+
 Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
   DS_RETURN_IF_ERROR(CheckCount(request.n, 1, options.max_n, "n"));
@@ -96,7 +122,8 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
   if (request.max_tokens) {
     const char* const name = request.max_tokens_name;
     DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, name));
-    if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr) {
+    if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr &&
+        request.pools.empty()) {
       return InvalidArgument(
           std::string(name) + " is 0; that is allowed only with prompt log-probabilities (echo)",
           name);
@@ -150,7 +177,8 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;
     if (ids->empty()) return InvalidArgument("a prompt is empty", "prompt");
-    if (ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
+    if (!request.truncate_prompt_tokens &&
+        ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
       return InvalidArgument("a prompt has " + std::to_string(ids->size()) +
                                  " tokens; the context is " + std::to_string(limits.max_model_len),
                              "prompt");
@@ -160,6 +188,12 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
   DS_RETURN_IF_ERROR(CheckLengths(request, limits));
   DS_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
   DS_RETURN_IF_ERROR(CheckStops(request, limits));
+  DS_RETURN_IF_ERROR(CheckTokenRules(request, limits));
+  if (request.grammar && request.ignore_eos) {
+    return InvalidArgument(std::string("ignore_eos cannot be had with ") + request.grammar->param +
+                               ": what comes behind a finished answer has no form",
+                           "ignore_eos");
+  }
   if (request.cache_salt.size() > options.max_cache_salt_bytes) {
     return InvalidArgument("cache_salt has " + std::to_string(request.cache_salt.size()) +
                                " bytes; at most " + std::to_string(options.max_cache_salt_bytes) +
@@ -181,6 +215,7 @@ Status CheckTextFits(std::string_view text, const RequestLimits& limits, const c
 }
 
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {
+  if (request.truncate_prompt_tokens) return {};  // it is made to fit
   for (const Prompt& prompt : request.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt))
       DS_RETURN_IF_ERROR(CheckTextFits(*text, limits, "prompt"));

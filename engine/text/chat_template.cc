@@ -60,7 +60,8 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& mode
 
 Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
                                           const Tokenizer* tokenizer) const {
-  RequireMemory(conversation.messages_json.size() * kMemoryPerJsonByte);
+  RequireMemory((conversation.messages_json.size() + conversation.tools_json.size()) *
+                kMemoryPerJsonByte);
   const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
   diffserve_ffi::FfiBytes text{};
   diffserve_ffi::FfiBytes message{};
@@ -68,7 +69,8 @@ Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
   if (!diffserve_ffi::ffi_template_render(
           impl_->handle, tokenizer == nullptr ? nullptr : tokenizer->ffi(),
           Borrow(conversation.messages_json), Borrow(conversation.kwargs_json),
-          conversation.add_generation_prompt, &text, &guard, &message)) {
+          Borrow(conversation.tools_json), conversation.add_generation_prompt, &text, &guard,
+          &message)) {
     return InvalidArgument(Take(message), "messages");
   }
   return RenderedChat{Take(text), guard};

@@ -17,6 +17,7 @@ struct Conversation {
   std::string_view messages_json;       // array of {"role", "content", ...}
   std::string_view kwargs_json = "{}";  // object of extra variables
   bool add_generation_prompt = false;
+  std::string_view tools_json = {};  // list of tools, the variable `tools`; empty: not there
 };
 
 struct RenderedChat {

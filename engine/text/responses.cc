@@ -151,9 +151,10 @@ void Responses::TakeFor(Response& response, size_t index, TokenEvent& event) {
   TakeText(response, choice, event);
 }
 
-// The first event of the continuation that scores its prompt; then what waited for it.
+// The first event of the continuation that scores its prompt; then what waited for it. A prompt of
+// one token has no scores, and that is told: an answer lists its token all the same.
 void Responses::TakeScores(Response& response, size_t first, TokenEvent& event) {
-  if (!event.prompt_logprobs.empty()) {
+  if (!event.prompt_logprobs.empty() || event.finish != FinishReason::kCancelled) {
     const auto scores = std::make_shared<const std::vector<SampleResult>>(
         std::move(event.prompt_logprobs));
     const auto n = static_cast<int>(response.choices_per_prompt);

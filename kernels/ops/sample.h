@@ -1,11 +1,11 @@
 // Sampling of one token from each row of logits, and log-probabilities.
 //
 // Order of operations, as in vLLM: logit_bias, then repetition, frequency and presence penalties,
-// then min_tokens' ban of the stop ids, then temperature, top_k, top_p, min_p, then one draw.
+// then the bans of min_tokens and of a mask, then temperature, top_k, top_p, min_p, then one draw.
 // temperature 0 is greedy: the largest logit, ties to the smallest id. The draw is a function of
 // (seed, sequence, position) alone: same key and logits, same token, whatever else is in the batch
 // and whichever device draws. Log-probabilities are log_softmax of the logits as the model gave
-// them, before bias, penalties and temperature (vLLM's default).
+// them, before bias, penalties, bans and temperature (vLLM's default).
 //
 // The host packs what is asked of a row into a SampleTask and its LogitAdjustments, which travel to
 // a device with the step's one copy; Sample does it; and the host makes a SampleResult of the
@@ -22,6 +22,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/ops/sampling_types.h"
+#include "kernels/ops/token_mask.h"
 
 namespace diffserve {
 
@@ -49,6 +50,7 @@ struct SampleTask {
   float presence_penalty = 0;
   int32_t num_adjustments = 0;
   int32_t first_adjustment = 0;
+  int32_t mask = -1;  // index of the row's mask in SampleArgs::masks; -1: every token may be drawn
 };
 
 // What bias, penalties and bans do to one token's logit. Each token at most once a row.
@@ -90,13 +92,16 @@ SampleTask PackScore(int32_t token, int num_top);
 SampleResult ToSampleResult(const SampleTask& task, const SampledToken& sampled);
 
 struct SampleArgs {
-  float* logits = nullptr;  // [num_rows, vocab_size]; rows with adjustments are changed
+  float* logits = nullptr;  // [num_rows, vocab_size]; rows with adjustments or a mask are changed
   int vocab_size = 0;
   int num_rows = 0;
   const SampleTask* tasks = nullptr;  // [num_rows]; a row of kNothing is skipped, and its
                                       // SampledToken is not written
   // tasks[i] owns [first_adjustment, first_adjustment + num_adjustments).
   LogitAdjustment* adjustments = nullptr;
+  // [masks, MaskWords(vocab_size)] of token_mask.h: a token that is not in its row's mask is
+  // banned. Read only where a task that draws names a mask.
+  const uint32_t* masks = nullptr;
   SampledToken* sampled = nullptr;  // out: [num_rows]
 };
 

@@ -4,6 +4,7 @@
 
 #include "kernels/ops/sample_arithmetic.h"
 #include "kernels/ops/sample_kernel.h"
+#include "kernels/ops/token_mask.h"
 
 namespace diffserve::DS_ISA {
 namespace {
@@ -34,6 +35,19 @@ RowExtent Extent(const float* row, int64_t count) {
     extent.has_nan = extent.has_nan || nans[lane] != 0;
   }
   return extent;
+}
+
+// A word's tokens at a time: few words of a grammar's mask have any.
+void BanUnmasked(float* row, const uint32_t* mask, int64_t count) {
+  int64_t i = 0;
+  for (; i + kMaskWordBits <= count; i += kMaskWordBits) {
+    const uint32_t word = *mask++;
+    if (word == ~uint32_t{0}) continue;
+    for (int64_t bit = 0; bit < kMaskWordBits; ++bit)
+      row[i + bit] = (word >> bit & 1u) != 0 ? row[i + bit] : -__builtin_inff();
+  }
+  for (int64_t bit = 0; i < count; ++i, ++bit)
+    row[i] = (*mask >> bit & 1u) != 0 ? row[i] : -__builtin_inff();
 }
 
 bool AnyWithin(const float* values, float least, float most) {
@@ -164,6 +178,7 @@ int64_t Keep(float* z, const int32_t* ids, int64_t count, SampleCutoff cutoff, i
 
 extern const SampleLoops kSampleLoops;
 constinit const SampleLoops kSampleLoops = {.extent = Extent,
+                                            .ban_unmasked = BanUnmasked,
                                             .any_within = AnyWithin,
                                             .scale = Scale,
                                             .masses = Masses,

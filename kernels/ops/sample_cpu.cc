@@ -258,9 +258,9 @@ int32_t DrawToken(const SampleLoops& loops, const SampleTask& task, std::span<co
   return candidates.Draw(task.uniform);
 }
 
-// One row's work; `adjustments` are all of the task's own.
+// One row's work; `adjustments` are all of the task's own, `mask` is its mask or nullptr.
 SampledToken SampleOne(const SampleLoops& loops, std::span<float> logits, const SampleTask& task,
-                       std::span<LogitAdjustment> adjustments) {
+                       std::span<LogitAdjustment> adjustments, const uint32_t* mask) {
   SampledToken out;
 
   // Stage 1: the extent of the row as the model gave it.
@@ -278,13 +278,17 @@ SampledToken SampleOne(const SampleLoops& loops, std::span<float> logits, const 
   }
 
   // Stage 3: bias, penalties and bans.
-  if (task.kind == SampleKind::kScore) adjustments = {};
+  if (task.kind == SampleKind::kScore) {
+    adjustments = {};
+    mask = nullptr;
+  }
   for (LogitAdjustment& adjustment : adjustments) {
     float& logit = logits[static_cast<size_t>(adjustment.token)];
     adjustment.logit = logit;
     logit = AdjustLogit(logit, adjustment, task);
   }
-  if (!adjustments.empty()) extent = extent_of_row();
+  if (mask != nullptr) loops.ban_unmasked(logits.data(), mask, static_cast<int64_t>(logits.size()));
+  if (!adjustments.empty() || mask != nullptr) extent = extent_of_row();
   if (!IsFinite(extent)) return out;
 
   // Stage 4: the token.
@@ -313,10 +317,14 @@ void cpu::Sample(const SampleArgs& args, CpuIsa isa, ThreadPool& pool) {
       const SampleTask& task = args.tasks[i];
       if (task.kind == SampleKind::kNothing) continue;
       const auto vocab = static_cast<size_t>(args.vocab_size);
+      const uint32_t* mask = task.mask < 0 ? nullptr
+                                           : args.masks + static_cast<size_t>(task.mask) *
+                                                              MaskWords(args.vocab_size);
       args.sampled[i] = SampleOne(
           loops, std::span(args.logits + static_cast<size_t>(i) * vocab, vocab), task,
           std::span(args.adjustments + task.first_adjustment,
-                    static_cast<size_t>(task.num_adjustments)));
+                    static_cast<size_t>(task.num_adjustments)),
+          mask);
     }
   });
 }

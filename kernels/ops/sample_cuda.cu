@@ -298,8 +298,10 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(SampleArgs args) {
   if (task.num_top >= 0) Logprobs(threads, logits, vocab, extent, task.num_top, out);
 
   // Stage 3: bias, penalties and bans.
-  const int num_adjustments = task.kind == SampleKind::kScore ? 0 : task.num_adjustments;
-  if (num_adjustments > 0) {
+  const bool draws = task.kind != SampleKind::kScore;
+  const int num_adjustments = draws ? task.num_adjustments : 0;
+  const bool is_masked = draws && task.mask >= 0;
+  if (num_adjustments > 0 || is_masked) {
     threads.Synchronize();
     for (int i = static_cast<int>(threadIdx.x); i < num_adjustments; i += kThreads) {
       LogitAdjustment& adjustment = adjustments[i];
@@ -307,6 +309,10 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(SampleArgs args) {
       logits[adjustment.token] = AdjustLogit(adjustment.logit, adjustment, task);
     }
     threads.Synchronize();
+    if (is_masked) {
+      const uint32_t* mask = args.masks + static_cast<size_t>(task.mask) * MaskWords(vocab);
+      threads.BanUnmasked(logits, mask, vocab);
+    }
     extent = ExtentOf(threads, logits, vocab);
     if (!extent.finite) return;
   }

@@ -23,6 +23,8 @@ struct SampleCutoff {
 
 struct SampleLoops {
   RowExtent (*extent)(const float* row, int64_t count);
+  // row[t] = -infinity where t is not in the mask (token_mask.h).
+  void (*ban_unmasked)(float* row, const uint32_t* mask, int64_t count);
   // Whether any of kSampleGroup values is within [least, most].
   bool (*any_within)(const float* values, float least, float most);
   // z[i] = (logits[i] - max) * inverse_temperature.

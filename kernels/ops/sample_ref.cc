@@ -59,7 +59,7 @@ int32_t DrawnToken(const std::vector<uint64_t>& masses, uint64_t uniform) {
 }
 
 SampledToken SampleOne(const Row& given, const SampleTask& task,
-                       std::span<const LogitAdjustment> adjustments) {
+                       std::span<const LogitAdjustment> adjustments, const uint32_t* mask) {
   SampledToken out;
   if (!IsFinite(given)) return out;
   if (task.num_top >= 0) {
@@ -78,6 +78,9 @@ SampledToken SampleOne(const Row& given, const SampleTask& task,
       float& logit = row[static_cast<size_t>(adjustment.token)];
       logit = AdjustLogit(logit, adjustment, task);
     }
+    for (size_t token = 0; mask != nullptr && token < row.size(); ++token) {
+      if (!MaskHas(mask, static_cast<int64_t>(token))) row[token] = -HUGE_VALF;
+    }
     if (!IsFinite(row)) return out;
   }
   out.token = task.kind == SampleKind::kScore    ? task.scored_token
@@ -95,9 +98,13 @@ void SampleRef(const SampleArgs& args) {
     const SampleTask& task = args.tasks[i];
     const float* row = args.logits + static_cast<int64_t>(i) * args.vocab_size;
     if (task.kind == SampleKind::kNothing) continue;
+    const uint32_t* mask = task.mask < 0 ? nullptr
+                                         : args.masks + static_cast<size_t>(task.mask) *
+                                                            MaskWords(args.vocab_size);
     args.sampled[i] = SampleOne(
         Row(row, row + args.vocab_size), task,
-        {args.adjustments + task.first_adjustment, static_cast<size_t>(task.num_adjustments)});
+        {args.adjustments + task.first_adjustment, static_cast<size_t>(task.num_adjustments)},
+        mask);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/base/cuda/ptx.cuh"
 #include "kernels/ops/sample.h"
@@ -89,6 +90,15 @@ class SampleThreads {
     return {static_cast<int>(threadIdx.x), kThreads};
   }
   __device__ __forceinline__ void Synchronize() const { __syncthreads(); }
+
+  // logits[t] = -infinity where t is not in the mask; a warp shares a word and writes neighbours.
+  __device__ __forceinline__ void BanUnmasked(float* logits, const uint32_t* mask,
+                                              int vocab) const {
+    for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
+      if (!MaskHas(mask, i)) logits[i] = -std::numeric_limits<float>::infinity();
+    }
+    __syncthreads();
+  }
 
   __device__ __forceinline__ uint64_t Max(uint64_t value) {
     value = Exchange(WarpMax(value));

@@ -121,7 +121,7 @@ class LocalChat : public ChatModel {
   Result<ChatAnswer> Answer(const std::string& messages_json, const TakeText& take,
                             const std::stop_token& stop) override {
     GenerateRequest request = request_;
-    request.prompts = {ChatPrompt{.messages_json = messages_json}};
+    request.prompts = {ChatPrompt{.messages_json = messages_json, .tools_json = {}}};
     const auto bell = std::make_shared<EventBell>();
     const auto stream = std::make_shared<ResponseStream>(frontend_->options().max_stream_bytes,
                                                          [bell] { bell->Ring(); });

@@ -300,7 +300,7 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
 }
 
 std::unique_ptr<Executor> ModelSession::MakeExecutor() {
-  return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_));
+  return std::make_unique<ModelExecutor>(std::move(model_), std::move(*kv_), &pool_);
 }
 
 }  // namespace diffserve

@@ -16,9 +16,11 @@
 #include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
 #include "models/diagnostics/attention_capture.h"
+#include "server/answer/tool_format.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
 #include "server/commands/stop_signals.h"
+#include "server/openai/token_response.h"
 #include "server/server.h"
 
 namespace diffserve {
@@ -144,18 +146,27 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   if (const SessionPlan& loaded = (*session)->plan(); !loaded.on_gpu()) {
     server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
                                                                   loaded.layouts);
+    server.frontend.pools_states = true;
   }
+  server.frontend.tool_format = FindToolFormat(serve.tool_call_parser);
+  server.frontend.reasoning_format = FindReasoningFormat(serve.reasoning_parser);
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
   server.routes.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
+  Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
+  if (!tokenizer_info.ok()) return tokenizer_info.status();
+  server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.strict = serve.strict;
   server.routes.ui = serve.ui;
+  server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
+                                   static_cast<size_t>(serve.responses_store_bytes.bytes)};
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.watchdog.stall_timeout_s = serve.stall_timeout_s;
   server.watchdog.exit_on_stall = serve.stall_exit;
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
+  server.http.ping_interval = std::chrono::seconds(serve.sse_ping_interval_s);
   server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
   server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);

@@ -128,6 +128,7 @@ struct CallContext {
   GrpcServerOptions options;
   OpenCalls open_calls{options.max_open_calls};
   WriteStarter write_starter{std::chrono::milliseconds(options.write_stall_timeout_ms)};
+  std::atomic<bool> serving{false};  // as the health service says
   // Of a request whose client gave none; not to be guessed, since Cancel takes it.
   std::atomic<uint64_t> next_id{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
 

@@ -18,6 +18,7 @@ namespace {
 using Point = grpc::experimental::InterceptionHookPoints;
 
 constexpr std::string_view kOwnMethods = "/diffserve.v1.Inference/";
+constexpr std::string_view kKserveMethods = "/inference.GRPCInferenceService/";
 constexpr std::string_view kHealthMethods = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflectionMethods = "/grpc.reflection.";
 
@@ -75,7 +76,9 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
     connection_ = watch_.Begun(info_->server_context()->peer());
     // Health stays open; our own methods check by themselves, before anything is done. The handlers
     // of the others ask nothing, so the call is ended under them.
-    if (method_.starts_with(kHealthMethods) || method_.starts_with(kOwnMethods)) return;
+    for (const std::string_view checked : {kHealthMethods, kOwnMethods, kKserveMethods}) {
+      if (method_.starts_with(checked)) return;
+    }
     const Status access = CheckKey(watch_.keys_, metadata);
     if (!access.ok()) {
       grpc_call_cancel_with_status(call, GRPC_STATUS_UNAUTHENTICATED, access.message().c_str(),

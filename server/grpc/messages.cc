@@ -1,6 +1,10 @@
 #include "server/grpc/messages.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "diffserve/v1/inference.pb.h"
 #include "server/openai/json.h"
@@ -9,7 +13,83 @@
 namespace diffserve {
 namespace {
 
-Result<Prompt> FromProto(const v1::Chat& chat) {
+Status TooLong(size_t bytes, size_t max_bytes, const std::string& param) {
+  return InvalidArgument(param + " has " + std::to_string(bytes) + " bytes; at most " +
+                             std::to_string(max_bytes) + " are allowed",
+                         param);
+}
+
+Status CheckName(const std::string& value, const std::string& path) {
+  return value.size() <= kMaxNameBytes ? Status() : TooLong(value.size(), kMaxNameBytes, path);
+}
+
+// The calls as templates expect them: arguments are an object, not its text.
+Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std::string& json) {
+  if (message.tool_calls().empty()) return {};
+  if (message.role() != "assistant") {
+    return InvalidArgument(path + ".tool_calls are allowed in a message of the assistant alone",
+                           path + ".tool_calls");
+  }
+  json += ",\"tool_calls\":[";
+  for (int i = 0; i < message.tool_calls_size(); ++i) {
+    const v1::ToolCall& call = message.tool_calls(i);
+    const std::string call_path = path + ".tool_calls[" + std::to_string(i) + "]";
+    if (call.name().empty())
+      return InvalidArgument(call_path + ".name is missing", call_path + ".name");
+    DS_RETURN_IF_ERROR(CheckName(call.id(), call_path + ".id"));
+    DS_RETURN_IF_ERROR(CheckName(call.name(), call_path + ".name"));
+    const Status object = call.arguments().empty() ? Status()
+                                                   : JsonFields::Parse(call.arguments()).status();
+    if (!object.ok()) {
+      return InvalidArgument(call_path + ".arguments must be a JSON object: " + object.message(),
+                             call_path + ".arguments");
+    }
+    json += i == 0 ? "{" : ",{";
+    if (!call.id().empty()) json += "\"id\":" + JsonQuoted(call.id()) + ",";
+    json += "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(call.name()) +
+            ",\"arguments\":" + (call.arguments().empty() ? "{}" : call.arguments()) + "}}";
+  }
+  json += ']';
+  return {};
+}
+
+Status AppendMessage(const v1::ChatMessage& message, const std::string& path, std::string& json) {
+  DS_RETURN_IF_ERROR(CheckRole(message.role(), path));
+  DS_RETURN_IF_ERROR(CheckName(message.name(), path + ".name"));
+  DS_RETURN_IF_ERROR(CheckName(message.tool_call_id(), path + ".tool_call_id"));
+  if ((message.role() == "tool") == message.tool_call_id().empty()) {
+    return InvalidArgument(
+        path + ".tool_call_id belongs to a message of the role tool, and to " + "each of them",
+        path + ".tool_call_id");
+  }
+  json += "{\"role\":" + JsonQuoted(message.role()) +
+          ",\"content\":" + JsonQuoted(message.content());
+  if (!message.name().empty()) json += ",\"name\":" + JsonQuoted(message.name());
+  if (!message.tool_call_id().empty())
+    json += ",\"tool_call_id\":" + JsonQuoted(message.tool_call_id());
+  DS_RETURN_IF_ERROR(AppendCalls(message, path, json));
+  json += '}';
+  return {};
+}
+
+// A list of objects, within the limits.
+Status CheckTools(const std::string& json, const FrontendOptions& limits) {
+  if (json.size() > limits.max_tools_bytes)
+    return TooLong(json.size(), limits.max_tools_bytes, "tools_json");
+  Result<JsonFields> whole = JsonFields::Parse("{\"tools\":" + json + "}");
+  Status status = whole.status();
+  if (status.ok() && (!whole->Has("tools") || whole->Names().size() != 1))
+    status = InvalidArgument("it is not one list");
+  if (status.ok()) {
+    for (JsonFields& tool : whole->Objects("tools", limits.max_tools)) whole->Fail(tool.status());
+    status = whole->status();
+  }
+  if (status.ok()) return {};
+  return InvalidArgument("tools_json must be a JSON list of tools: " + status.message(),
+                         "tools_json");
+}
+
+Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
   const size_t count = static_cast<size_t>(chat.messages_size());
   if (count == 0) return InvalidArgument("messages is empty", "messages");
   if (count > kMaxMessages) {
@@ -18,17 +98,86 @@ Result<Prompt> FromProto(const v1::Chat& chat) {
                            "messages");
   }
   ChatPrompt prompt;
+  if (!chat.tools_json().empty()) {
+    DS_RETURN_IF_ERROR(CheckTools(chat.tools_json(), limits));
+    prompt.tools_json = chat.tools_json();
+  }
   std::string& json = prompt.messages_json;
   json += '[';
   size_t index = 0;
   for (const v1::ChatMessage& message : chat.messages()) {
-    DS_RETURN_IF_ERROR(CheckRole(message.role(), "messages[" + std::to_string(index++) + "]"));
-    if (json.size() > 1) json += ',';
-    json += "{\"role\":" + JsonQuoted(message.role()) +
-            ",\"content\":" + JsonQuoted(message.content()) + "}";
+    if (index > 0) json += ',';
+    DS_RETURN_IF_ERROR(AppendMessage(message, "messages[" + std::to_string(index++) + "]", json));
   }
   json += ']';
   return Prompt(std::move(prompt));
+}
+
+Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std::string text,
+                     const GrammarLimits& limits, const char* param) {
+  if (text.size() > limits.max_text_bytes)
+    return TooLong(text.size(), limits.max_text_bytes, param);
+  *to = GrammarSpec{kind, std::move(text), param};
+  return {};
+}
+
+std::string JsonListOf(const v1::Choice& choice) {
+  std::string json = "[";
+  for (const std::string& text : choice.texts())
+    json += (json.size() > 1 ? "," : "") + JsonQuoted(text);
+  return json + "]";
+}
+
+Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
+                   std::optional<GrammarSpec>* out) {
+  using Kind = GrammarSpec::Kind;
+  switch (in.kind_case()) {
+    case v1::Grammar::kJsonObject:
+      return in.json_object() ? AssignGrammar(out, Kind::kJsonObject, "", limits, "json_object")
+                              : Status();
+    case v1::Grammar::kJsonSchema:
+      return AssignGrammar(out, Kind::kJsonSchema, in.json_schema(), limits, "json_schema");
+    case v1::Grammar::kRegex:
+      return AssignGrammar(out, Kind::kRegex, in.regex(), limits, "regex");
+    case v1::Grammar::kChoice:
+      if (in.choice().texts().empty()) return InvalidArgument("choice is empty", "choice");
+      return AssignGrammar(out, Kind::kChoice, JsonListOf(in.choice()), limits, "choice");
+    case v1::Grammar::kLark:
+      return AssignGrammar(out, Kind::kLark, in.lark(), limits, "lark");
+    case v1::Grammar::kEbnf:
+      return AssignGrammar(out, Kind::kEbnf, in.ebnf(), limits, "ebnf");
+    case v1::Grammar::kStructuralTag:
+      return AssignGrammar(out, Kind::kStructuralTag, in.structural_tag(), limits,
+                           "structural_tag");
+    case v1::Grammar::KIND_NOT_SET:
+      break;
+  }
+  return InvalidArgument(
+      "grammar is empty, allowed: one of json_object, json_schema, regex, choice, lark, ebnf, "
+      "structural_tag",
+      "grammar");
+}
+
+// What restricts the tokens, and when they are drawn.
+Status ReadConstraints(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                       GenerateRequest& request) {
+  if (message.has_grammar())
+    DS_RETURN_IF_ERROR(ReadGrammar(message.grammar(), limits.grammar, &request.grammar));
+  if (message.has_max_reasoning_tokens() && message.max_reasoning_tokens() < 0) {
+    return InvalidArgument("max_reasoning_tokens is " +
+                               std::to_string(message.max_reasoning_tokens()) +
+                               "; allowed is 0 or more",
+                           "max_reasoning_tokens");
+  }
+  if (message.has_max_reasoning_tokens())
+    request.max_reasoning_tokens = message.max_reasoning_tokens();
+  request.allowed_token_ids.assign(message.allowed_token_ids().begin(),
+                                   message.allowed_token_ids().end());
+  request.bad_words.assign(message.bad_words().begin(), message.bad_words().end());
+  if (message.has_truncate_prompt_tokens())
+    request.truncate_prompt_tokens = message.truncate_prompt_tokens();
+  request.priority = message.priority();
+  return {};
 }
 
 SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& defaults) {
@@ -161,7 +310,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
           std::vector<int32_t>(message.token_ids().ids().begin(), message.token_ids().ids().end()));
       break;
     case v1::GenerateRequest::kChat: {
-      Result<Prompt> chat = FromProto(message.chat());
+      Result<Prompt> chat = FromProto(message.chat(), limits);
       if (!chat.ok()) return chat.status();
       request.prompts.push_back(std::move(chat).value());
       break;
@@ -173,6 +322,7 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
     DS_RETURN_IF_ERROR(CheckLogprobs(message.logprobs(), limits, "logprobs"));
   if (message.has_prompt_logprobs())
     DS_RETURN_IF_ERROR(CheckLogprobs(message.prompt_logprobs(), limits, "prompt_logprobs"));
+  DS_RETURN_IF_ERROR(ReadConstraints(message, limits, request));
   request.sampling = FromProto(message.sampling(), defaults);
   request.sampling.num_logprobs = message.has_logprobs() ? message.logprobs() : -1;
   request.n = message.sampling().n() == 0 ? 1 : message.sampling().n();
@@ -191,7 +341,8 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
   return request;
 }
 
-Result<AttentionRequest> FromProto(const v1::AttentionRequest& message) {
+Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
+                                   const FrontendOptions& limits) {
   AttentionRequest request;
   request.request_id = message.request_id();
   request.model = message.model();
@@ -205,7 +356,7 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message) {
       request.prompt_name = "token_ids";
       break;
     case v1::AttentionRequest::kChat: {
-      DS_RETURN_IF_ERROR(Assign(&request.prompt, FromProto(message.chat())));
+      DS_RETURN_IF_ERROR(Assign(&request.prompt, FromProto(message.chat(), limits)));
       std::get<ChatPrompt>(request.prompt).add_generation_prompt = false;
       request.prompt_name = "chat";
       break;
@@ -221,12 +372,12 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message) {
   return request;
 }
 
-Result<Prompt> FromProto(const v1::TokenizeRequest& message) {
+Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits) {
   switch (message.input_case()) {
     case v1::TokenizeRequest::kText:
       return Prompt(message.text());
     case v1::TokenizeRequest::kChat:
-      return FromProto(message.chat());
+      return FromProto(message.chat(), limits);
     case v1::TokenizeRequest::INPUT_NOT_SET:
       break;
   }

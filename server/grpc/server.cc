@@ -21,8 +21,10 @@
 #include "server/grpc/call_context.h"
 #include "server/grpc/call_watch.h"
 #include "server/grpc/generate_call.h"
+#include "server/grpc/kserve_service.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/messages.h"
+#include "server/grpc/unary_call.h"
 #include "server/grpc/wire_request.h"
 #include "server/request_checks.h"
 
@@ -79,23 +81,10 @@ class InferenceService : public v1::Inference::Service {
   void Mark(Method method, Unary<Request, Response> handler) {
     MarkMethodCallback(method, new CallbackUnaryHandler<WireRequest<Request>, Response>(
                                    [this, handler](auto* context, auto* request, auto* response) {
-                                     return Guarded(context, [&] {
+                                     return GuardedUnary(context, [&] {
                                        return (this->*handler)(context, *request, response);
                                      });
                                    }));
-  }
-
-  // A call for which memory runs out before its work is under way ends with that.
-  template <typename Call>
-  static grpc::ServerUnaryReactor* Guarded(grpc::CallbackServerContext* context, const Call& call) {
-    try {
-      return call();
-    } catch (const std::bad_alloc&) {
-      grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-      reactor->Finish(
-          grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, OutOfMemoryStatus().message()));
-      return reactor;
-    }
   }
 
   grpc::ServerUnaryReactor* TokenizeCall(grpc::CallbackServerContext* context,
@@ -106,7 +95,7 @@ class InferenceService : public v1::Inference::Service {
     const v1::TokenizeRequest& message = request.message;
     Status status = record.access().ok() ? request.status : record.access();
     if (status.ok()) {
-      Result<Prompt> prompt = FromProto(message);
+      Result<Prompt> prompt = FromProto(message, shared_.frontend.options());
       const bool add_special_tokens = message.has_text() && (!message.has_add_special_tokens() ||
                                                              message.add_special_tokens());
       // The call lives until Finish, which the text thread makes.
@@ -167,19 +156,13 @@ class InferenceService : public v1::Inference::Service {
   }
 
   void End(const CallRecord& record, const Status& status, grpc::ServerUnaryReactor* reactor) {
-    const grpc::Status wire = record.ToGrpc(status);
-    shared_.End(record, wire);
-    reactor->Finish(wire);
+    EndUnary(shared_, record, status, reactor);
   }
 
   template <typename Body>
   grpc::ServerUnaryReactor* Answer(const char* method, grpc::CallbackServerContext* context,
                                    const Status& request, const Body& body) {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const CallRecord record(method, shared_.api_keys, context);
-    const Status& checked = record.access().ok() ? request : record.access();
-    End(record, checked.ok() ? body() : checked, reactor);
-    return reactor;
+    return AnswerUnary(method, shared_, context, request, CallAccess::kWithKey, body);
   }
 
   CallContext& shared_;
@@ -231,11 +214,13 @@ struct GrpcServer::Impl {
                options.max_reflection_streams},
               keys),
         shared(frontend, keys, metrics, options),
-        service(shared) {}
+        service(shared),
+        kserve(NewKserveService(shared)) {}
 
   CallWatch watch;
   CallContext shared;
   InferenceService service;
+  const std::unique_ptr<grpc::Service> kserve;
   grpc::CallbackGenericService unknown_methods;  // answers UNIMPLEMENTED; so they are watched too
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<GrpcListener> listener;
@@ -267,6 +252,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   grpc::ServerBuilder builder;
   Configure(options, builder);
   builder.RegisterService(&impl->service);
+  builder.RegisterService(impl->kserve.get());
   builder.RegisterCallbackGenericService(&impl->unknown_methods);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(impl->watch.NewFactory());
@@ -295,6 +281,8 @@ void GrpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* health = impl_->server->GetHealthCheckService();
   health->SetServingStatus("", serving);
   health->SetServingStatus(kServiceName, serving);
+  health->SetServingStatus(kKserveServiceName, serving);
+  impl_->shared.serving.store(serving);
 }
 
 void GrpcServer::Shutdown(steady_clock::time_point deadline) {

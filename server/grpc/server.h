@@ -1,6 +1,6 @@
-// GrpcServer: the gRPC port. diffserve.v1.Inference over the Frontend, the standard health service
-// and reflection. Calls run on gRPC's own threads by its callback interface; one thread of ours
-// starts the writes of streams that have new events.
+// GrpcServer: the gRPC port. diffserve.v1.Inference and the Open Inference Protocol v2 over the
+// Frontend, the standard health service and reflection. Calls run on gRPC's own threads by its
+// callback interface; one thread of ours starts the writes of streams that have new events.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -37,7 +37,7 @@ struct GrpcServerOptions {
   int max_ping_strikes = 2;
   int64_t max_excess_cuts = 1000;  // calls of a connection that were cut off, beyond those that
                                    // were answered; then it is closed
-  int max_open_calls = 4096;       // of Generate; of one client three quarters
+  int max_open_calls = 4096;       // that generate; of one client three quarters
   int write_stall_timeout_ms = 30'000;  // a client that takes nothing of an answer for so long
   int max_reflection_streams = 8;       // beyond them the oldest is ended
 };
@@ -52,7 +52,7 @@ class GrpcServer {
   ~GrpcServer();
 
   int port() const;
-  // What the health service says, for "" and for "diffserve.v1.Inference".
+  // What the health service says, for "" and for each service of inference.
   void SetServing(bool serving);
   // Sends GOAWAY, lets running calls go on until `deadline`, cancels the rest and returns when all
   // have ended.

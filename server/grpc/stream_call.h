@@ -1,6 +1,7 @@
 // StreamCall: one call of the gRPC port whose answer is a stream of messages. There is one write at
 // a time; the next message is taken when it is done, so a slow client holds up nothing but its own
-// answer. It keeps itself alive until gRPC says that the call is over.
+// answer. It keeps itself alive until gRPC says that the call is over. `Reactor` is gRPC's face of
+// it: a stream of answers, or one to a stream of requests, whose reads are its own business.
 //
 // Thread safety: reactions come on gRPC's threads, Wake from any.
 #pragma once
@@ -26,8 +27,8 @@ inline grpc::Status OutOfMemoryOfCall() {
 }
 
 // A call for which memory has run out before there was one.
-template <typename Message>
-class RefusedCall : public grpc::ServerWriteReactor<Message> {
+template <typename Reactor>
+class RefusedCall : public Reactor {
  public:
   RefusedCall() { this->Finish(OutOfMemoryOfCall()); }
 
@@ -36,8 +37,8 @@ class RefusedCall : public grpc::ServerWriteReactor<Message> {
 };
 
 // A call for which memory runs out ends with RESOURCE_EXHAUSTED, and no other.
-template <typename Message>
-class StreamCall : public WatchedCall, public grpc::ServerWriteReactor<Message> {
+template <typename Message, typename Reactor = grpc::ServerWriteReactor<Message>>
+class StreamCall : public WatchedCall, public Reactor {
  public:
   void Advance() noexcept override {
     try {
@@ -49,13 +50,15 @@ class StreamCall : public WatchedCall, public grpc::ServerWriteReactor<Message> 
 
   void EndIfStalled(std::chrono::steady_clock::time_point begin) override {
     grpc_call* call = nullptr;
+    std::string request_id;
     {
       std::lock_guard lock(mutex_);
       if (!writing_ || finished_ || cancelled_ || write_begin_ > begin) return;
+      request_id = request_id_;  // a stream of requests goes on to the next
       call = context_->c_call();
       grpc_call_ref(call);
     }
-    Log(LogLevel::kInfo, "grpc_write_stalled", {{"request_id", request_id_}});
+    Log(LogLevel::kInfo, "grpc_write_stalled", {{"request_id", request_id}});
     grpc_call_cancel_with_status(call, GRPC_STATUS_CANCELLED, "the client takes nothing", nullptr);
     grpc_call_unref(call);
   }
@@ -70,18 +73,19 @@ class StreamCall : public WatchedCall, public grpc::ServerWriteReactor<Message> 
   virtual bool TakeNext(Message* message) = 0;
   // The call is over before its answer was: what makes it stops. Without the lock, once.
   virtual void Cancel() = 0;
+  // A message has been taken by the client, and the next is not taken yet. Without the lock.
+  virtual void Written() {}
 
   // Makes a call and begins it: `start(call)` says how what makes its answer is begun.
   template <typename Call, typename Start>
-  static grpc::ServerWriteReactor<Message>* Begin(CallContext& shared,
-                                                  grpc::CallbackServerContext* context,
-                                                  const Status& request, const Start& start) {
+  static Reactor* Begin(CallContext& shared, grpc::CallbackServerContext* context,
+                        const Status& request, const Start& start) {
     std::shared_ptr<Call> call;
     try {
       call = std::make_shared<Call>(shared, context);
       shared.write_starter.Watch(call);
     } catch (const std::bad_alloc&) {
-      return new RefusedCall<Message>;
+      return new RefusedCall<Reactor>;
     }
     call->self_ = call;
     call->BeginWith(request, [&] { return start(*call); });
@@ -226,7 +230,10 @@ class StreamCall : public WatchedCall, public grpc::ServerWriteReactor<Message> 
       std::lock_guard lock(mutex_);
       writing_ = false;
     }
-    if (!ok) Abandon();
+    if (ok)
+      Written();
+    else
+      Abandon();
     Advance();
   }
 

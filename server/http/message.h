@@ -52,6 +52,9 @@ struct HttpReply {
   std::string body;
   bool close = false;    // the connection ends after it
   bool streams = false;  // the body comes from HttpExchange::Frames; `body` is empty
+  // Sent whenever Frames has brought nothing for HttpServerOptions::ping_interval, which is then
+  // between two frames; empty: never.
+  std::string ping;
 };
 
 // An answer in the making. The connection owns it and uses it on its own thread; destroying it

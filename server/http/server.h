@@ -39,6 +39,8 @@ struct HttpServerOptions {
   std::chrono::milliseconds linger_timeout{2'000};  // for the peer to close after the last reply,
                                                     // beyond what the kernel takes to deliver it
   int send_buffer_bytes = 128 << 10;                // the kernel's, a connection
+  std::chrono::milliseconds ping_interval{0};  // of silence, after which HttpReply::ping is sent;
+                                               // 0: never
 };
 
 class HttpServer {

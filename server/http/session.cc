@@ -190,6 +190,7 @@ void HttpSession::QueueReply(const HttpReply& reply) {
   turn_bytes_ += out_.size();
   reply_sent_ = true;
   ended_reply_ = !reply.streams;
+  if (options().ping_interval.count() > 0) ping_ = reply.ping;
 }
 
 bool HttpSession::StepAnswering() {
@@ -203,10 +204,11 @@ bool HttpSession::StepAnswering() {
     std::string bytes;
     const bool last = exchange_->Frames(&bytes);
     turn_bytes_ += bytes.size();
-    if (framing_.minor_version == 1)
-      AppendChunk(bytes, &out_);
+    AppendToBody(bytes);
+    if (bytes.empty() && !last)
+      BecomeSilent();
     else
-      out_ += bytes;
+      silent_ = false;
     if (last) {
       if (framing_.minor_version == 1) out_ += kLastChunk;
       ended_reply_ = true;
@@ -217,8 +219,46 @@ bool HttpSession::StepAnswering() {
   return false;
 }
 
+void HttpSession::AppendToBody(std::string_view bytes) {
+  if (framing_.minor_version == 1)
+    AppendChunk(bytes, &out_);
+  else
+    out_ += bytes;
+}
+
+void HttpSession::BecomeSilent() {
+  if (ping_.empty() || std::exchange(silent_, true)) return;
+  silent_since_ = Clock::now();
+  if (!ping_timer_waiting_) WaitToPing();
+}
+
+// One wait at a time: silence that began later is seen when the earlier wait is over.
+void HttpSession::WaitToPing() {
+  ping_timer_.expires_at(silent_since_ + options().ping_interval);
+  ping_timer_waiting_ = true;
+  ping_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!self || error) return;
+    self->ping_timer_waiting_ = false;
+    self->Guarded([&self] { self->OnPingTimer(); });
+  });
+}
+
+// A peer that has not taken the last bytes gets no more: that is WatchDelivery's affair.
+void HttpSession::OnPingTimer() {
+  if (!silent_ || phase_ != Phase::kAnswering) return;
+  const bool due = Clock::now() >= silent_since_ + options().ping_interval;
+  if (due) {
+    silent_since_ = Clock::now();
+    if (out_.empty()) AppendToBody(ping_);
+  }
+  WaitToPing();
+  if (due) Run();
+}
+
 void HttpSession::FinishReply() {
-  ended_reply_ = false;
+  ended_reply_ = silent_ = false;
+  ping_.clear();
   out_ = {};  // an idle connection holds no buffer
   if (exchange_ != nullptr && exchange_->EndedWithError()) CountCut(HttpCut::kErrorEvent);
   exchange_.reset();

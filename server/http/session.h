@@ -41,6 +41,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
               std::shared_ptr<HttpShared> shared)
       : socket_(std::move(socket)),
         timer_(loop->context),
+        ping_timer_(loop->context),
         loop_(std::move(loop)),
         owner_(std::move(shared)),
         shared_(*owner_),
@@ -72,6 +73,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool IsStalled(size_t undelivered);
   void Dispatch();
   void QueueReply(const HttpReply& reply);
+  void AppendToBody(std::string_view bytes);
   void FinishReply();
   void RefuseRequest(int status, std::string_view reason);
   void DropLaterRequests();
@@ -90,9 +92,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void OnTimer();
   void ArmForReading();
   void CountHeldBytes();
+  void BecomeSilent();
+  void WaitToPing();
+  void OnPingTimer();
 
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer ping_timer_;
   const std::shared_ptr<HttpSessions> loop_;
   const std::shared_ptr<HttpShared> owner_;
   HttpShared& shared_;
@@ -104,7 +110,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   ReplyFraming framing_;
   bool close_after_reply_ = false;
   bool ended_reply_ = false;  // all of the reply is in out_
-  std::string out_;           // to be written
+  std::string ping_;          // of the reply; empty: none is sent
+  bool silent_ = false;       // Frames has brought nothing since silent_since_
+  std::chrono::steady_clock::time_point silent_since_;
+  bool ping_timer_waiting_ = false;
+  std::string out_;  // to be written
   size_t written_ = 0;
   int requests_ = 0;
   bool reading_ = false, writing_ = false;  // a readiness wait is under way

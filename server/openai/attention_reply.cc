@@ -1,7 +1,6 @@
 #include "server/openai/attention_reply.h"
 
 #include <algorithm>
-#include <charconv>
 #include <mutex>
 #include <new>
 #include <span>
@@ -9,16 +8,12 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/log.h"
+#include "server/openai/base64.h"
 
 namespace diffserve {
 namespace {
 
 constexpr size_t kBase64Numbers = 3 << 9;  // a run of them is a whole number of base64's groups
-
-void AppendFloat(float value, std::string* out) {
-  char text[32];
-  out->append(text, std::to_chars(text, text + sizeof(text), value).ptr);
-}
 
 void AppendMember(const char* name, double value, std::string* out) {
   *out += std::string(",\"") + name + "\":";
@@ -31,34 +26,26 @@ void AppendOfMap2(const char* name, double value, int num_maps, std::string* out
   *out += std::string(",\"") + name + "\":null";
 }
 
-void AppendBase64(std::span<const float> numbers, std::string* out) {
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+void AppendFloat16s(std::span<const float> numbers, std::string* out) {
   std::string bytes;
   for (float number : numbers) {
     const uint16_t bits = FloatToFloat16(number);
     bytes += static_cast<char>(bits & 0xff);
     bytes += static_cast<char>(bits >> 8);
   }
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k) *out += k <= count ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
+  AppendBase64(bytes, out);
 }
 
 void AppendSlot(const AttentionSlot& slot, int num_maps, std::string* out) {
   *out += "{\"slot\":" + std::to_string(slot.slot) + ",\"map1\":";
-  AppendFloat(slot.map1, out);
+  AppendJsonFloat(slot.map1, out);
   *out += ",\"map2\":";
   if (num_maps == 2)
-    AppendFloat(slot.map2, out);
+    AppendJsonFloat(slot.map2, out);
   else
     *out += "null";
   *out += ",\"difference\":";
-  AppendFloat(slot.difference, out);
+  AppendJsonFloat(slot.difference, out);
   *out += '}';
 }
 
@@ -121,13 +108,13 @@ void AttentionText::AddMap(const char* name, const std::vector<float>& map) {
   if (map.empty()) return pieces_.Add("null");
   if (!options_.float16) {
     return pieces_.AddList(map.size(),
-                           [&map](size_t i, std::string* out) { AppendFloat(map[i], out); });
+                           [&map](size_t i, std::string* out) { AppendJsonFloat(map[i], out); });
   }
   pieces_.Add("\"");
   pieces_.AddItems((map.size() + kBase64Numbers - 1) / kBase64Numbers,
                    [&map](size_t i, std::string* out) {
                      const std::span<const float> rest = std::span(map).subspan(i * kBase64Numbers);
-                     AppendBase64(rest.first(std::min(kBase64Numbers, rest.size())), out);
+                     AppendFloat16s(rest.first(std::min(kBase64Numbers, rest.size())), out);
                    });
   pieces_.Add("\"");
 }

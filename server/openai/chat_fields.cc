@@ -1,5 +1,6 @@
 #include "server/openai/chat_fields.h"
 
+#include "server/openai/tool_fields.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -8,9 +9,11 @@ namespace {
 constexpr size_t kMaxContentParts = 1024;
 constexpr size_t kMaxTemplateKwargs = 64;
 
-// The text of a message: a string, or text parts joined by newlines.
+// The text of a message: a string, or text parts joined by newlines. Beside calls of tools it may
+// be missing.
 std::string ReadContent(JsonFields& message, const std::string& path) {
   std::string content;
+  if (!message.Has("content") && !message.IsOff("tool_calls")) return content;
   if (message.IsString("content")) {
     message.String("content", kMaxTextBytes, &content);
     return content;
@@ -38,7 +41,8 @@ std::string ReadContent(JsonFields& message, const std::string& path) {
   return content;
 }
 
-// The messages in the form that templates expect: [{"role", "content", "name"?}].
+// The messages in the form that templates expect: [{"role", "content", "name"?, "tool_calls"?,
+// "reasoning_content"?, "tool_call_id"?}].
 std::string ReadMessages(JsonFields& fields) {
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
   std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
@@ -49,9 +53,16 @@ std::string ReadMessages(JsonFields& fields) {
     const std::string path = "messages[" + std::to_string(i) + "]";
     std::string role, name;
     message.String("role", kMaxNameBytes, &role);
-    message.Fail(CheckRole(role, path));
-    for (const char* member : {"tool_calls", "function_call", "audio"}) {
+    if (role != "tool" && !CheckRole(role, path).ok()) {
+      message.Fail(InvalidArgument(
+          path + ".role must be system, developer, user, assistant or tool", path + ".role"));
+    }
+    for (const char* member : {"function_call", "audio"}) {
       if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
+    }
+    if (role != "assistant" && !message.IsOff("tool_calls")) {
+      message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
+                                   path + ".tool_calls"));
     }
     message.String("name", kMaxNameBytes, &name);
     const std::string content = ReadContent(message, path);
@@ -60,6 +71,9 @@ std::string ReadMessages(JsonFields& fields) {
     if (i > 0) json += ',';
     json += "{\"role\":" + JsonQuoted(role) + ",\"content\":" + JsonQuoted(content);
     if (!name.empty()) json += ",\"name\":" + JsonQuoted(name);
+    if (role == "assistant") json += ReadAssistantMembers(message, path);
+    if (role == "tool") json += ReadToolMembers(message, path);
+    fields.Fail(message.status());
     json += '}';
   }
   return json + "]";

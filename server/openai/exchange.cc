@@ -5,13 +5,15 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "server/openai/text_pieces.h"
 #include "server/status_codes.h"
 
 namespace diffserve {
 
 GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
                                    std::shared_ptr<std::atomic<bool>> wake_due,
-                                   OpenAiResponse response, bool streams, Hooks hooks)
+                                   std::unique_ptr<ResponseEncoder> response, bool streams,
+                                   Hooks hooks)
     : frontend_(frontend),
       stream_(std::move(stream)),
       wake_due_(std::move(wake_due)),
@@ -22,11 +24,11 @@ GenerateExchange::GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseS
 GenerateExchange::~GenerateExchange() {
   stream_->Close();
   if (!id_) return;
-  if (!response_.done()) frontend_.Abandon(*id_);
+  if (!response_->done()) frontend_.Abandon(*id_);
   try {
-    outcome_.status = whole() ? response_.status()
+    outcome_.status = whole() ? response_->status()
                               : Status(StatusCode::kCancelled, "the client left");
-    outcome_.completion_tokens = response_.completion_tokens();
+    outcome_.completion_tokens = response_->completion_tokens();
     hooks_.on_end(outcome_);
   } catch (const std::bad_alloc&) {
     Log(LogLevel::kError, "http_request_untold");
@@ -43,11 +45,11 @@ std::function<void()> GenerateExchange::NotifyOf(std::shared_ptr<std::atomic<boo
 std::optional<ResponseEvent> GenerateExchange::NextEvent() {
   if (!ends_with_error_) return stream_->TryPop();
   return ResponseDone{Status(StatusCode::kUnavailable, "the server is shutting down"),
-                      {.completion_tokens = response_.completion_tokens()}};
+                      {.completion_tokens = response_->completion_tokens()}};
 }
 
 bool GenerateExchange::EndWithError() {
-  if (!streams_ || !response_.started() || response_.done()) return false;
+  if (!streams_ || !response_->started() || response_->done()) return false;
   ends_with_error_ = true;
   stream_->Close();
   frontend_.Abandon(*id_);
@@ -56,24 +58,25 @@ bool GenerateExchange::EndWithError() {
 
 void GenerateExchange::TakeEvents(std::string* bytes) {
   wake_due_->store(false);  // before the queue is looked at: an event that comes later wakes again
-  while (response_.Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_.done()) {
+  while (response_->Write(kTurnBytes, bytes) && bytes->size() < kTurnBytes && !response_->done()) {
     std::optional<ResponseEvent> event = NextEvent();
     if (!event) return;
-    response_.Take(std::move(*event));
+    response_->Take(std::move(*event));
   }
 }
 
 std::optional<HttpReply> GenerateExchange::Reply() {
   TakeEvents(&pending_);
-  if (!response_.done() && !(streams_ && response_.started())) return std::nullopt;
+  if (!response_->done() && !(streams_ && response_->started())) return std::nullopt;
   HttpReply reply;
-  if (response_.done() && !response_.status().ok() && !(streams_ && response_.started())) {
-    reply = hooks_.error_reply(response_.status());
+  if (response_->done() && !response_->status().ok() && !(streams_ && response_->started())) {
+    reply = hooks_.error_reply(response_->status());
   } else if (streams_) {
     reply.streams = true;
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  } else if (response_.written()) {
+    reply.ping = ": ping\n\n";  // a comment, which every reader of events skips
+  } else if (response_->written()) {
     reply.body = std::exchange(pending_, {});
   } else {
     reply.streams = true;

@@ -12,8 +12,7 @@
 
 #include "server/frontend.h"
 #include "server/http/message.h"
-#include "server/openai/request.h"
-#include "server/openai/response.h"
+#include "server/openai/response_encoder.h"
 
 namespace diffserve {
 
@@ -33,8 +32,8 @@ class GenerateExchange : public HttpExchange {
   };
   // The stream's notify must call `wake` of the connection through `wake_due` (see NotifyOf).
   GenerateExchange(Frontend& frontend, std::shared_ptr<ResponseStream> stream,
-                   std::shared_ptr<std::atomic<bool>> wake_due, OpenAiResponse response,
-                   bool streams, Hooks hooks);
+                   std::shared_ptr<std::atomic<bool>> wake_due,
+                   std::unique_ptr<ResponseEncoder> response, bool streams, Hooks hooks);
   ~GenerateExchange() override;
 
   // The response that writes the stream. Before it the exchange is nothing that could end.
@@ -44,7 +43,7 @@ class GenerateExchange : public HttpExchange {
   bool Frames(std::string* bytes) override;
   bool EndWithError() override;
   bool EndedWithError() const override {
-    return response_.started() && response_.done() && !response_.status().ok();
+    return response_->started() && response_->done() && !response_->status().ok();
   }
 
   // A notify that wakes the connection once for any number of events until the exchange looks
@@ -57,13 +56,13 @@ class GenerateExchange : public HttpExchange {
   // Writes what the events bring until there is none, the response is done, or `bytes` are enough
   // for one turn.
   void TakeEvents(std::string* bytes);
-  bool whole() const { return response_.done() && response_.written() && pending_.empty(); }
+  bool whole() const { return response_->done() && response_->written() && pending_.empty(); }
 
   Frontend& frontend_;
   const std::shared_ptr<ResponseStream> stream_;
   std::optional<ResponseId> id_;
   const std::shared_ptr<std::atomic<bool>> wake_due_;
-  OpenAiResponse response_;
+  const std::unique_ptr<ResponseEncoder> response_;
   const bool streams_;
   const Hooks hooks_;
   std::string pending_;           // of the body, not yet asked for

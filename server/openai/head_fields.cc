@@ -34,8 +34,20 @@ LoadFormat HttpLoadFormat(const HttpHead& head) {
 }
 
 bool IsPathOf(std::string_view path, std::string_view route) {
+  if (const size_t id = route.find(kPathId); id != std::string_view::npos) {
+    const std::string_view after = route.substr(id + kPathId.size());
+    return path.size() > id + after.size() && path.starts_with(route.substr(0, id)) &&
+           path.ends_with(after) && !PathId(path, route).empty();
+  }
   if (route == "/" || route.back() != '/') return path == route;
   return path.size() > route.size() && path.starts_with(route);
+}
+
+std::string_view PathId(std::string_view path, std::string_view route) {
+  const size_t id = route.find(kPathId);
+  const size_t after = route.size() - id - kPathId.size();
+  const std::string_view name = path.substr(id, path.size() - id - after);
+  return name.find('/') == std::string_view::npos ? name : std::string_view();
 }
 
 }  // namespace diffserve

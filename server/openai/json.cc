@@ -1,9 +1,12 @@
 #include "server/openai/json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_map>
 
 namespace diffserve {
 
@@ -11,16 +14,52 @@ using Json = nlohmann::json;
 
 struct JsonDocument {
   Json root;
+  // Objects as they were written. An object's member stays where it is when the tree is moved.
+  std::unordered_map<const Json*, std::string> texts;
 };
 
 namespace {
 
 constexpr size_t kMaxShownBytes = 64;  // of a client's own words in an error message
 
+// Members whose text is kept if it is an object: schemas. Those inside such a one are not, so all
+// texts together are no longer than the body.
+constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema"};
+
+// The body's bytes, of which `*read` tells how many the parser has taken.
+struct CountedBytes {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  reference operator*() const { return *at; }
+  CountedBytes& operator++() {
+    ++at;
+    ++*read;
+    return *this;
+  }
+  CountedBytes operator++(int) {
+    const CountedBytes before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountedBytes& other) const { return at == other.at; }
+
+  const char* at = nullptr;
+  size_t* read = nullptr;
+};
+
 // Builds the tree from the parser's events; stops it at the first limit.
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
-  explicit TreeBuilder(const JsonLimits& limits) : limits_(limits) {}
+  TreeBuilder(const JsonLimits& limits, std::string_view body) : limits_(limits), body_(body) {}
+
+  bool Parse() {
+    const CountedBytes begin{body_.data(), &read_}, end{body_.data() + body_.size(), &read_};
+    return Json::sax_parse(begin, end, this);
+  }
 
   bool null() override { return Put(nullptr) != nullptr; }
   bool boolean(bool value) override { return Put(value) != nullptr; }
@@ -37,6 +76,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   bool end_array() override { return Close(); }
   bool key(string_t& name) override {
     slot_ = &(*open_.back())[name];
+    keeps_next_ = kept_ == nullptr && std::ranges::find(kKeptTexts, name) != std::end(kKeptTexts);
     return true;
   }
   bool parse_error(size_t position, const std::string&,
@@ -46,10 +86,12 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
   Json& root() { return root_; }
+  std::unordered_map<const Json*, std::string>& texts() { return texts_; }
   const std::string& failure() const { return failure_; }
 
  private:
   Json* Put(Json value) {
+    keeps_next_ = false;
     if (++values_ > limits_.max_values) {
       failure_ = "the body has more than " + std::to_string(limits_.max_values) + " JSON values";
       return nullptr;
@@ -71,16 +113,31 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
                  " deep";
       return false;
     }
+    const bool keeps = keeps_next_ && value.is_object();
     Json* const place = Put(std::move(value));
-    if (place != nullptr) open_.push_back(place);
-    return place != nullptr;
+    if (place == nullptr) return false;
+    open_.push_back(place);
+    if (!keeps) return true;
+    kept_ = place;
+    kept_from_ = read_ - 1;
+    return true;
   }
   bool Close() {
+    if (open_.back() == kept_) {
+      texts_[kept_] = body_.substr(kept_from_, read_ - kept_from_);
+      kept_ = nullptr;
+    }
     open_.pop_back();
     return true;
   }
 
   const JsonLimits limits_;
+  const std::string_view body_;
+  size_t read_ = 0;  // of body_
+  bool keeps_next_ = false;
+  const Json* kept_ = nullptr;  // the open object whose text is kept
+  size_t kept_from_ = 0;
+  std::unordered_map<const Json*, std::string> texts_;
   Json root_;
   std::vector<Json*> open_;  // a child is closed before its parent grows, so the pointers hold
   Json* slot_ = nullptr;     // where the value of the last key goes
@@ -130,13 +187,14 @@ std::string FoundText(const Json& value) {
 }  // namespace
 
 Result<JsonFields> JsonFields::Parse(std::string_view body, const JsonLimits& limits) {
-  TreeBuilder builder(limits);
-  if (!Json::sax_parse(body.begin(), body.end(), &builder)) {
+  TreeBuilder builder(limits, body);
+  if (!builder.Parse()) {
     return InvalidArgument(builder.failure().empty() ? "the body is not valid JSON"
                                                      : builder.failure());
   }
   auto document = std::make_shared<JsonDocument>();
   document->root = std::move(builder.root());
+  document->texts = std::move(builder.texts());
   if (!document->root.is_object()) {
     return InvalidArgument(std::string("the body is a JSON ") + document->root.type_name() +
                            "; an object is expected");
@@ -177,6 +235,24 @@ std::vector<std::string> JsonFields::Names() const {
 bool JsonFields::IsString(std::string_view name) const {
   const Json* const value = Find(node_, name);
   return value != nullptr && value->is_string();
+}
+
+bool JsonFields::IsObject(std::string_view name) const {
+  const Json* const value = Find(node_, name);
+  return value != nullptr && value->is_object();
+}
+
+void JsonFields::ObjectText(std::string_view name, size_t max_bytes, std::string* out) {
+  const Json* const value = Find(node_, name);
+  if (value == nullptr || !status_.ok()) return;
+  if (!value->is_object()) return Expected(name, "an object");
+  // Inside another kept text its own is not at hand, and the order is lost.
+  const auto text = document_->texts.find(value);
+  *out = text != document_->texts.end() ? text->second : value->dump();
+  if (out->size() <= max_bytes) return;
+  Fail(InvalidArgument(PathOf(name) + " has " + std::to_string(out->size()) + " bytes; at most " +
+                           std::to_string(max_bytes) + " are allowed",
+                       PathOf(name)));
 }
 
 void JsonFields::Bool(std::string_view name, bool* out) {
@@ -372,6 +448,11 @@ void JsonFields::Prompts(std::string_view name, size_t max_entries, std::vector<
     else
       return Expected(name, kExpected);
   }
+}
+
+std::string JsonFields::JsonText(std::string_view name) const {
+  const Json* const value = Find(node_, name);
+  return value == nullptr ? "null" : value->dump();
 }
 
 std::vector<JsonFields> JsonFields::Object(std::string_view name) {

@@ -39,6 +39,7 @@ class JsonFields {
   void Fail(Status status);  // remembered if it is the first
 
   bool IsString(std::string_view name) const;
+  bool IsObject(std::string_view name) const;
   void Bool(std::string_view name, bool* out);
   // Any value of the type: what range a field has is said in server/request_checks.h.
   void Int(std::string_view name, int* out);
@@ -57,9 +58,14 @@ class JsonFields {
   // An object of strings, numbers and booleans, as JSON text; keys of `reserved` are refused.
   void Scalars(std::string_view name, size_t max_entries,
                std::span<const std::string_view> reserved, std::string* out);
+  // A member that is an object, as the client wrote it: the order of a schema's properties is the
+  // order in which they are generated. REQUIRES: `name` is one of kKeptTexts in json.cc.
+  void ObjectText(std::string_view name, size_t max_bytes, std::string* out);
   // Text, a list of texts, token ids, or a list of lists of ids.
   using TextOrIds = std::variant<std::string, std::vector<int32_t>>;
   void Prompts(std::string_view name, size_t max_entries, std::vector<TextOrIds>* out);
+  // Any value, as JSON text; "null" if it is absent.
+  std::string JsonText(std::string_view name) const;
   // A member that is an object, or the entries of a list of objects. Their errors must be taken
   // over with Fail.
   std::vector<JsonFields> Object(std::string_view name);  // none or one

@@ -31,9 +31,15 @@ std::span<const TokenLogprob> FirstOf(const std::vector<TokenLogprob>& top, int 
   return std::span(top).first(std::min(static_cast<size_t>(std::max(count, 0)), top.size()));
 }
 
-void AppendChatToken(const std::string& bytes, float logprob, std::string* out) {
+// The bytes are the token's, however it is named.
+void AppendChatToken(int32_t id, const TokenBytes& token_bytes, bool as_id, float logprob,
+                     std::string* out) {
+  const std::string bytes = token_bytes(id);
   *out += "{\"token\":";
-  AppendJsonString(bytes, out);
+  if (as_id)
+    AppendTokenName(id, token_bytes, as_id, out);
+  else
+    AppendJsonString(bytes, out);
   *out += ",\"logprob\":";
   AppendLogprob(logprob, out);
   *out += ",\"bytes\":[";
@@ -58,6 +64,11 @@ void AppendTokenKey(const std::string& bytes, std::string* out) {
   *out += '"';
 }
 
+void AppendTokenName(int32_t id, const TokenBytes& token_bytes, bool as_id, std::string* out) {
+  if (!as_id) return AppendTokenKey(token_bytes(id), out);
+  *out += "\"token_id:" + std::to_string(id) + '"';
+}
+
 void AppendLogprob(float logprob, std::string* out) {
   AppendJsonNumber(LogprobNumber(logprob), out);
 }
@@ -69,11 +80,11 @@ int64_t CharactersStartedIn(std::string_view bytes) {
 
 // Tokens may share a text: an object has each key once, with the value of the last.
 void AppendTopLogprobs(const SampleResult& sample, int num_top, const TokenBytes& token_bytes,
-                       std::string* out) {
+                       std::string* out, bool as_ids) {
   std::vector<std::pair<std::string, float>> members;
   const auto put = [&](int32_t id, float logprob) {
     std::string key;
-    AppendTokenKey(token_bytes(id), &key);
+    AppendTokenName(id, token_bytes, as_ids, &key);
     const auto same = std::ranges::find(members, key, &std::pair<std::string, float>::first);
     if (same == members.end())
       members.emplace_back(std::move(key), logprob);
@@ -94,13 +105,13 @@ void AppendTopLogprobs(const SampleResult& sample, int num_top, const TokenBytes
 }
 
 void AppendChatLogprobs(const SampleResult& sample, int num_top, const TokenBytes& token_bytes,
-                        std::string* out) {
-  AppendChatToken(token_bytes(sample.token), sample.logprob, out);
+                        std::string* out, bool as_ids) {
+  AppendChatToken(sample.token, token_bytes, as_ids, sample.logprob, out);
   *out += ",\"top_logprobs\":[";
   const auto top = FirstOf(sample.top_logprobs, num_top);
   for (size_t i = 0; i < top.size(); ++i) {
     if (i > 0) *out += ',';
-    AppendChatToken(token_bytes(top[i].token), top[i].logprob, out);
+    AppendChatToken(top[i].token, token_bytes, as_ids, top[i].logprob, out);
     *out += '}';
   }
   *out += "]}";

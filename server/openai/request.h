@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/answer/answer_parser.h"
 #include "server/frontend.h"
 
 namespace diffserve {
@@ -26,6 +27,12 @@ struct OpenAiRequest {
   bool logprobs = false;     // generate.sampling.num_logprobs tells how many alternatives
   int prompt_logprobs = -1;  // as the client asked; generate.prompt_logprobs also serves echo
   bool return_token_ids = false;
+  AnswerForm answer;              // of chat: how its text is read
+  bool include_reasoning = true;  // false: it is read and left out
+  // Special tokens are shown for the sake of the form's markers; the one that ends the text is not
+  // part of it.
+  bool hides_eos = false;
+  bool tokens_as_ids = false;  // log-probabilities name tokens "token_id:ID"
 };
 
 // Error: kInvalidArgument with the member at fault as `param`; its message tells a known but

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/openai/answer_splitter.h"
 #include "server/openai/json.h"
 #include "server/status_codes.h"
 
@@ -15,10 +16,6 @@ using Json = nlohmann::ordered_json;
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Json FinishJson(FinishReason reason) {
-  return reason == FinishReason::kNone ? Json(nullptr) : Json(OpenAiNameOf(reason));
 }
 
 Json StopReasonJson(const std::variant<std::monostate, std::string, int32_t>& reason) {
@@ -76,10 +73,13 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity iden
       echo_(request.echo),
       logprobs_(request.logprobs),
       return_token_ids_(request.return_token_ids),
+      hides_eos_(request.hides_eos),
+      tokens_as_ids_(request.tokens_as_ids),
       n_(request.generate.n),
       num_logprobs_(request.generate.sampling.num_logprobs),
       prompt_logprobs_(request.prompt_logprobs),
       identity_(std::move(identity)),
+      chat_form_{request.answer, request.include_reasoning, identity_.id, identity_.created},
       token_bytes_(std::move(token_bytes)) {
   const char* const object = !chat_    ? "text_completion"
                              : stream_ ? "chat.completion.chunk"
@@ -115,6 +115,9 @@ bool OpenAiResponse::Write(size_t enough, std::string* out) {
 void OpenAiResponse::OnStarted(ResponseStarted event) {
   prompts_ = std::move(event.prompts);
   choices_.resize(prompts_.size() * static_cast<size_t>(n_));
+  if (chat_) {
+    for (Choice& choice : choices_) choice.chat = std::make_unique<ChatText>(chat_form_);
+  }
   for (const PromptInfo& prompt : prompts_)
     prompt_tokens_ += static_cast<int64_t>(prompt.token_ids.size());
 }
@@ -127,14 +130,14 @@ void OpenAiResponse::OnPromptLogprobs(ResponsePromptLogprobs event) {
   OpenChoice(event.choice);
 }
 
-// The first chunk of each choice: the role for chat, the prompt for an echo, the prompt's ids if
-// they were asked for.
+// The first chunk of each choice: the role for chat, the prompt for an echo, the prompt's ids and
+// log-probabilities if they were asked for.
 void OpenAiResponse::OpenChoice(int index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (choice.opened) return;
   choice.opened = true;
   started_ = true;
-  if (!chat_ && !echo_ && !return_token_ids_) return;
+  if (!chat_ && !echo_ && !return_token_ids_ && prompt_logprobs_ < 0) return;
   Chunk chunk;
   chunk.opens = true;
   if (echo_) chunk.text = PromptOf(index).text;
@@ -146,24 +149,34 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
            "an event names an unknown choice");
   Choice& choice = choices_[static_cast<size_t>(event.choice)];
   streamed_tokens_ += static_cast<int64_t>(event.tokens.size());
+  const bool ends = event.finish != FinishReason::kNone;
+  AnswerMessage message;
+  if (chat_) {
+    const std::string_view text = ShownText(event, hides_eos_, token_bytes_);
+    message = choice.chat->Read(text, event.tokens.size(), ends);
+    event.text.clear();
+  }
   if (!stream_) {
     choice.text += event.text;
+    choice.message.Append(std::move(message));
     if (logprobs_ || return_token_ids_) {
       std::move(event.tokens.begin(), event.tokens.end(), std::back_inserter(choice.tokens));
     }
-    if (event.finish == FinishReason::kNone) return;
+    if (!ends) return;
     choice.finish = event.finish;
     choice.stop_reason = std::move(event.stop_reason);
     return;
   }
   OpenChoice(event.choice);
-  const bool ends = event.finish != FinishReason::kNone;
   // While text is held back (a possible stop string, half a character) there may be nothing to say.
-  if (event.text.empty() && !ends && (event.tokens.empty() || (!logprobs_ && !return_token_ids_)))
+  if (event.text.empty() && message.empty() && !ends &&
+      (event.tokens.empty() || (!logprobs_ && !return_token_ids_)))
     return;
   delta_ = std::move(event);
+  delta_message_ = std::move(message);
   Chunk chunk;
   chunk.text = delta_.text;
+  chunk.message = &delta_message_;
   chunk.tokens = &delta_.tokens;
   chunk.end = ends ? &delta_ : nullptr;
   AddChunk(delta_.choice, chunk);
@@ -179,9 +192,22 @@ void OpenAiResponse::OnDone(ResponseDone event) {
   }
   if (!stream_) return AddBody();
   started_ = true;
-  if (include_usage_)
-    pieces_.Add("data: " + head_ + "],\"usage\":" + Dump(UsageJson(usage_)) + "}\n\n");
+  if (include_usage_) pieces_.Add("data: " + head_ + "],\"usage\":" + FinalUsage() + "}\n\n");
   pieces_.Add("data: [DONE]\n\n");
+}
+
+const char* OpenAiResponse::FinishName(const Choice& choice, FinishReason reason) const {
+  return chat_ ? choice.chat->FinishName(reason) : OpenAiNameOf(reason);
+}
+
+std::string OpenAiResponse::FinalUsage() const {
+  Json json = UsageJson(usage_);
+  if (chat_form_.answer.reasoning != nullptr) {
+    int64_t tokens = 0;
+    for (const Choice& choice : choices_) tokens += choice.chat->reasoning_tokens();
+    json["completion_tokens_details"] = Json{{"reasoning_tokens", tokens}};
+  }
+  return Dump(json);
 }
 
 std::string OpenAiResponse::RunningUsage() const {
@@ -195,12 +221,9 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
     pieces_.AddQuoted(chunk.text);
   } else if (chunk.opens) {
     pieces_.Add(",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
-  } else if (chunk.text.empty()) {
-    pieces_.Add(",\"delta\":{}");
   } else {
-    pieces_.Add(",\"delta\":{\"content\":");
-    pieces_.AddQuoted(chunk.text);
-    pieces_.Add("}");
+    pieces_.Add(",\"delta\":");
+    AddChatDelta(*chunk.message, chat_form_, index, &pieces_);
   }
   static const std::vector<SampleResult> kNoTokens;
   const std::vector<SampleResult>& tokens = chunk.tokens == nullptr ? kNoTokens : *chunk.tokens;
@@ -211,10 +234,13 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
     AddCompletionLogprobs(index, chunk.opens && echo_, tokens);
   else
     pieces_.Add("null");
-  pieces_.Add(",\"finish_reason\":" +
-              Dump(FinishJson(chunk.end == nullptr ? FinishReason::kNone : chunk.end->finish)));
-  if (chunk.end != nullptr)
-    pieces_.Add(",\"stop_reason\":" + Dump(StopReasonJson(chunk.end->stop_reason)));
+  if (chunk.end == nullptr) {
+    pieces_.Add(",\"finish_reason\":null");
+  } else {
+    const Choice& choice = choices_[static_cast<size_t>(index)];
+    pieces_.Add(",\"finish_reason\":" + JsonQuoted(FinishName(choice, chunk.end->finish)) +
+                ",\"stop_reason\":" + Dump(StopReasonJson(chunk.end->stop_reason)));
+  }
   if (return_token_ids_ && chunk.tokens != nullptr) {
     pieces_.Add(",\"token_ids\":");
     AddIds(tokens);
@@ -222,6 +248,10 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
   if (return_token_ids_ && chunk.opens) {
     pieces_.Add(",\"prompt_token_ids\":");
     AddIds(PromptOf(index).token_ids);
+  }
+  if (prompt_logprobs_ >= 0 && chunk.opens) {
+    pieces_.Add(",\"prompt_logprobs\":");
+    AddPromptLogprobs(choices_[static_cast<size_t>(index)].prompt_scores);
   }
   pieces_.Add("}]");
   if (continuous_usage_)
@@ -240,7 +270,7 @@ void OpenAiResponse::AddBody() {
     if (chat_) return;  // what follows all choices needs the first one's prompt
     pieces_.AddItems(1, [this, i](size_t, std::string*) { choices_[i] = {}; });
   });
-  pieces_.Add("],\"usage\":" + Dump(UsageJson(usage_)));
+  pieces_.Add("],\"usage\":" + FinalUsage());
   if (chat_ && prompt_logprobs_ >= 0 && !choices_.empty()) {
     pieces_.Add(",\"prompt_logprobs\":");
     AddPromptLogprobs(choices_.front().prompt_scores);
@@ -257,9 +287,8 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
   const PromptInfo& prompt = PromptOf(static_cast<int>(index));
   pieces_.Add("{\"index\":" + std::to_string(index));
   if (chat_) {
-    pieces_.Add(",\"message\":{\"role\":\"assistant\",\"content\":");
-    pieces_.AddQuoted(choice.text);
-    pieces_.Add(",\"refusal\":null}");
+    pieces_.Add(",\"message\":");
+    AddChatMessage(choice.message, chat_form_, static_cast<int>(index), &pieces_);
   } else {
     if (echo_) choices_[index].text.insert(0, prompt.text);
     pieces_.Add(",\"text\":");
@@ -272,7 +301,10 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
     AddChatLogprobs(choice.tokens);
   else
     AddCompletionLogprobs(static_cast<int>(index), echo_, choice.tokens);
-  pieces_.Add(",\"finish_reason\":" + Dump(FinishJson(choice.finish)) +
+  const std::string finish = choice.finish == FinishReason::kNone
+                                 ? "null"
+                                 : JsonQuoted(FinishName(choice, choice.finish));
+  pieces_.Add(",\"finish_reason\":" + finish +
               ",\"stop_reason\":" + Dump(StopReasonJson(choice.stop_reason)));
   if (!chat_ && prompt_logprobs_ >= 0) {
     pieces_.Add(",\"prompt_logprobs\":");
@@ -308,7 +340,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
   const size_t count = first + scored + tokens.size();
   pieces_.Add("{\"tokens\":");
   pieces_.AddList(count, [this, entry](size_t i, std::string* out) {
-    AppendTokenKey(token_bytes_(entry(i).token), out);
+    AppendTokenName(entry(i).token, token_bytes_, tokens_as_ids_, out);
   });
   pieces_.Add(",\"token_logprobs\":");
   pieces_.AddList(count, [entry](size_t i, std::string* out) {
@@ -324,7 +356,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
     if (score == nullptr)
       *out += "null";
     else
-      AppendTopLogprobs(*score, num_logprobs_, token_bytes_, out);
+      AppendTopLogprobs(*score, num_logprobs_, token_bytes_, out, tokens_as_ids_);
   });
   pieces_.Add(",\"text_offset\":");
   pieces_.AddList(count, [this, entry, &choice](size_t i, std::string* out) {
@@ -337,7 +369,7 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
 void OpenAiResponse::AddChatLogprobs(const std::vector<SampleResult>& tokens) {
   pieces_.Add("{\"content\":");
   pieces_.AddList(tokens.size(), [this, &tokens](size_t i, std::string* out) {
-    AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out);
+    AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out, tokens_as_ids_);
   });
   pieces_.Add(",\"refusal\":null}");
 }

@@ -6,14 +6,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/response_stream.h"
 #include "kernels/base/status.h"
+#include "server/openai/chat_parts.h"
 #include "server/openai/logprobs_text.h"
 #include "server/openai/request.h"
+#include "server/openai/response_encoder.h"
 #include "server/openai/text_pieces.h"
 
 namespace diffserve {
@@ -29,28 +32,25 @@ struct OpenAiIdentity {
   int64_t created = 0;  // Unix seconds
 };
 
-class OpenAiResponse {
+class OpenAiResponse : public ResponseEncoder {
  public:
   OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenBytes token_bytes);
 
-  // Takes the next event. REQUIRES: written(); from the first event on this is not moved.
-  void Take(ResponseEvent event);
-  // Appends what there is to write until `out` has `enough` bytes or a little more: a stream's
-  // frames, or the body once it is done with an ok status. True if nothing is left.
-  bool Write(size_t enough, std::string* out);
-  // Nothing is left to write of what was taken.
-  bool written() const { return pieces_.empty(); }
-  // Something has been answered: a later error cannot become an HTTP status any more.
-  bool started() const { return started_; }
-  bool done() const { return done_; }
-  const Status& status() const { return status_; }  // of the end
-  int64_t completion_tokens() const {
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
     return done_ ? usage_.completion_tokens : streamed_tokens_;
-  }  // so far
+  }
 
  private:
   struct Choice {
-    std::string text;
+    std::string text;                  // of a completion
+    std::unique_ptr<ChatText> chat;    // of a chat: its parser
+    AnswerMessage message;             // and the whole of it
     std::vector<SampleResult> tokens;  // of a whole body, kept for log-probabilities and ids
     PromptScores prompt_scores = std::make_shared<const std::vector<SampleResult>>();
     FinishReason finish = FinishReason::kNone;
@@ -61,6 +61,7 @@ class OpenAiResponse {
   // What one streamed chunk says of a choice; what it points to lives until it is written.
   struct Chunk {
     std::string_view text;
+    const AnswerMessage* message = nullptr;  // of a chat, instead
     const std::vector<SampleResult>* tokens = nullptr;
     const ResponseDelta* end = nullptr;  // the delta that finishes the choice
     bool opens = false;
@@ -80,16 +81,21 @@ class OpenAiResponse {
   void AddIds(const std::vector<SampleResult>& tokens);
   void AddIds(const SharedTokens& ids);
   std::string RunningUsage() const;
+  std::string FinalUsage() const;
+  const char* FinishName(const Choice& choice, FinishReason reason) const;
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
+  const bool hides_eos_, tokens_as_ids_;
   const int n_, num_logprobs_, prompt_logprobs_;
   const OpenAiIdentity identity_;
+  const ChatForm chat_form_;
   const TokenBytes token_bytes_;
   std::string head_;  // of every chunk, up to "choices"
   std::vector<PromptInfo> prompts_;
   std::vector<Choice> choices_;
   ResponseDelta delta_;  // of a stream, while its chunk is written
+  AnswerMessage delta_message_;
   int64_t prompt_tokens_ = 0;
   int64_t streamed_tokens_ = 0;
   Usage usage_;

@@ -14,18 +14,21 @@
 #include "server/frontend.h"
 #include "server/health.h"
 #include "server/http/message.h"
+#include "server/openai/responses_store.h"
 
 namespace diffserve {
 
 struct OpenAiRoutesOptions {
-  std::string model_root;   // shown as `root` in /v1/models
-  std::string fingerprint;  // system_fingerprint
-  bool strict = false;      // refuse unknown members
-  bool ui = true;           // serve the page; else its paths are unknown
+  std::string model_root;             // shown as `root` in /v1/models
+  std::string fingerprint;            // system_fingerprint
+  std::string tokenizer_info = "{}";  // the body of /tokenizer_info
+  bool strict = false;                // refuse unknown members
+  bool ui = true;                     // serve the page; else its paths are unknown
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
   int retry_after_s = 1;                      // of 429 and 503, at least
+  ResponsesStoreLimits responses_store;       // of /v1/responses
   std::function<std::string()> metrics_text;  // Prometheus text
   // Told once of every request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
@@ -49,7 +52,7 @@ class OpenAiRoutes {
 
   struct RouteInfo {
     std::string_view method;
-    std::string_view path;  // ends in '/' if a name follows, but for "/" itself
+    std::string_view path;  // as IsPathOf has it; several methods may have the same
     bool needs_key = true;
   };
   static std::vector<RouteInfo> Routes();

@@ -109,6 +109,11 @@ void AppendJsonString(std::string_view text, std::string* out) {
   *out += '"';
 }
 
+void AppendJsonFloat(float value, std::string* out) {
+  char text[32];
+  out->append(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+
 void AppendJsonNumber(double value, std::string* out) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof(text), value).ptr;

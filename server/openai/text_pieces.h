@@ -55,5 +55,7 @@ class TextPieces {
 void AppendJsonString(std::string_view text, std::string* out);
 // REQUIRES: finite.
 void AppendJsonNumber(double value, std::string* out);
+// With as few digits as tell it from every other float. REQUIRES: finite.
+void AppendJsonFloat(float value, std::string* out);
 
 }  // namespace diffserve

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/model_executor.h"
 #include "tests/cuda/device_array.h"
+#include "tests/testing/fake_constraint.h"
 #include "tests/testing/golden_case.h"
 #if defined(DIFFSERVE_CUDA_ON_CPU)
 #include "tests/kernels/shim/host_calls.h"
@@ -32,6 +33,8 @@ struct Answer {
 
 class CudaEngineTest : public ::testing::Test {
  protected:
+  static constexpr int kVocab = 105;
+
   void SetUp() override {
     if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
     options_.page_size = cuda::kPageSize;
@@ -50,7 +53,7 @@ class CudaEngineTest : public ::testing::Test {
                             options_.max_model_len, size_t{1} << 20};
     model_options.batch_invariant = true;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
-    vocab_ = model->config().vocab_size;
+    EXPECT_EQ(model->config().vocab_size, kVocab);
     KvCache kv = model
                      ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16),
@@ -79,7 +82,10 @@ class CudaEngineTest : public ::testing::Test {
       all_ended.notify_one();
     });
     const size_t count = requests.size();
-    for (Request& request : requests) EXPECT_TRUE(testing::IsOk(engine.Submit(std::move(request))));
+    for (Request& request : requests) {
+      if (request.constraint != nullptr) request.constraint = request.constraint->Clone();
+      EXPECT_TRUE(testing::IsOk(engine.Submit(std::move(request))));
+    }
     std::unique_lock lock(mutex);
     all_ended.wait(lock, [&] { return ended == count; });
     return answers;
@@ -101,11 +107,14 @@ class CudaEngineTest : public ::testing::Test {
     if (id % 4 == 2) request.sampling.repetition_penalty = 1.3f;
     if (id % 4 == 3) request.sampling.logit_bias = {{3, 2.0f}, {5, -4.0f}};
     if (id % 4 == 3) request.prompt_logprobs = 1;
+    if (id % 4 >= 2) {
+      request.constraint = std::make_shared<testing::FakeConstraint>(
+          testing::FakeConstraint::Options{.seed = id, .vocab_size = kVocab, .one_of = 3});
+    }
     return request;
   }
 
   EngineOptions options_;
-  int vocab_ = 0;
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 

@@ -9,17 +9,22 @@ std::vector<SampledToken> Run(SampleArgs args, size_t shift) {
   const cuda::Stream stream = cuda::Stream::Create().value();
   const auto num_rows = static_cast<size_t>(args.num_rows);
   const size_t num_logits = num_rows * static_cast<size_t>(args.vocab_size);
-  size_t num_adjustments = 0;
-  for (size_t i = 0; i < num_rows; ++i)
+  size_t num_adjustments = 0, num_masks = 0;
+  for (size_t i = 0; i < num_rows; ++i) {
     num_adjustments += static_cast<size_t>(args.tasks[i].num_adjustments);
+    num_masks += args.tasks[i].mask >= 0 ? 1 : 0;
+  }
   const DeviceArray<float> logits({args.logits, args.logits + num_logits}, stream, shift);
   const DeviceArray<SampleTask> tasks({args.tasks, args.tasks + num_rows}, stream);
   const DeviceArray<LogitAdjustment> adjustments(
       {args.adjustments, args.adjustments + num_adjustments}, stream);
+  const size_t num_words = num_masks * MaskWords(args.vocab_size);
+  const DeviceArray<uint32_t> masks({args.masks, args.masks + num_words}, stream);
   const DeviceArray<SampledToken> sampled({args.sampled, args.sampled + num_rows}, stream);
   args.logits = logits.data();
   args.tasks = tasks.data();
   args.adjustments = adjustments.data();
+  args.masks = masks.data();
   args.sampled = sampled.data();
   EXPECT_TRUE(IsOk(cuda::Sample(args, stream)));
   return sampled.Read(stream);

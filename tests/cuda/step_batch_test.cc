@@ -92,6 +92,8 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
     OwnedBatch owned = RandomBatch(random);
     const Batch& batch = owned.batch;
     owned.batch.adjustments.resize(random() % 5);
+    owned.batch.masks.resize(random() % 3 * 7);
+    std::iota(owned.batch.masks.begin(), owned.batch.masks.end(), 90000u);
     const std::vector<StepPass> passes = CutIntoPasses(batch, {1, 1, 512}, 1 << 20);
     ASSERT_EQ(passes.size(), 1u);
     PackedStep packed;
@@ -120,6 +122,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
       const auto page = Read<int32_t>(packed.bytes, page_at, 1);
       EXPECT_EQ(page[0], owned.pages[s][static_cast<size_t>(position / kPage)]);
     }
+    EXPECT_EQ(Read<uint32_t>(packed.bytes, at.tail, batch.masks.size()), batch.masks);
     const auto samples = Read<SampleTask>(packed.bytes, at.sample_rows, batch.sample_rows.size());
     for (size_t i = 0; i < logit_rows.size(); ++i) {
       EXPECT_EQ(tokens[static_cast<size_t>(logit_rows[i])],

@@ -16,7 +16,8 @@ from server_process import ServerProcess
 
 KEY, OTHER_KEY = "sk-canary-0123456789abcdef", "sk-second"
 ROUTES = [("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("GET", "/v1/models"),
-          ("GET", "/v1/models/tiny"), ("POST", "/v1/attention"), ("POST", "/tokenize"),
+          ("GET", "/v1/models/tiny"), ("POST", "/v1/attention"), ("POST", "/v1/embeddings"),
+          ("POST", "/tokenize"),
           ("POST", "/detokenize"), ("GET", "/version"), ("GET", "/load"), ("GET", "/metrics"),
           ("GET", "/nothing-here"), ("GET", "/v1/completions"), ("OPTIONS", "/metrics"),
           ("HEAD", "/metrics")]

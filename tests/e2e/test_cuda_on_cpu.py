@@ -55,9 +55,12 @@ class CudaOnCpuTest(unittest.TestCase):
             self.assertEqual(
                 server.metric("diffserve_build_info", device="CPU shim (sm_90, 4 SMs, 1.0 GiB)"), 1)
 
-    def test_attention_maps_are_refused_by_name(self):
+    def test_attention_maps_and_embeddings_are_refused_by_name(self):
         with ServerProcess(*FLAGS, binary=ON_SHIM) as server:
             refused = server.post("/v1/attention", {"text": "hello"})
+            self.assertEqual(refused.status, 400)
+            self.assertIn("--device cuda", refused.error["message"])
+            refused = server.post("/v1/embeddings", {"input": "hello"})
             self.assertEqual(refused.status, 400)
             self.assertIn("--device cuda", refused.error["message"])
             self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())

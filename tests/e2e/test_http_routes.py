@@ -110,7 +110,7 @@ BAD_CHAT = [
     ("top_logprobs", -1),
     ("max_completion_tokens", 0),
     ("max_tokens", -5),
-    ("response_format", {"type": "json_object"}),
+    ("response_format", {"type": "xml"}),
     ("response_format", "json"),
     ("tools", [{"type": "function"}]),
 ]

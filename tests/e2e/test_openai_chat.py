@@ -126,7 +126,7 @@ class ChatTest(unittest.TestCase):
 
     def test_what_is_not_offered_is_refused_by_name(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-        for field, value in (("tools", [tool]), ("response_format", {"type": "json_object"}),
+        for field, value in (("tools", [tool]), ("response_format", {"type": "xml"}),
                              ("functions", [tool["function"]]), ("modalities", ["text", "audio"])):
             with self.subTest(field=field), self.assertRaises(openai.BadRequestError) as caught:
                 chat(**{field: value})

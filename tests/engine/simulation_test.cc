@@ -44,12 +44,13 @@ TEST(SimulationRegressionTest, AShareWithoutAPageIsATurn) {
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
-  uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0;
+  uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0,
+           overtaken = 0;
   testing::Simulation::Counts counts;
   testing::SimulatedReaders::Counts readers;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
     const int depth = seed % 2 == 0 ? 1 : 2;
     testing::Simulation simulation(seed, depth, /*speculative_tokens=*/seed % 4 == 0 ? 5 : 0);
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
@@ -73,6 +74,9 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     counts.foreseen += of.foreseen;
     counts.shared += of.shared;
     counts.lost += of.lost;
+    counts.constrained += of.constrained;
+    counts.refused_by_constraint += of.refused_by_constraint;
+    overtaken += simulation.start_order().overtaken();
     readers.waits += simulation.readers().waits;
     readers.overflowed += simulation.readers().overflowed;
     readers.left += simulation.readers().left;
@@ -97,6 +101,9 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   EXPECT_GT(counts.overdue, 10u);
   EXPECT_GT(counts.foreseen, 10u);
   EXPECT_GT(counts.shared, 30u);
+  EXPECT_GT(counts.constrained, 100u);
+  EXPECT_GT(counts.refused_by_constraint, 20u);
+  EXPECT_GT(overtaken, 50u);
   EXPECT_GT(readers.waits, 500u);
   EXPECT_GT(readers.overflowed, 200u);
   EXPECT_GT(readers.left, 50u);

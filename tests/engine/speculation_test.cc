@@ -10,6 +10,7 @@
 #include "engine/scheduler.h"
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/engine_requests.h"
+#include "tests/testing/fake_constraint.h"
 #include "tests/testing/fake_executor.h"
 
 namespace diffserve {
@@ -243,14 +244,17 @@ class ModelSpeculationTest : public ::testing::TestWithParam<DType> {
                          KvFormat::Of(model->config().attention, options.page_size, GetParam()),
                          options.num_pages)
                      .value();
-    Steps steps(options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)));
-    for (const Request& request : requests) steps.scheduler.Add(request);
+    Steps steps(options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv), &pool_));
+    for (Request request : requests) {
+      if (request.constraint != nullptr) request.constraint = request.constraint->Clone();
+      steps.scheduler.Add(std::move(request));
+    }
     steps.RunToEnd();
     return steps;
   }
 
   TinyCheckpoint checkpoint_;
-  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
+  ThreadPool pool_{{.num_threads = 2, .pin = false, .spin_us = 0}};
 };
 
 TEST_P(ModelSpeculationTest, TheOutputIsTheSameToTheBitWithWhateverElseThereIs) {
@@ -281,6 +285,73 @@ TEST_P(ModelSpeculationTest, TheOutputIsTheSameToTheBitWithWhateverElseThereIs) 
   }
   EXPECT_GT(hits, 0u);
   EXPECT_GT(preemptions, 0u);
+}
+
+// Two of three requests are constrained, each in its own way.
+std::vector<Request> ConstrainedRequests() {
+  std::vector<Request> requests = AllKindsOfRequests();
+  for (Request& request : requests) {
+    if (request.id % 3 == 2) continue;
+    request.constraint = std::make_shared<testing::FakeConstraint>(testing::FakeConstraint::Options{
+        .seed = request.id,
+        .vocab_size = 128,
+        .one_of = request.id % 4 == 0 ? 1 : 4,
+        .ends = request.id == 10 ? Tokens() : request.eos_token_ids,
+        .ends_after = request.id == 7 ? 20 : -1,
+        .fill_fails_after = request.id == 10 ? 30 : -1,
+        .forgets = request.id % 2 == 0});
+    if (request.id == 4) {
+      request.allowed_tokens = std::make_shared<const std::vector<uint32_t>>(
+          std::vector<uint32_t>{0xffff0fff, 0xf0ffffff, 0xfffffff0, 0x7fffffff});
+    }
+    if (request.id == 6) {
+      request.bad_words = std::make_shared<const std::vector<std::vector<int32_t>>>(
+          std::vector<std::vector<int32_t>>{{41}, {30, 30}, {50, 51, 52}});
+    }
+  }
+  return requests;
+}
+
+TEST_P(ModelSpeculationTest, ConstrainedOutputsAreTheSameToTheBitAndLeaveTheOthersAsTheyWere) {
+  EngineOptions alone = {
+      .page_size = 16, .num_pages = 100, .max_model_len = 160, .max_num_seqs = 1};
+  const std::vector<Request> requests = ConstrainedRequests();
+  const std::map<RequestId, Answer> expected = Run(alone, requests).answers;
+  const std::map<RequestId, Answer> unconstrained = Run(alone, AllKindsOfRequests()).answers;
+  for (const Request& request : requests) {
+    const Answer& answer = expected.at(request.id);
+    if (request.constraint == nullptr) {
+      EXPECT_EQ(answer, unconstrained.at(request.id)) << request.id;
+      continue;
+    }
+    const std::unique_ptr<TokenConstraint> check = request.constraint->Clone();
+    for (const int32_t token : answer.tokens) {
+      if (token == request.eos_token_ids[0]) break;
+      ASSERT_TRUE(check->Accept(token).ok()) << request.id;
+    }
+  }
+  EXPECT_EQ(expected.at(7).finish, FinishReason::kStop);
+  EXPECT_EQ(expected.at(10).finish, FinishReason::kError);
+
+  EngineOptions together = alone, small_steps = alone, few_pages = alone;
+  together.max_num_seqs = 8;
+  small_steps.max_num_seqs = 8;
+  small_steps.max_num_batched_tokens = 16;
+  few_pages.max_num_seqs = 8;
+  few_pages.num_pages = 15;
+  uint64_t preemptions = 0, accepted = 0;
+  for (EngineOptions options : {alone, together, small_steps, few_pages}) {
+    for (const int tokens : {0, 1, 6}) {
+      options.speculative_tokens = tokens;
+      const Steps steps = Run(options, requests);
+      for (const auto& [id, answer] : expected)
+        ASSERT_EQ(steps.answers.at(id), answer) << "request=" << id << " proposed=" << tokens;
+      preemptions += steps.scheduler.counters().preemptions;
+      accepted += steps.scheduler.counters().accepted_tokens;
+    }
+  }
+  EXPECT_GT(preemptions, 0u);
+  EXPECT_GT(accepted, 50u);
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, ModelSpeculationTest,

@@ -45,7 +45,9 @@ inline void CheckPromises(const GenerateRequest& request, const FrontendOptions&
   for (const Prompt& prompt : request.prompts) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids == nullptr) continue;
-    DS_CHECK(!ids->empty() && ids->size() <= size_t{kFuzzedModelLen}, "a prompt's length");
+    DS_CHECK(!ids->empty(), "a prompt's length");
+    DS_CHECK(ids->size() <= size_t{kFuzzedModelLen} || request.truncate_prompt_tokens,
+             "a prompt that is not cut fits");
     CheckIds(*ids);
   }
   DS_CHECK(request.n >= 1 && request.n <= limits.max_n, "n");
@@ -58,6 +60,13 @@ inline void CheckPromises(const GenerateRequest& request, const FrontendOptions&
   for (const std::string& stop : request.stop)
     DS_CHECK(!stop.empty() && stop.size() <= limits.max_stop_bytes, "a stop string");
   CheckIds(request.stop_token_ids);
+  CheckIds(request.allowed_token_ids);
+  DS_CHECK(request.allowed_token_ids.size() <= limits.max_allowed_token_ids, "allowed tokens");
+  DS_CHECK(request.bad_words.size() <= limits.max_bad_words, "bad words are bounded");
+  for (const std::string& word : request.bad_words)
+    DS_CHECK(!word.empty() && word.size() <= limits.max_bad_words_bytes, "a bad word");
+  const int kept = request.truncate_prompt_tokens.value_or(-1);
+  DS_CHECK(kept == -1 || (kept >= 1 && kept <= kFuzzedModelLen), "truncate_prompt_tokens");
   CheckSamplingPromises(request.sampling, limits);
 }
 

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "diffserve/v1/inference.pb.h"
+#include "inference/grpc_service.pb.h"
+#include "server/grpc/kserve_messages.h"
 #include "server/grpc/messages.h"
 #include "server/grpc/wire_request.h"
 #include "tests/fuzz/checked_request.h"
@@ -67,8 +69,23 @@ void CheckGenerate(const v1::GenerateRequest& message) {
   CheckRefusal(status);
 }
 
+void CheckInfer(const inference::ModelInferRequest& message) {
+  FrontendOptions limits;
+  limits.served_model_name = message.model_name();
+  for (const bool streams : {false, true}) {
+    const Result<InferRequest> request = FromProto(message, limits, SamplingParams(), streams);
+    const Status status = request.ok()
+                              ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
+                              : request.status();
+    if (status.ok())
+      testing::CheckPromises(request->generate, limits);
+    else
+      CheckRefusal(status);
+  }
+}
+
 void CheckTokenize(const v1::TokenizeRequest& message) {
-  const Result<Prompt> prompt = FromProto(message);
+  const Result<Prompt> prompt = FromProto(message, FrontendOptions());
   if (!prompt.ok()) CheckRefusal(prompt.status());
 }
 
@@ -80,7 +97,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   google::protobuf::SetLogHandler(nullptr);  // the server has one of its own
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   const uint32_t cuts = data[1] + 1u;
-  if (data[0] % 3 == 0) {
+  if (data[0] == 3) {
+    inference::ModelInferRequest message;
+    if (diffserve::Take(bytes, cuts, message)) diffserve::CheckInfer(message);
+  } else if (data[0] % 3 == 0) {
     diffserve::v1::GenerateRequest message;
     if (diffserve::Take(bytes, cuts, message)) diffserve::CheckGenerate(message);
   } else if (data[0] % 3 == 1) {

@@ -93,12 +93,18 @@ class Wakes {
 void CheckEvents(std::string_view body) {
   bool ended = false;
   while (!body.empty()) {
+    std::string_view name;
+    if (body.starts_with("event: ")) {
+      name = body.substr(7, body.find('\n') - 7);
+      body.remove_prefix(std::min(body.size(), 7 + name.size() + 1));
+    }
     const size_t end = body.find("\n\n");
     DS_CHECK(body.starts_with("data: ") && end != body.npos && !ended, "a body is whole events");
     const std::string_view data = body.substr(6, end - 6);
     body.remove_prefix(end + 2);
-    ended = data == "[DONE]";
-    DS_CHECK(ended || Json::accept(data), "an event is JSON");
+    ended = data == "[DONE]" || name == "message_stop" || name == "response.completed" ||
+            name == "response.incomplete" || name == "response.failed";
+    DS_CHECK(data == "[DONE]" || Json::accept(data), "an event is JSON");
     ended = ended || Json::parse(data).contains("error");
   }
   DS_CHECK(ended, "a stream has an end");
@@ -113,7 +119,7 @@ void CheckReply(const HttpReply& reply, const std::string& body) {
   if (reply.streams) return CheckEvents(body);
   if (reply.content_type != "application/json") return;
   const Json json = Json::parse(body, nullptr, false);
-  DS_CHECK(json.is_object(), "a body is a JSON object");
+  DS_CHECK(json.is_object() || (json.is_array() && reply.status == 200), "a body is JSON");
   DS_CHECK(reply.status == 200 || !json.at("error").at("message").get<std::string>().empty(),
            "an error says what is wrong");
 }

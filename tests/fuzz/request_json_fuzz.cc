@@ -1,4 +1,4 @@
-// Request bodies of all five routes. The first byte chooses the route and strictness, the rest is
+// Request bodies of all six routes. The first byte chooses the route and strictness, the rest is
 // the body. Whatever comes, it is parsed or refused; what is parsed and passes the checks keeps the
 // promises that the engine relies on.
 #include <cstddef>
@@ -6,8 +6,10 @@
 #include <string_view>
 
 #include "server/openai/attention_request.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
+#include "server/openai/token_request.h"
 #include "tests/fuzz/checked_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -16,10 +18,31 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   diffserve::FrontendOptions limits;
   const diffserve::OpenAiContext context{&limits, diffserve::SamplingParams(), (data[0] & 4) != 0};
   diffserve::Status status;
-  switch ((data[0] & 8) != 0 ? 8 : data[0] & 3) {
+  const auto check = [&limits](const diffserve::OpenAiRequest& request) {
+    const diffserve::Status checked = diffserve::CheckRequest(
+        request.generate, diffserve::testing::FuzzedLimits(limits));
+    if (checked.ok()) diffserve::testing::CheckPromises(request.generate, limits);
+    return checked;
+  };
+  const int bits = data[0];
+  switch ((bits & 128) != 0 ? 128 : (bits & 64) != 0 ? 64 : (bits & 8) != 0 ? 8 : bits & 3) {
+    case 64: {
+      const auto parsed = diffserve::ParseTokenRequest(body, context);
+      status = parsed.ok() ? check(parsed->request) : parsed.status();
+      break;
+    }
     case 8:
       status = diffserve::ParseAttentionRequest(body, context).status();
       break;
+    case 128: {
+      auto parsed = diffserve::ParseEmbeddingRequest(body, context);
+      status = parsed.ok() ? diffserve::AddPools(/*hidden_size=*/64, &*parsed) : parsed.status();
+      if (status.ok()) {
+        status = diffserve::CheckRequest(parsed->generate,
+                                         diffserve::testing::FuzzedLimits(limits));
+      }
+      break;
+    }
     case 2:
       status = diffserve::ParseTokenizeRequest(body, context).status();
       break;
@@ -30,10 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto parse = (data[0] & 1) != 0 ? diffserve::ParseChatRequest
                                             : diffserve::ParseCompletionRequest;
       const auto parsed = parse(body, context);
-      status = parsed.ok() ? diffserve::CheckRequest(parsed->generate,
-                                                     diffserve::testing::FuzzedLimits(limits))
-                           : parsed.status();
-      if (status.ok()) diffserve::testing::CheckPromises(parsed->generate, limits);
+      status = parsed.ok() ? check(*parsed) : parsed.status();
     }
   }
   if (!status.ok()) {

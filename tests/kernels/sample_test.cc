@@ -30,18 +30,34 @@ struct RowCase {
   std::vector<float> logits = {};
   std::vector<int32_t> prompt = {}, output = {}, banned = {};
   uint64_t position = 0;
+  std::vector<uint32_t> mask = {};  // empty: none
 
-  SampleTask Pack(std::vector<LogitAdjustment>* adjustments) const {
-    if (is_scored) return PackScore(scored_token, num_top);
-    return PackDraw({.params = &params,
-                     .vocab_size = static_cast<int>(logits.size()),
-                     .position = position,
-                     .prompt_tokens = prompt,
-                     .output_tokens = output,
-                     .banned_tokens = banned},
-                    adjustments);
+  int vocab() const { return static_cast<int>(logits.size()); }
+  SampleTask Pack(std::vector<LogitAdjustment>* adjustments, std::vector<uint32_t>* masks) const {
+    SampleTask task = is_scored ? PackScore(scored_token, num_top)
+                                : PackDraw({.params = &params,
+                                            .vocab_size = vocab(),
+                                            .position = position,
+                                            .prompt_tokens = prompt,
+                                            .output_tokens = output,
+                                            .banned_tokens = banned},
+                                           adjustments);
+    if (mask.empty()) return task;
+    task.mask = static_cast<int32_t>(masks->size() / MaskWords(vocab()));
+    masks->insert(masks->end(), mask.begin(), mask.end());
+    return task;
   }
 };
+
+// One token in `one_of`; bits beyond the vocabulary are set.
+std::vector<uint32_t> RandomMask(int vocab, unsigned one_of, std::mt19937& random) {
+  std::vector<uint32_t> mask(MaskWords(vocab), ~uint32_t{0});
+  for (int token = 0; token < vocab; ++token) {
+    if (random() % one_of != 0)
+      mask[static_cast<size_t>(token / 32)] &= ~(uint32_t{1} << (token % 32));
+  }
+  return mask;
+}
 
 std::vector<float> RandomLogits(int vocab, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, random() % 4 == 0 ? 8.0f : 2.0f);
@@ -95,6 +111,8 @@ RowCase RandomCase(int vocab, std::mt19937& random) {
     row.logits[random() % row.logits.size()] = chance(2) ? kInfinity
                                                          : std::numeric_limits<float>::quiet_NaN();
   if (chance(24)) std::fill(row.logits.begin(), row.logits.end(), -kInfinity);
+  constexpr unsigned kOneOf[] = {1, 2, 20, 1000};
+  if (chance(3)) row.mask = RandomMask(vocab, kOneOf[random() % std::size(kOneOf)], random);
   if (chance(5)) {
     row.is_scored = true;
     row.scored_token = static_cast<int32_t>(random() % row.logits.size());
@@ -170,8 +188,9 @@ class SampleTest : public ::testing::Test {
     std::vector<float> logits(vocab, std::numeric_limits<float>::quiet_NaN());
     std::vector<SampleTask> tasks(1);
     std::vector<LogitAdjustment> adjustments;
+    std::vector<uint32_t> masks;
     for (const RowCase& row : cases) {
-      tasks.push_back(row.Pack(&adjustments));
+      tasks.push_back(row.Pack(&adjustments, &masks));
       if (!uniforms.empty()) tasks.back().uniform = uniforms[tasks.size() - 2];
       logits.insert(logits.end(), row.logits.begin(), row.logits.end());
     }
@@ -185,6 +204,7 @@ class SampleTest : public ::testing::Test {
                              .num_rows = static_cast<int>(tasks.size()),
                              .tasks = tasks.data(),
                              .adjustments = adjustments.data(),
+                             .masks = masks.data(),
                              .sampled = expected.data()};
     const std::vector<SampledToken> sampled = backend.run(args);
     SampleRef(args);
@@ -281,6 +301,89 @@ TEST_F(SampleTest, AlternativesOfWhichEachWarpHasOneAreAllFound) {
   ExpectLikeReference(cases);
 }
 
+// Every size of vocabulary around a word of the mask and a thread block, from one token to all.
+TEST_F(SampleTest, RowsWithMasksAreThoseOfTheReference) {
+  std::mt19937 random(7);
+  for (int vocab : {1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1769, 5000}) {
+    std::vector<RowCase> cases;
+    for (unsigned one_of : {1u, 2u, 7u, 100u, 100000u}) {
+      for (const float temperature : {0.0f, 1.0f}) {
+        RowCase row = {.params = {.temperature = temperature},
+                       .logits = RandomLogits(vocab, random),
+                       .position = random(),
+                       .mask = RandomMask(vocab, one_of, random)};
+        row.params.num_logprobs = static_cast<int>(random() % 21);
+        if (one_of == 2) row.params.top_k = 3;
+        if (one_of == 7) row.params.top_p = 0.7f;
+        if (one_of < 7) row.banned = RandomTokens(vocab, 3, random);
+        if (one_of > 7)
+          row.params.logit_bias = {
+              {static_cast<int32_t>(random() % static_cast<unsigned>(vocab)), 100.0f}};
+        cases.push_back(std::move(row));
+      }
+    }
+    ExpectLikeReference(cases);
+  }
+}
+
+// The largest logits are masked, so what is reported of them is no help to the draw.
+TEST_F(SampleTest, AMaskedRowDrawsAmongItsTokensAndReportsTheModelsLogprobs) {
+  constexpr int kVocab = 300;
+  for (const SampleBackend& backend : backends_) {
+    for (int allowed : {0, 31, 32, 250, 299}) {
+      std::vector<float> logits(kVocab);
+      for (size_t i = 0; i < logits.size(); ++i) logits[i] = -static_cast<float>(i);
+      std::vector<uint32_t> masks(MaskWords(kVocab), 0);
+      masks[static_cast<size_t>(allowed / 32)] = uint32_t{1} << (allowed % 32);
+      const RowCase row = {.params = {.temperature = 0.7f, .top_k = 2, .num_logprobs = 3},
+                           .logits = logits,
+                           .mask = masks};
+      std::vector<LogitAdjustment> adjustments;
+      std::vector<uint32_t> packed;
+      const SampleTask task = row.Pack(&adjustments, &packed);
+      SampledToken sampled;
+      const SampledToken of_row = backend.run({.logits = logits.data(),
+                                               .vocab_size = kVocab,
+                                               .num_rows = 1,
+                                               .tasks = &task,
+                                               .adjustments = adjustments.data(),
+                                               .masks = packed.data(),
+                                               .sampled = &sampled})[0];
+      EXPECT_EQ(of_row.finite, 1);
+      EXPECT_EQ(of_row.token, allowed) << backend.name;
+      EXPECT_EQ(of_row.logit, -static_cast<float>(allowed));
+      EXPECT_EQ(of_row.max, 0.0f);
+      EXPECT_EQ(of_row.top_tokens[0], 0);
+      EXPECT_EQ(of_row.top_tokens[2], 2);
+    }
+  }
+}
+
+TEST_F(SampleTest, ARowWithNothingLeftIsNotFinite) {
+  for (const SampleBackend& backend : backends_) {
+    RowCase nothing = {.logits = std::vector<float>(70, 1.0f), .mask = std::vector<uint32_t>(3, 0)};
+    nothing.mask[2] = ~uint32_t{0} << 6;  // beyond the vocabulary
+    RowCase banned = nothing;
+    banned.mask[1] = 1;
+    banned.banned = {32};
+    for (const RowCase& row : {nothing, banned}) {
+      std::vector<LogitAdjustment> adjustments;
+      std::vector<uint32_t> masks;
+      const SampleTask task = row.Pack(&adjustments, &masks);
+      std::vector<float> logits = row.logits;
+      SampledToken sampled;
+      const auto of_row = backend.run({.logits = logits.data(),
+                                       .vocab_size = row.vocab(),
+                                       .num_rows = 1,
+                                       .tasks = &task,
+                                       .adjustments = adjustments.data(),
+                                       .masks = masks.data(),
+                                       .sampled = &sampled})[0];
+      EXPECT_EQ(of_row.finite, 0) << backend.name;
+    }
+  }
+}
+
 TEST_F(SampleTest, EveryScheduleOfTheThreadsGivesTheSameBits) {
   std::mt19937 random(4);
   std::vector<RowCase> cases;
@@ -293,6 +396,7 @@ TEST_F(SampleTest, EveryScheduleOfTheThreadsGivesTheSameBits) {
                    .logits = RandomLogits(300, random),
                    .output = {1, 2, 3},
                    .position = random()};
+    if (i % 2 == 0) row.mask = RandomMask(300, 3, random);
     cases.push_back(std::move(row));
   }
   for (const SampleBackend& backend : backends_)

@@ -326,7 +326,8 @@ TEST(FrontendTest, AMessageSpellsSpecialTokensOnlyIfTheOperatorAllowsIt) {
     ServingOptions options;
     options.frontend.allow_special_tokens_in_content = allowed;
     ServingFixture server(options);
-    const ChatPrompt chat{R"([{"role": "user", "content": "<|end|>x"}])"};
+    const ChatPrompt chat{.messages_json = R"([{"role": "user", "content": "<|end|>x"}])",
+                          .tools_json = {}};
     std::promise<Result<std::vector<int32_t>>> promise;
     ASSERT_TRUE(server.frontend
                     ->Tokenize("", chat, false,

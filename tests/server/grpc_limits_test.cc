@@ -64,7 +64,7 @@ TEST(GrpcLimitsTest, AConversationHasTheRolesAndTheLengthThatHttpAllows) {
   GrpcStack stack(WithTemplate());
   const auto stub = stack.NewStub();
   EXPECT_TRUE(Generate(*stub, ChatOf({"system", "developer", "user", "assistant"})).status.ok());
-  for (const std::string role : {"", "User", "tool", "end|><|assistant"}) {
+  for (const std::string role : {"", "User", "tools", "end|><|assistant"}) {
     const Generated result = Generate(*stub, ChatOf({"user", role}));
     EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << role;
     EXPECT_EQ(result.param, "messages[1].role") << role;
@@ -84,7 +84,9 @@ TEST(GrpcLimitsTest, ListsAreCountedBeforeTheyAreMade) {
       {Repeated(Field(5, Field(1, "")), 4097), "messages has more than 4096 entries"},
       {Field(6, Repeated(bias, 4097)), "logit_bias has more than 4096 entries"},
       {Field(7, Repeated(Field(3, ""), 4097)), "stop has more than 4096 entries"},
-      {Repeated(Field(15, ""), 65), "more than 64 fields that this server does not know"},
+      {Repeated(Field(15, ""), 4097), "bad_words has more than 4096 entries"},
+      {Repeated(std::string("\x92\x03\x00", 3), 65),  // the field 50
+       "more than 64 fields that this server does not know"},
       {Field(5, Repeated(Field(9, ""), 65)), "more than 64 fields that this server does not know"},
       {Field(15, "")[0] + std::string("\xFF", 1), "not well-formed"},
       {Field(5, "\x0a\x7f"), "not well-formed"},

@@ -121,6 +121,16 @@ TEST(GrpcServerTest, LogprobsComeOnlyIfAskedFor) {
   EXPECT_EQ(prompt_entries, 3);
 }
 
+TEST(GrpcServerTest, APromptOfOneTokenHasOneEntryWithoutLogprob) {
+  GrpcStack stack;
+  v1::GenerateRequest request = RequestOf({1}, 1);
+  request.set_prompt_logprobs(2);
+  int entries = 0;
+  for (const v1::GenerateResponse& m : Generate(*stack.NewStub(), request).messages)
+    entries += m.prompt_logprobs().tokens_size();
+  EXPECT_EQ(entries, 1);
+}
+
 TEST(GrpcServerTest, AStopTokenEndsTheSequenceAndIsNamed) {
   GrpcStack stack;
   const std::vector<int32_t> expected = ExpectedTokens(stack, {9}, 10);

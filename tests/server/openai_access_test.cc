@@ -53,8 +53,9 @@ TEST(OpenAiAccessTest, AKeyOpensEveryRouteInBothForms) {
     for (const auto& route : OpenAiRoutes::Routes()) {
       const std::string path = ExampleOf(route.path);
       const int status = Once(server.port(), std::string(route.method), path, fields).status;
-      EXPECT_EQ(status, route.method == "POST" ? 400 : 200) << path;  // 400: the body {} lacks a
-                                                                      // prompt
+      const bool is_stored = path.find("resp_none") != std::string::npos;  // no such response
+      // 400: the body {} lacks a prompt.
+      EXPECT_EQ(status, is_stored ? 404 : route.method == "POST" ? 400 : 200) << path;
     }
     EXPECT_EQ(Once(server.port(), "GET", "/nowhere", fields).status, 404);
   }

@@ -73,7 +73,9 @@ TEST_F(OpenAiRequestTest, EveryFieldArrives) {
           "stop":["x","y"],"stop_token_ids":[5,6],"include_stop_str_in_output":true,"ignore_eos":true,
           "skip_special_tokens":false,"n":2,"best_of":2,"logprobs":3,"stream":true,
           "stream_options":{"include_usage":true,"continuous_usage_stats":true},"cache_salt":"s","return_token_ids":true,
-          "add_special_tokens":false,"user":"u","metadata":{"a":[1]},"store":true})");
+          "add_special_tokens":false,"allowed_token_ids":[3,4],"bad_words":["no","not"],"truncate_prompt_tokens":9,
+          "truncation_side":"right","priority":-2,"return_tokens_as_token_ids":true,
+          "user":"u","metadata":{"a":[1]},"store":true})");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   const OpenAiRequest& request = parsed.value();
   const GenerateRequest& generate = request.generate;
@@ -97,6 +99,11 @@ TEST_F(OpenAiRequestTest, EveryFieldArrives) {
   EXPECT_EQ(generate.n, 2);
   EXPECT_EQ(generate.cache_salt, "s");
   EXPECT_EQ(generate.add_special_tokens, false);
+  EXPECT_EQ(generate.allowed_token_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(generate.bad_words, (std::vector<std::string>{"no", "not"}));
+  EXPECT_EQ(generate.truncate_prompt_tokens, 9);
+  EXPECT_TRUE(generate.truncate_right && request.tokens_as_ids);
+  EXPECT_EQ(generate.priority, -2);
   EXPECT_TRUE(request.stream && request.include_usage && request.continuous_usage &&
               request.return_token_ids && request.logprobs);
 }
@@ -154,6 +161,7 @@ TEST_F(OpenAiRequestTest, NumbersAtTheirEdgesAreTakenOrRefusedByName) {
       {"repetition_penalty", {"0.5", "1", "2"}, {"-1", "0", "101"}},
       {"logprobs", {"0", "20"}, {"-1", "21", "1.5"}},
       {"prompt_logprobs", {"0", "20"}, {"-1", "21", "1.5"}},
+      {"truncate_prompt_tokens", {"-1", "1", "512", "null"}, {"-2", "0", "513", "1.5"}},
   };
   for (const Field& field : fields) {
     const std::string name = field.name;
@@ -225,7 +233,7 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
   EXPECT_EQ(RefusedFor(R"("logit_bias":{})"), "");
   for (const char* name :
        {"ignore_eos", "stream", "echo", "skip_special_tokens", "include_stop_str_in_output",
-        "return_token_ids", "add_special_tokens"}) {
+        "return_token_ids", "return_tokens_as_token_ids", "add_special_tokens"}) {
     for (const char* value : {"1", "0", "\"true\"", "[]", "{}"}) {
       EXPECT_EQ(RefusedFor("\"" + std::string(name) + "\":" + value), name) << value;
     }
@@ -236,34 +244,31 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
   EXPECT_EQ(RefusedFor(R"("stream":true,"stream_options":{"include_usage":1})"),
             "stream_options.include_usage");
   EXPECT_EQ(RefusedFor(R"("stream":true,"stream_options":[])"), "stream_options");
-  EXPECT_EQ(RefusedFor(R"("stream":true,"prompt_logprobs":1)"), "prompt_logprobs");
+  EXPECT_EQ(RefusedFor(R"("stream":true,"prompt_logprobs":1)"), "");
+  for (const char* ids : {"[]", "[-1]", "[1000]", "[1.5]", "[\"1\"]", "1", "[[1]]", "[true]"}) {
+    EXPECT_EQ(RefusedFor("\"allowed_token_ids\":" + std::string(ids)), "allowed_token_ids") << ids;
+  }
+  EXPECT_EQ(RefusedFor(R"("allowed_token_ids":[0,999])"), "");
+  for (const char* words : {R"([""])", "[1]", "7", R"({"a":1})", R"([["a"]])"}) {
+    EXPECT_EQ(RefusedFor("\"bad_words\":" + std::string(words)), "bad_words") << words;
+  }
+  EXPECT_EQ(RefusedFor(R"("bad_words":["a"," "])"), "");
+  EXPECT_EQ(RefusedFor("\"bad_words\":[\"" + std::string(8193, 'x') + "\"]"), "bad_words");
+  EXPECT_EQ(RefusedFor(R"("truncation_side":"middle")"), "truncation_side");
+  EXPECT_EQ(RefusedFor(R"("truncation_side":"right")"), "");
 }
 
 TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
-  for (const char* member : {R"("tools":[{"type":"function"}])",
-                             R"("functions":[{}])",
-                             R"("tool_choice":"required")",
-                             R"("tool_choice":{"type":"function"})",
-                             R"("response_format":{"type":"json_object"})",
-                             R"("response_format":{"type":"json_schema","json_schema":{}})",
+  for (const char* member : {R"("functions":[{}])",
                              R"("response_format":{})",
                              R"("response_format":"text")",
                              R"("audio":{"voice":"x"})",
                              R"("modalities":["text","audio"])",
                              R"("suffix":"x")",
                              R"("use_beam_search":true)",
-                             R"("structured_outputs":{"regex":"a"})",
-                             R"("guided_json":{"a":1})",
-                             R"("guided_regex":"a")",
-                             R"("guided_choice":["a"])",
-                             R"("guided_grammar":"a")",
                              R"("prompt_embeds":"AAAA")",
                              R"("lora_request":{"a":1})",
-                             R"("bad_words":["a"])",
-                             R"("truncate_prompt_tokens":5)",
-                             R"("priority":1)",
                              R"("logits_processors":["x"])",
-                             R"("allowed_token_ids":[1])",
                              R"("function_call":"x")",
                              R"("chat_template":"{{ 1 }}")"}) {
     const std::string text = member;
@@ -275,7 +280,7 @@ TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
 
 TEST_F(OpenAiRequestTest, UnsupportedMembersThatAreOffAreTaken) {
   for (const char* member :
-       {R"("tools":[])", R"("tools":null)", R"("tool_choice":"none")", R"("tool_choice":"auto")",
+       {R"("tools":[])", R"("tools":null)", R"("function_call":"none")",
         R"("response_format":{"type":"text"})", R"("response_format":null)",
         R"("modalities":["text"])", R"("suffix":"")", R"("use_beam_search":false)",
         R"("bad_words":[])", R"("priority":0)", R"("parallel_tool_calls":true)",
@@ -333,9 +338,6 @@ TEST_F(OpenAiRequestTest, BadMessagesAreRefusedWithTheirPlace) {
       refused_for(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"),
       "messages[0].content");
   EXPECT_EQ(refused_for(R"([{"role":"user","content":[{"type":"text"}]}])"), "messages[0].content");
-  EXPECT_EQ(refused_for(R"([{"role":"tool","content":"a"}])"), "messages[0].role");
-  EXPECT_EQ(refused_for(R"([{"role":"assistant","content":"a","tool_calls":[{"id":"x"}]}])"),
-            "messages[0].tool_calls");
   EXPECT_EQ(ChatRefusedFor(R"("top_logprobs":2)"), "top_logprobs");
   EXPECT_EQ(ChatRefusedFor(R"("logprobs":2)"), "logprobs");
   EXPECT_EQ(ChatRefusedFor(R"("echo":true)"), "echo");

@@ -199,6 +199,8 @@ TEST_F(OpenAiResponseTest, ContinuousUsageCountsUp) {
   EXPECT_EQ(events[0]["usage"]["completion_tokens"], 1);
   EXPECT_EQ(events[1]["usage"]["completion_tokens"], 2);
   EXPECT_EQ(events[1]["usage"]["prompt_tokens"], 2);
+  EXPECT_EQ(events[1]["usage"]["total_tokens"], 4);
+  EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
 }
 
 TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
@@ -215,6 +217,58 @@ TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
   EXPECT_EQ(events[1]["choices"][0]["token_ids"], Json::parse("[1]"));
   EXPECT_EQ(events[2]["choices"][0]["logprobs"]["text_offset"][0], 6)
       << "<10> has four characters, b and x one each";
+}
+
+TEST_F(OpenAiResponseTest, AStreamTellsThePromptsScoresInTheFirstChunkOfEachChoice) {
+  request_.stream = true;
+  request_.prompt_logprobs = 1;
+  request_.generate.n = 2;
+  for (const bool chat : {false, true}) {
+    request_.chat = chat;
+    const auto scores = std::make_shared<const std::vector<SampleResult>>(
+        std::vector{Token(11, -1.5f, {{11, -1.5f}, {12, -2.0f}})});
+    std::vector<ResponseEvent> events = {ResponseStarted{{{{10, 11}, "ab"}}},
+                                         ResponsePromptLogprobs{0, scores, 2},
+                                         ResponsePromptLogprobs{1, scores, 2}};
+    for (const int choice : {0, 1}) {
+      events.push_back(Deltas()[1]);
+      std::get<ResponseDelta>(events.back()).choice = choice;
+    }
+    events.push_back(ResponseDone{{}, {2, 2, 0}});
+    const std::vector<std::string> data = testing::SseData(Written(events));
+    ASSERT_EQ(data.size(), 5u);
+    for (const size_t i : {0, 1}) {
+      const Json first = Json::parse(data[i])["choices"][0];
+      EXPECT_EQ(first["index"], i);
+      EXPECT_EQ(first["prompt_logprobs"], Json::parse(R"([null,
+          {"11":{"logprob":-1.5,"rank":1,"decoded_token":"b"}}])"));
+      EXPECT_FALSE(Json::parse(data[i + 2])["choices"][0].contains("prompt_logprobs"));
+    }
+  }
+}
+
+TEST_F(OpenAiResponseTest, AStreamedPromptOfOneTokenHasNoScoreToTell) {
+  request_.stream = true;
+  request_.prompt_logprobs = 0;
+  const std::vector<std::string> data = testing::SseData(
+      Written({ResponseStarted{{{{10}, "a"}}}, Deltas()[1], ResponseDone{{}, {1, 1, 0}}}));
+  EXPECT_EQ(Json::parse(data[0])["choices"][0]["prompt_logprobs"], Json::parse("[null]"));
+}
+
+TEST_F(OpenAiResponseTest, TokensMayBeNamedByTheirIds) {
+  request_.logprobs = true;
+  request_.tokens_as_ids = true;
+  request_.generate.sampling.num_logprobs = 1;
+  const Json logprobs = Json::parse(Run(Deltas()))["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["token_id:1","token_id:3"])"));
+  EXPECT_EQ(logprobs["top_logprobs"],
+            Json::parse(R"([{"token_id:1":-0.5},{"token_id:4":-0.125,"token_id:3":-0.25}])"));
+  EXPECT_EQ(logprobs["text_offset"], Json::parse("[0,1]"));
+  request_.chat = true;
+  const Json content = Json::parse(Run(Deltas()))["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(content[0]["token"], "token_id:1");
+  EXPECT_EQ(content[0]["bytes"], Json::parse("[120]")) << "the bytes stay the token's";
+  EXPECT_EQ(content[1]["top_logprobs"][0]["token"], "token_id:4");
 }
 
 TEST_F(OpenAiResponseTest, NothingIsSaidWhileTextIsHeldBack) {

@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -19,9 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draw_masks.h"
 #include "engine/executor.h"
 #include "engine/options.h"
+#include "engine/token_constraint.h"
 #include "kernels/base/random_bits.h"
+#include "models/diagnostics/hidden_state_pool.h"
 
 namespace diffserve::testing {
 
@@ -42,6 +46,7 @@ class FakeExecutor : public Executor {
         max_tokens_(engine_options.max_num_batched_tokens),
         max_sequences_(engine_options.max_num_seqs),
         options_(std::move(options)),
+        masks_(options_.vocab_size),
         slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0) {}
   explicit FakeExecutor(const EngineOptions& engine_options)
       : FakeExecutor(engine_options, Options()) {}
@@ -60,7 +65,9 @@ class FakeExecutor : public Executor {
     CheckWriters(plan);
     for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
     LaunchedStep step{plan.step, {}};
-    for (const PlannedSequence& planned : plan.sequences) step.result.push_back(ResultOf(planned));
+    masks_.Fill(plan);
+    for (size_t i = 0; i < plan.sequences.size(); ++i)
+      step.result.push_back(ResultOf(plan.sequences[i], masks_.entries()[i]));
     launched_.push_back(std::move(step));
   }
 
@@ -72,9 +79,14 @@ class FakeExecutor : public Executor {
     return std::move(step.result);
   }
 
-  // All tokens that `request` is to get when nothing cuts it short.
-  static std::vector<int32_t> Continue(const Request& request, int vocab_size = 256) {
+  // All tokens that `request` is to get when nothing cuts it short but an error of its constraint,
+  // or one that nothing is left to draw. REQUIRES: its constraint has accepted nothing.
+  static std::vector<int32_t> Continue(const Request& request, int vocab_size = 256,
+                                       Status* error = nullptr) {
     std::vector<int32_t> outputs;
+    const std::unique_ptr<TokenConstraint> constraint = request.constraint == nullptr
+                                                            ? nullptr
+                                                            : request.constraint->Clone();
     uint64_t chain = Root(request);
     for (int32_t token : request.prompt) chain = Chain(chain, token);
     while (static_cast<int>(outputs.size()) < request.max_tokens) {
@@ -84,12 +96,31 @@ class FakeExecutor : public Executor {
         stops.insert(stops.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
       const int position = static_cast<int>(request.prompt.size() + outputs.size());
       const int32_t before = outputs.empty() ? request.prompt.ids().back() : outputs.back();
-      const int32_t token = Draw(chain, request, position, before,
-                                 may_stop ? std::vector<int32_t>() : stops, vocab_size)
-                                .token;
+      std::vector<uint32_t> mask(MaskWords(vocab_size), ~uint32_t{0});
+      const Status status = constraint == nullptr ? Status() : constraint->Fill(mask);
+      std::vector<int32_t> banned = BannedByWords(request, outputs);
+      if (!may_stop) banned.insert(banned.end(), stops.begin(), stops.end());
+      if (request.allowed_tokens != nullptr) {
+        for (size_t i = 0; i < mask.size(); ++i) mask[i] &= (*request.allowed_tokens)[i];
+      }
+      for (int32_t ban : banned) mask[static_cast<size_t>(ban / 32)] &= ~(uint32_t{1} << ban % 32);
+      bool any = false;
+      for (int32_t token = 0; token < vocab_size; ++token) any |= MaskHas(mask.data(), token);
+      if (!status.ok() || !any) {
+        const Status nothing = InvalidArgument("nothing is left");
+        if (error != nullptr) *error = status.ok() ? nothing : status;
+        break;
+      }
+      const int32_t token =
+          Draw(chain, request, position, before, banned, vocab_size, mask.data()).token;
       outputs.push_back(token);
       chain = Chain(chain, token);
       if (std::ranges::find(stops, token) != stops.end()) break;
+      if (constraint == nullptr || static_cast<int>(outputs.size()) == request.max_tokens) continue;
+      const Status accepted = constraint->Accept(token);
+      if (accepted.ok()) continue;
+      if (error != nullptr) *error = accepted;
+      break;
     }
     return outputs;
   }
@@ -130,8 +161,10 @@ class FakeExecutor : public Executor {
 
   // Seven of eight tokens follow from the one `before` alone, so that an output repeats itself as
   // text does, and now and then goes on otherwise.
+  // `mask`: nullptr, or what may be drawn, which is not nothing.
   static SampleResult Draw(uint64_t chain, const Request& request, int position, int32_t before,
-                           const std::vector<int32_t>& banned, int vocab_size) {
+                           const std::vector<int32_t>& banned, int vocab_size,
+                           const uint32_t* mask) {
     const SamplingParams& sampling = request.sampling;
     uint64_t key = chain;
     if (sampling.temperature > 0)
@@ -139,14 +172,29 @@ class FakeExecutor : public Executor {
     if (SplitMix64(key) % 8 != 0) key = static_cast<uint64_t>(before) * 5 + 7;
     SampleResult sample;
     sample.token = static_cast<int32_t>(key % vocab_size);
-    for (int tried = 0;
-         tried < vocab_size && std::ranges::find(banned, sample.token) != banned.end(); ++tried) {
+    const auto is_out = [&] {
+      return std::ranges::find(banned, sample.token) != banned.end() ||
+             (mask != nullptr && !MaskHas(mask, sample.token));
+    };
+    for (int tried = 0; tried < vocab_size && is_out(); ++tried)
       sample.token = (sample.token + 1) % vocab_size;
-    }
     sample.logprob = Score(chain, sample.token);
     if (sampling.num_logprobs > 0)
       sample.top_logprobs.assign(sampling.num_logprobs, {sample.token, sample.logprob});
     return sample;
+  }
+
+  static std::vector<int32_t> BannedByWords(const Request& request,
+                                            const std::vector<int32_t>& outputs) {
+    std::vector<int32_t> banned;
+    if (request.bad_words == nullptr) return banned;
+    for (const std::vector<int32_t>& word : *request.bad_words) {
+      const size_t before = word.size() - 1;
+      if (outputs.size() >= before &&
+          std::equal(word.begin(), word.end() - 1, outputs.end() - static_cast<ptrdiff_t>(before)))
+        banned.push_back(word.back());
+    }
+    return banned;
   }
 
   static void Require(bool condition, const char* what) {
@@ -227,8 +275,10 @@ class FakeExecutor : public Executor {
     const Request& request = *planned.request;
     const std::span<const int32_t> outputs =
         std::span(sequences_.at(request.id).tokens).subspan(request.prompt.size());
-    Require(!request.sampling.uses_penalties() || std::ranges::equal(planned.outputs, outputs),
-            "penalties know what was generated");
+    const bool needs_outputs = request.sampling.uses_penalties() || request.constraint != nullptr ||
+                               request.bad_words != nullptr;
+    Require(!needs_outputs || std::ranges::equal(planned.outputs, outputs),
+            "penalties, constraints and bad words know what was generated");
     const int last = static_cast<int>(outputs.size() + planned.proposed.size());
     Require(planned.banned_tokens.empty() || last < request.min_tokens,
             "nothing is banned from min_tokens on");
@@ -239,10 +289,11 @@ class FakeExecutor : public Executor {
             "what may not end yet is banned");
   }
 
-  SequenceResult ResultOf(const PlannedSequence& planned) {
+  SequenceResult ResultOf(const PlannedSequence& planned, const DrawMasks::Entry& masks) {
     const Request& request = *planned.request;
     State& state = sequences_.at(request.id);
     SequenceResult result;
+    result.error = masks.error;
     const auto is_corrupt = [&](int position) {
       return options_.is_corrupt && options_.is_corrupt(request.id, position);
     };
@@ -255,26 +306,51 @@ class FakeExecutor : public Executor {
         score.finite = !is_corrupt(position + 1);
       }
     }
+    PoolStates(planned, result);
     // All draws are made, as by a device, and the sequence's own are kept.
     bool is_own = true;
     for (int i = 0; i < planned.samples; ++i) {
       const int position = planned.end() - planned.samples + 1 + i;
       const int32_t before = i == 0 ? state.tokens.back() : planned.proposed[i - 1];
+      const bool is_made = i < masks.num_draws;
+      const uint32_t* mask = nullptr;
+      if (is_made && masks.first >= 0) {
+        mask = masks_.words().data() +
+               static_cast<size_t>(masks.first + i) * MaskWords(options_.vocab_size);
+      }
       SampleResult& sample = result.samples.emplace_back(
           Draw(SlotOf(planned, position - 1), request, position, before, planned.banned_tokens,
-               options_.vocab_size));
-      sample.finite = !is_corrupt(position);
-      is_own &= i == 0 || (sample.finite && planned.proposed[i - 1] == state.tokens.back());
+               options_.vocab_size, mask));
+      sample.finite = is_made && !is_corrupt(position);
+      is_own &= is_made &&
+                (i == 0 || (sample.finite && planned.proposed[i - 1] == state.tokens.back()));
       if (is_own) state.tokens.push_back(sample.token);
       state.drawn_in = step_;
     }
     return result;
   }
 
+  // A state is the hash of its token's chain.
+  void PoolStates(const PlannedSequence& planned, SequenceResult& result) {
+    const std::shared_ptr<HiddenStatePool>& pool = planned.request->pool;
+    if (pool == nullptr) return;
+    PoolingObserver observer;
+    observer.Add(pool, {0, planned.num_planned, planned.num_computed, nullptr},
+                 static_cast<int>(planned.request->prompt.size()));
+    std::vector<float> states;
+    for (const int32_t row : observer.StateRows()) {
+      const uint64_t chain = SlotOf(planned, planned.num_computed + row);
+      for (int i = 0; i < pool->hidden_size(); ++i) states.push_back(Score(chain, i));
+    }
+    observer.OnStates(states);
+    if (pool->is_complete()) result.states = pool->status();
+  }
+
   const int page_size_;
   const int max_tokens_;
   const int max_sequences_;
   const Options options_;
+  DrawMasks masks_;
   std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there
   std::map<RequestId, State> sequences_;
   std::deque<LaunchedStep> launched_;  // not collected yet, oldest first

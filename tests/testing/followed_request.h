@@ -27,7 +27,7 @@ class FollowedRequest {
   FollowedRequest(Request request_in, int vocab_size, int corrupt_position_in)
       : request(std::move(request_in)),
         corrupt_position(corrupt_position_in),
-        expected_(FakeExecutor::Continue(request, vocab_size)) {}
+        expected_(FakeExecutor::Continue(request, vocab_size, &expected_error_)) {}
 
   // What is wrong with the event, or nothing.
   std::string Take(const TokenEvent& event) {
@@ -58,6 +58,11 @@ class FollowedRequest {
   std::string CheckEnd(const TokenEvent& end) const {
     const int prompt_tokens = static_cast<int>(request.prompt.size());
     const int num_tokens = static_cast<int>(outcome.tokens.size());
+    if (end.finish == FinishReason::kError && end.error.code() == StatusCode::kInvalidArgument) {
+      return !expected_error_.ok() && outcome.tokens == expected_
+                 ? ""
+                 : "12: a constraint ends a sequence where it ends a run alone";
+    }
     if (end.finish == FinishReason::kError) {
       if (corrupt_position <= 0 || end.error.code() != StatusCode::kInternal)
         return "an error has a cause";
@@ -66,7 +71,7 @@ class FollowedRequest {
                  ? ""
                  : "an error comes where its cause is";
     }
-    if (outcome.tokens != expected_) return "12: the output is complete";
+    if (outcome.tokens != expected_ || !expected_error_.ok()) return "12: the output is complete";
     return end.finish == FinishReason::kStop || num_tokens == request.max_tokens
                ? ""
                : "finish_reason length means max_tokens were generated";
@@ -78,6 +83,7 @@ class FollowedRequest {
   Outcome outcome;  // so far
 
  private:
+  Status expected_error_;  // before expected_, which sets it
   const std::vector<int32_t> expected_;
   bool has_scores_ = false;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/base/log.h"
+#include "server/openai/token_response.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_executor.h"
@@ -36,6 +37,7 @@ struct ServingOptions : ServerOptions {
     http.port = 0;
     routes.model_root = "tiny-root";
     routes.fingerprint = "fp_test";
+    routes.tokenizer_info = TokenizerInfoBody(TextDataDir() + "/byte_bpe").value();
     frontend.served_model_name = "tiny";
     frontend.text_threads = 1;  // so that one piece of text work can hold all
   }
@@ -43,6 +45,8 @@ struct ServingOptions : ServerOptions {
 
 // A path that the route of `path` answers.
 inline std::string ExampleOf(std::string_view path) {
+  if (const size_t id = path.find("{id}"); id != std::string_view::npos)
+    return std::string(path).replace(id, 4, "resp_none");
   if (path.size() == 1 || path.back() != '/') return std::string(path);
   return std::string(path) + (path == "/ui/" ? "main.js" : "tiny");
 }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/options.h"
 #include "engine/request.h"
+#include "tests/testing/fake_constraint.h"
 
 namespace diffserve::testing {
 
@@ -48,9 +51,9 @@ class RandomRequests {
     for (int i = 0; i < 4; ++i) families_.push_back(dice.Tokens(options.max_model_len));
     if (dice.Chance(30)) penalty_percent_ = 15;
     if (dice.Chance(50)) num_clients_ = dice.Pick(2, 4);
+    if (dice.Chance(40)) masked_percent_ = dice.Pick(5, 80);
+    if (dice.Chance(30)) num_priorities_ = dice.Pick(2, 30);
   }
-
-  int num_clients() const { return num_clients_; }
 
   Request Next(Dice& dice) const {
     Request request;
@@ -77,15 +80,43 @@ class RandomRequests {
     if (dice.Chance(20)) request.ignore_eos = true;
     if (dice.Chance(20)) request.min_tokens = dice.Pick(0, request.max_tokens);
     if (dice.Chance(25)) request.cache_salt = "tenant";
+    if (dice.Chance(masked_percent_)) Constrain(dice, &request);
+    if (num_priorities_ > 1) request.priority = dice.Pick(-1, num_priorities_ - 2);
     // The first client sends most of them.
     request.client = static_cast<uint64_t>(dice.Chance(60) ? 1 : dice.Pick(1, num_clients_));
     return request;
   }
 
  private:
+  static void Constrain(Dice& dice, Request* request) {
+    if (dice.Chance(80)) {
+      FakeConstraint::Options options = {.seed = dice.random(),
+                                         .vocab_size = kSimulatedVocab,
+                                         .one_of = dice.Pick(1, 8),
+                                         .ends = request->eos_token_ids,
+                                         .forgets = dice.Chance(50)};
+      if (!options.ends.empty() && dice.Chance(15)) options.ends_after = dice.Pick(0, 8);
+      if (dice.Chance(10)) options.fill_fails_after = dice.Pick(0, 8);
+      if (dice.Chance(10)) options.accept_fails_after = dice.Pick(0, 8);
+      request->constraint = std::make_shared<FakeConstraint>(std::move(options));
+    }
+    if (dice.Chance(20)) {
+      std::vector<uint32_t> mask(MaskWords(kSimulatedVocab));
+      for (uint32_t& word : mask)
+        word = static_cast<uint32_t>(dice.random() | dice.random() | dice.random());
+      request->allowed_tokens = std::make_shared<const std::vector<uint32_t>>(std::move(mask));
+    }
+    if (dice.Chance(30)) {
+      std::vector<std::vector<int32_t>> words;
+      for (int i = dice.Pick(1, 30); i > 0; --i) words.push_back(dice.Tokens(dice.Pick(1, 3)));
+      request->bad_words = std::make_shared<const std::vector<std::vector<int32_t>>>(
+          std::move(words));
+    }
+  }
+
   const EngineOptions& options_;
   std::vector<std::vector<int32_t>> families_;
-  int penalty_percent_ = 0;
+  int penalty_percent_ = 0, masked_percent_ = 0, num_priorities_ = 1;
   int num_clients_ = 1;
 };
 

@@ -12,7 +12,7 @@
 //  6. tokens, sequences and pages within limits
 //  7. the oldest running sequence advances in every step, or its client's others take turns
 //  8. it is never preempted, preemptions are bounded, what fits is admitted
-//  9. first come, first served, of each client
+//  9. the more urgent starts first, and of one client and level what came first
 // 10. a prefix hit has the same salt and the same tokens
 // 11. exactly one terminal event for each request, nothing after it
 // 12. the output of a sequence = its output when it runs alone
@@ -37,6 +37,7 @@
 #include "tests/testing/plan_checks.h"
 #include "tests/testing/simulated_readers.h"
 #include "tests/testing/simulated_requests.h"
+#include "tests/testing/start_order.h"
 #include "tests/testing/watched_executor.h"
 
 namespace diffserve::testing {
@@ -46,7 +47,8 @@ class Simulation {
   using Outcome = FollowedRequest::Outcome;  // it does not depend on depth and speculative tokens
   struct Counts {
     uint64_t finished = 0, cancelled = 0, corrupted = 0, refused = 0, launched_ahead = 0,
-             results_dropped = 0, drained = 0, lost = 0, overdue = 0, foreseen = 0, shared = 0;
+             results_dropped = 0, drained = 0, lost = 0, overdue = 0, foreseen = 0, shared = 0,
+             constrained = 0, refused_by_constraint = 0;
   };
 
   // `depth`: as in Executor; above 1 only without `speculative_tokens`. Request number i is the
@@ -98,6 +100,7 @@ class Simulation {
   const EngineOptions& options() const { return options_; }
   const SchedulerCounters& counters() const { return scheduler().counters(); }
   const Counts& counts() const { return counts_; }
+  const StartOrder& start_order() const { return start_order_; }
   uint64_t kv_events() const { return follower_.num_events(); }
   const SimulatedReaders::Counts& readers() const { return readers_.counts(); }
   const std::map<RequestId, Outcome>& outcomes() const { return outcomes_; }
@@ -148,6 +151,7 @@ class Simulation {
       Request request = model;
       request.id = arrival * 4 + static_cast<uint64_t>(i) + 1;
       request.sequence = i;
+      if (model.constraint != nullptr) request.constraint = model.constraint->Clone();
       request.arrival = Now();
       if (i == 0 && dice.Chance(20))
         request.start_by = request.arrival + std::chrono::microseconds(dice.Pick(0, 5000));
@@ -205,6 +209,7 @@ class Simulation {
 
   void Turn() {
     counters_before_ = counters();
+    start_order_.Begin(scheduler());
     running_before_.clear();
     for (const auto& sequence : scheduler().running())
       running_before_.push_back(sequence->request.id);
@@ -329,22 +334,12 @@ class Simulation {
         running_before_, [&](RequestId id) { return !records_.at(id).cancelled_as; });
     Require(stays == running_before_.end() || scheduler().running().front()->request.id == *stays,
             "8: the oldest running sequence stays");
-    RequestId last = 0;  // ids go up in order of arrival
-    const auto check_order = [&](const Sequence& sequence) {
-      Require(sequence.request.id > last || requests_.num_clients() > 1,
-              "9: first come, first served");
-      last = sequence.request.id;
-    };
     int64_t pages_at_end = 0;
-    for (const auto& sequence : scheduler().running()) {
-      check_order(*sequence);
+    for (const auto& sequence : scheduler().running())
       pages_at_end += PagesFor(MaxCachedTokens(sequence->request), options_.page_size);
-    }
-    for (const Sequence* sequence : scheduler().line().ByArrival()) {
-      check_order(*sequence);
+    for (const Sequence* sequence : scheduler().line().ByArrival())
       Require(sequence->preemptions <= options_.max_preemptions_per_sequence,
               "8: preemptions are bounded");
-    }
     const Sequence* const next = scheduler().line().Next();
     if (next == nullptr) return;
     const Request& head = next->request;
@@ -360,6 +355,7 @@ class Simulation {
                           static_cast<int>(scheduler().running().size()) <
                               std::min(options_.max_num_seqs, options_.max_num_batched_tokens);
     const bool deferred = counters().deferrals > counters_before_.deferrals;
+    RequireNothing(start_order_.ViolationOf(scheduler(), deferred));
     const bool preempted = counters().preemptions > counters_before_.preemptions;
     Require(!has_room || deferred || preempted, "8: what fits is admitted");
     const bool same_head = std::exchange(last_head_, head.id) == head.id;
@@ -396,7 +392,8 @@ class Simulation {
             "nothing is counted after the last request");
     uint64_t ended = 0;
     for (const uint64_t count : stats.finished) ended += count;
-    Require(ended == counts_.finished + counts_.cancelled + counts_.corrupted + counts_.drained,
+    Require(ended == counts_.finished + counts_.cancelled + counts_.corrupted + counts_.drained +
+                         counts_.refused_by_constraint,
             "11: the statistics count each end once");
   }
 
@@ -447,7 +444,10 @@ class Simulation {
     }
     Require(collected_.contains(event.request), "an event comes from a planned sequence");
     RequireNothing(record.CheckEnd(event));
-    if (event.finish == FinishReason::kError) {
+    counts_.constrained += record.request.constraint != nullptr ? 1 : 0;
+    if (event.error.code() == StatusCode::kInvalidArgument) {
+      ++counts_.refused_by_constraint;
+    } else if (event.finish == FinishReason::kError) {
       const auto page = first_pages_.find(event.request);
       Require(page == first_pages_.end() || !scheduler().index().Contains(page->second),
               "10: pages of broken logits are not in the index");
@@ -485,6 +485,7 @@ class Simulation {
   std::vector<RequestId> cut_;  // whose reader asked for its end in this turn
   // Of the turn under way.
   std::vector<RequestId> running_before_;
+  StartOrder start_order_;
   SchedulerCounters counters_before_;
   bool launched_now_ = false;
   std::set<RequestId> collected_;

@@ -246,6 +246,32 @@ TEST_F(ResponsesTest, APromptsScoresAreHeldOnceAndComeBeforeAnyOfItsChoices) {
   EXPECT_TRUE(cancelled_.empty());
 }
 
+TEST_F(ResponsesTest, APromptOfOneTokenIsSaidToHaveNoScoresOnceForEachChoice) {
+  for (const FinishReason finish : {FinishReason::kNone, FinishReason::kLength}) {
+    Client client;
+    TokenizedRequest spec = Ask({1}, 2);
+    for (Request& request : spec.continuations) request.prompt_logprobs = 0;
+    const RequestId first = Start(client, spec);
+    responses_.Take(Event(first, {Encode("a")[0]}, finish));
+    responses_.Take(Event(first + 1, {Encode("b")[0]}, FinishReason::kLength));
+    if (finish == FinishReason::kNone) PostText(first, "c", FinishReason::kLength);
+    client.Read();
+    ASSERT_EQ(client.prompt_logprobs.size(), 2u);
+    for (const ResponsePromptLogprobs& scores : client.prompt_logprobs)
+      EXPECT_TRUE(scores.tokens->empty());
+    EXPECT_EQ(client.done.size(), 1u);
+  }
+}
+
+TEST_F(ResponsesTest, AChoiceThatIsCancelledBeforeItsPromptIsScoredHasNoScores) {
+  Client client;
+  TokenizedRequest spec = Ask({10}, 1);
+  spec.continuations[0].prompt_logprobs = 0;
+  responses_.Take(Event(Start(client, spec), {}, FinishReason::kCancelled));
+  client.Read();
+  EXPECT_TRUE(client.prompt_logprobs.empty());
+}
+
 TEST_F(ResponsesTest, AChoiceThatFailsDoesNotWaitForScores) {
   Client client;
   TokenizedRequest spec = Ask({10}, 2);

@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 /// Private characters: not spaces, without case, and in no tokenizer's patterns.
 const GUARDS: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
 
-/// Whether the beginning of a spelling at the end of a string is guarded, too. Arguments are words
-/// with which a template compares them, such as "high", so theirs are free.
+/// Whether the beginning of a spelling at the end of a string is guarded, too. The template's
+/// arguments are words with which it compares them, such as "high", so theirs are free.
 #[derive(Clone, Copy, PartialEq)]
 enum Ends {
     Guarded,
@@ -65,15 +65,39 @@ impl Spellings {
     }
 }
 
-/// Calls `visit` on each string inside but roles: they are one of a few words, with which a
-/// template compares them.
-fn for_each_string(value: &mut Json, visit: &mut dyn FnMut(&mut String)) {
+/// What a part of a conversation is to its template.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Messages,
+    Tools,
+    Arguments,
+}
+
+impl Part {
+    /// A member's name is a word with which a template compares, too.
+    fn ends(self, is_name: bool) -> Ends {
+        match self {
+            Part::Messages | Part::Tools if !is_name => Ends::Guarded,
+            _ => Ends::Free,
+        }
+    }
+}
+
+/// Calls `visit` on each string inside and on each member's name, which it tells by `true`. Not on
+/// the roles of messages: they are one of a few words, with which a template compares them.
+fn for_each_string(value: &mut Json, roles: bool, visit: &mut dyn FnMut(&mut String, bool)) {
     match value {
-        Json::String(text) => visit(text),
-        Json::Array(values) => values.iter_mut().for_each(|value| for_each_string(value, visit)),
+        Json::String(text) => visit(text, false),
+        Json::Array(values) => {
+            values.iter_mut().for_each(|value| for_each_string(value, roles, visit));
+        }
         Json::Object(members) => {
-            for (_, value) in members.iter_mut().filter(|(name, _)| *name != "role") {
-                for_each_string(value, visit);
+            for (mut name, mut value) in std::mem::take(members) {
+                if !roles || name != "role" {
+                    for_each_string(&mut value, false, visit);
+                }
+                visit(&mut name, true);
+                members.insert(name, value);
             }
         }
         _ => {}
@@ -81,10 +105,10 @@ fn for_each_string(value: &mut Json, visit: &mut dyn FnMut(&mut String)) {
 }
 
 /// A private character that the strings do not hold.
-fn free_guard(parts: &mut [(&mut Json, Ends)]) -> Result<char, String> {
+fn free_guard(parts: &mut [(&mut Json, Part)]) -> Result<char, String> {
     let mut taken = HashSet::new();
-    for (part, _) in parts.iter_mut() {
-        for_each_string(part, &mut |text| {
+    for (value, part) in parts.iter_mut() {
+        for_each_string(value, *part == Part::Messages, &mut |text, _| {
             taken.extend(text.chars().filter(|c| GUARDS.contains(c)));
         });
     }
@@ -98,22 +122,25 @@ fn free_guard(parts: &mut [(&mut Json, Ends)]) -> Result<char, String> {
 pub fn guard(
     spellings: &Spellings,
     messages: &mut Json,
+    tools: &mut Json,
     kwargs: &mut Json,
 ) -> Result<Option<char>, String> {
-    let mut parts = [(messages, Ends::Guarded), (kwargs, Ends::Free)];
+    let mut parts = [(messages, Part::Messages), (tools, Part::Tools), (kwargs, Part::Arguments)];
     let mut needed = false;
-    for (part, ends) in parts.iter_mut() {
-        for_each_string(part, &mut |text| needed |= !spellings.places(text, *ends).is_empty());
+    for (value, part) in parts.iter_mut() {
+        for_each_string(value, *part == Part::Messages, &mut |text, is_name| {
+            needed |= !spellings.places(text, part.ends(is_name)).is_empty();
+        });
     }
     if !needed {
         return Ok(None);
     }
     let guard = free_guard(&mut parts)?;
-    for (part, ends) in parts.iter_mut() {
-        for_each_string(part, &mut |text| {
+    for (value, part) in parts.iter_mut() {
+        for_each_string(value, *part == Part::Messages, &mut |text, is_name| {
             let mut guarded = String::with_capacity(text.len() + 16);
             let mut begin = 0;
-            for place in spellings.places(text, *ends) {
+            for place in spellings.places(text, part.ends(is_name)) {
                 guarded.push_str(&text[begin..place]);
                 guarded.push(guard);
                 begin = place;

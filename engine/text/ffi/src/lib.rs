@@ -5,7 +5,14 @@
 //! behind `guard`, and a failure is a message of one line in `*error`.
 
 mod client_text;
+mod counted_memory;
+mod gbnf;
+mod grammar;
+mod lark_text;
 mod python_format;
+mod schema_policy;
+mod schema_values;
+mod structural_tag;
 mod template;
 mod token_bound;
 mod token_bytes;
@@ -71,6 +78,17 @@ pub struct FfiTokenTable {
 
 pub struct FfiTokenizer(tokenizer::TextTokenizer);
 pub struct FfiTemplate(template::Template);
+pub struct FfiGrammars(grammar::GrammarFactory);
+/// One thread at a time.
+pub struct FfiMatcher(grammar::TokenMatcher);
+
+/// Borrowed numbers of the caller, valid during the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FfiNumbers {
+    data: *const u32,
+    size: usize,
+}
 
 const MAX_MESSAGE_BYTES: usize = 600;
 
@@ -102,6 +120,15 @@ impl FfiStr {
     unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
         std::str::from_utf8(self.bytes())
             .map_err(|e| format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
+    }
+}
+
+impl FfiNumbers {
+    unsafe fn slice<'a>(self) -> &'a [u32] {
+        if self.size == 0 {
+            return &[];
+        }
+        std::slice::from_raw_parts(self.data, self.size)
     }
 }
 
@@ -280,7 +307,8 @@ pub unsafe extern "C" fn ffi_template_free(template: *mut FfiTemplate) {
     }
 }
 
-/// With a tokenizer, special tokens that the messages and the arguments spell are guarded, and
+/// `tools` is a list, or empty: there are none.
+/// With a tokenizer, special tokens that the messages, tools and arguments spell are guarded, and
 /// `*guard_char` is the character that does it, 0 if there was none.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_render(
@@ -288,6 +316,7 @@ pub unsafe extern "C" fn ffi_template_render(
     tokenizer: *const FfiTokenizer,
     messages: FfiStr,
     kwargs: FfiStr,
+    tools: FfiStr,
     add_generation_prompt: bool,
     text: *mut FfiBytes,
     guard_char: *mut u32,
@@ -298,6 +327,7 @@ pub unsafe extern "C" fn ffi_template_render(
         let conversation = template::Conversation {
             messages: messages.bytes(),
             kwargs: kwargs.bytes(),
+            tools: tools.bytes(),
             add_generation_prompt,
         };
         let (rendered, guarded_by) = (*template).0.render(&conversation, spellings)?;
@@ -305,4 +335,107 @@ pub unsafe extern "C" fn ffi_template_render(
         text.write(FfiBytes::new(rendered));
         Ok(true)
     })
+}
+
+/// `bytes`, `ends` and `flags` as in FfiTokenTable. A mask has a bit for each of `vocab_size`
+/// tokens; `eos`: those that end a text. Null on error.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_grammars_new(
+    bytes: FfiStr,
+    ends: FfiNumbers,
+    flags: FfiStr,
+    vocab_size: usize,
+    eos: FfiNumbers,
+    error: *mut FfiBytes,
+) -> *mut FfiGrammars {
+    guard(error, std::ptr::null_mut(), || {
+        let tokens =
+            grammar::Tokens { bytes: bytes.bytes(), ends: ends.slice(), flags: flags.bytes() };
+        let made = grammar::GrammarFactory::new(&tokens, vocab_size, eos.slice())?;
+        Ok(Box::into_raw(Box::new(FfiGrammars(made))))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_grammars_free(grammars: *mut FfiGrammars) {
+    if !grammars.is_null() {
+        guard(std::ptr::null_mut(), (), || {
+            drop(Box::from_raw(grammars));
+            Ok(())
+        });
+    }
+}
+
+/// `kind`: GrammarSpec::Kind. `*held_bytes`: the memory that the matcher holds. Null on error. Many
+/// threads may compile at once.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_grammars_compile(
+    grammars: *const FfiGrammars,
+    kind: u32,
+    text: FfiStr,
+    max_whitespace: usize,
+    held_bytes: *mut usize,
+    error: *mut FfiBytes,
+) -> *mut FfiMatcher {
+    guard(error, std::ptr::null_mut(), || {
+        let before = counted_memory::held_bytes();
+        let kind = grammar::Kind::from_number(kind)?;
+        let text = text.text("the grammar")?;
+        let made = Box::new(FfiMatcher((*grammars).0.compile(kind, text, max_whitespace)?));
+        held_bytes.write((counted_memory::held_bytes() - before).max(0) as usize);
+        Ok(Box::into_raw(made))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_free(matcher: *mut FfiMatcher) {
+    if !matcher.is_null() {
+        guard(std::ptr::null_mut(), (), || {
+            drop(Box::from_raw(matcher));
+            Ok(())
+        });
+    }
+}
+
+/// One in the same state that shares none of it. Null on error.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_clone(
+    matcher: *const FfiMatcher,
+    error: *mut FfiBytes,
+) -> *mut FfiMatcher {
+    guard(error, std::ptr::null_mut(), || {
+        Ok(Box::into_raw(Box::new(FfiMatcher((*matcher).0.deep_clone()))))
+    })
+}
+
+/// Sets the bits of the tokens that may come next in `mask`, of `num_words`, and clears the others.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_fill(
+    matcher: *mut FfiMatcher,
+    mask: *mut u32,
+    num_words: usize,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || {
+        (*matcher).0.fill(std::slice::from_raw_parts_mut(mask, num_words))?;
+        Ok(true)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_accept(
+    matcher: *mut FfiMatcher,
+    token: u32,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || (*matcher).0.accept(token).map(|()| true))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_rollback(
+    matcher: *mut FfiMatcher,
+    count: usize,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || (*matcher).0.rollback(count).map(|()| true))
 }

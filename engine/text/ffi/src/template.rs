@@ -32,6 +32,8 @@ pub struct Template {
 pub struct Conversation<'a> {
     pub messages: &'a [u8],
     pub kwargs: &'a [u8],
+    /// A list, or empty: there are none.
+    pub tools: &'a [u8],
     pub add_generation_prompt: bool,
 }
 
@@ -237,8 +239,16 @@ impl Template {
             serde_json::from_slice(conversation.messages).map_err(|e| format!("messages: {e}"))?;
         let mut messages = Json::from(messages);
         let mut kwargs = Json::from(parse_object(conversation.kwargs, "the template's arguments")?);
+        let mut tools = match conversation.tools {
+            b"" => Json::Null,
+            tools => Json::from(
+                serde_json::from_slice::<Vec<Json>>(tools).map_err(|e| format!("tools: {e}"))?,
+            ),
+        };
         let guard = match spellings {
-            Some(spellings) => client_text::guard(spellings, &mut messages, &mut kwargs)?,
+            Some(spellings) => {
+                client_text::guard(spellings, &mut messages, &mut tools, &mut kwargs)?
+            }
             None => None,
         };
         let mut variables = serde_json::Map::new();
@@ -251,7 +261,7 @@ impl Template {
                 Json::from(self.additional_special_tokens.clone()),
             );
         }
-        variables.insert("tools".into(), Json::Null);
+        variables.insert("tools".into(), tools);
         variables.insert("documents".into(), Json::Null);
         if let Json::Object(kwargs) = kwargs {
             variables.extend(kwargs);

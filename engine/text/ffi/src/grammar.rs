@@ -1,0 +1,250 @@
+//! A client's grammar as a matcher over the model's tokens (crate `llguidance`). What a grammar may
+//! ask for is bounded, when it is compiled and at every token, so none can stall whoever runs it.
+
+use std::sync::Arc;
+
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{regex_to_lark, Matcher, ParserFactory};
+use serde_json::{json, Value};
+
+use crate::schema_policy::SchemaPolicy;
+use crate::{gbnf, lark_text, structural_tag};
+
+/// The library's trie has room for tokens a little longer; what is longer cannot be drawn.
+const MAX_TOKEN_BYTES: usize = 1000;
+const MAX_CHOICES: usize = 1000;
+
+const LIMITS: ParserLimits = ParserLimits {
+    max_items_in_row: 2000,
+    initial_lexer_fuel: 1_000_000, // 20 ms
+    step_lexer_fuel: 100_000,      // 7 ms
+    step_max_items: 50_000,        // 3 ms
+    max_lexer_states: 30_000,      // of 1 to 2 KiB
+    max_grammar_size: 300_000,
+    precompute_large_lexemes: true,
+    verbose_errors: false,
+};
+
+pub struct Tokens<'a> {
+    /// Token `i` is `bytes[ends[i - 1] .. ends[i])`.
+    pub bytes: &'a [u8],
+    pub ends: &'a [u32],
+    /// As in FfiTokenTable.
+    pub flags: &'a [u8],
+}
+
+pub struct GrammarFactory {
+    factory: ParserFactory,
+    eos: Arc<[u32]>,
+    vocab_size: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Kind {
+    JsonObject,
+    JsonSchema,
+    Regex,
+    Choice,
+    Lark,
+    Ebnf,
+    StructuralTag,
+}
+
+impl Kind {
+    pub fn from_number(number: u32) -> Result<Kind, String> {
+        use Kind::*;
+        const KINDS: [Kind; 7] = [JsonObject, JsonSchema, Regex, Choice, Lark, Ebnf, StructuralTag];
+        KINDS.get(number as usize).copied().ok_or_else(|| "no such kind of grammar".into())
+    }
+}
+
+/// Special tokens have a byte before their name that no text has.
+fn words(tokens: &Tokens, vocab_size: usize) -> Vec<Vec<u8>> {
+    let mut words = vec![Vec::new(); vocab_size];
+    let mut begin = 0;
+    for (id, end) in tokens.ends.iter().map(|end| *end as usize).enumerate() {
+        let word = &tokens.bytes[begin..end];
+        begin = end;
+        let special = tokens.flags[id] & 2 != 0;
+        let marked = !special && word.contains(&TokTrie::SPECIAL_TOKEN_MARKER);
+        if id >= vocab_size || word.is_empty() || word.len() > MAX_TOKEN_BYTES || marked {
+            continue;
+        }
+        if special {
+            words[id].push(TokTrie::SPECIAL_TOKEN_MARKER);
+        }
+        words[id].extend_from_slice(word);
+    }
+    words
+}
+
+fn lark_choice(text: &str) -> Result<String, String> {
+    let value: Value = parse_json(text)?;
+    let entries = value.as_array().ok_or("a list of strings is expected")?;
+    if entries.is_empty() || entries.len() > MAX_CHOICES {
+        return Err(format!("{} entries; 1 to {MAX_CHOICES} are allowed", entries.len()));
+    }
+    let mut options = Vec::new();
+    for (i, entry) in entries.iter().enumerate() {
+        match entry.as_str() {
+            Some(text) if !text.is_empty() => options.push(lark_text::quoted(text)),
+            _ => return Err(format!("[{i}] is not a string with text")),
+        }
+    }
+    Ok(format!("start: CHOICE\nCHOICE: {}\n", options.join(" | ")))
+}
+
+/// The whole text matches anyway: an anchor at either end says nothing more.
+fn without_anchors(pattern: &str) -> &str {
+    let escaped = |text: &str| text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1;
+    let inner = pattern.strip_prefix('^').unwrap_or(pattern);
+    match inner.strip_suffix('$') {
+        Some(rest) if !escaped(rest) => rest,
+        _ => inner,
+    }
+}
+
+fn lark_regex(pattern: &str) -> Result<String, String> {
+    let inner = without_anchors(pattern);
+    // Anchors of a part of the alternatives stay, and are refused by the library.
+    let inner = if inner.contains('|') { pattern } else { inner };
+    if inner.is_empty() {
+        return Err("the expression is empty".into());
+    }
+    Ok(format!("start: EXPRESSION\nEXPRESSION: /{}/\n", regex_to_lark(inner, "")))
+}
+
+pub fn parse_json(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))
+}
+
+fn top_level(kind: Kind, text: &str, max_whitespace: usize) -> Result<TopLevelGrammar, String> {
+    let policy = SchemaPolicy { max_whitespace };
+    Ok(match kind {
+        Kind::JsonObject => {
+            TopLevelGrammar::from_json_schema(policy.apply(&json!({"type": "object"}))?)
+        }
+        Kind::JsonSchema => TopLevelGrammar::from_json_schema(policy.apply(&parse_json(text)?)?),
+        Kind::Regex => TopLevelGrammar::from_lark(lark_regex(text)?),
+        Kind::Choice => TopLevelGrammar::from_lark(lark_choice(text)?),
+        Kind::Lark => TopLevelGrammar::from_lark(lark_text::with_checked_schemas(text, &policy)?),
+        Kind::Ebnf => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
+        Kind::StructuralTag => {
+            TopLevelGrammar::from_lark(structural_tag::to_lark(&parse_json(text)?, &policy)?)
+        }
+    })
+}
+
+/// The library's messages, in our words where a client needs to know what to do.
+fn explained(message: String) -> String {
+    // A panic's text may quote the client's, and a backtrace says nothing to it.
+    if message.starts_with("panic: ") {
+        return "the grammar library failed".into();
+    }
+    let message = message.replace("\n<non-verbose/>", "");
+    if message.contains("oneOf constraints are not supported") {
+        return "oneOf is enforced only where its alternatives have different types, or differ in \
+                a required property that is a constant; use anyOf"
+            .into();
+    }
+    if message.contains("NoExtension") {
+        return "no text satisfies it".into();
+    }
+    message
+}
+
+impl GrammarFactory {
+    pub fn new(tokens: &Tokens, vocab_size: usize, eos: &[u32]) -> Result<Self, String> {
+        let first = *eos.first().ok_or("the model has no token that ends a text")?;
+        if eos.iter().any(|id| *id as usize >= vocab_size) {
+            return Err("a token that ends a text is outside the vocabulary".into());
+        }
+        let info = TokRxInfo::new(vocab_size as u32, first);
+        let trie = TokTrie::from(&info, &words(tokens, vocab_size)).with_eos_tokens(eos);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
+            .map_err(|e| e.to_string())?;
+        factory.quiet();
+        *factory.limits_mut() = LIMITS;
+        Ok(GrammarFactory { factory, eos: eos.into(), vocab_size })
+    }
+
+    pub fn compile(
+        &self,
+        kind: Kind,
+        text: &str,
+        max_whitespace: usize,
+    ) -> Result<TokenMatcher, String> {
+        let grammar = top_level(kind, text, max_whitespace)?;
+        let parser = self.factory.create_parser(grammar).map_err(|e| explained(e.to_string()))?;
+        let mut made = TokenMatcher {
+            matcher: Matcher::new(Ok(parser)),
+            eos: self.eos.clone(),
+            tokens_past_end: 0,
+        };
+        // What allows no first token is refused now; and the copies know the first states.
+        made.fill(&mut vec![0; self.vocab_size.div_ceil(32)])?;
+        Ok(made)
+    }
+}
+
+pub struct TokenMatcher {
+    matcher: Matcher,
+    eos: Arc<[u32]>,
+    /// Of those that end the text: the library takes none once nothing can follow.
+    tokens_past_end: usize,
+}
+
+impl TokenMatcher {
+    fn check_stop(&self) -> Result<bool, String> {
+        let reason = self.matcher.stop_reason();
+        if !reason.is_ok() {
+            let message = self.matcher.get_error().unwrap_or_else(|| reason.to_string());
+            return Err(explained(message));
+        }
+        Ok(self.matcher.is_stopped())
+    }
+
+    pub fn fill(&mut self, mask: &mut [u32]) -> Result<(), String> {
+        mask.fill(0);
+        if self.check_stop()? {
+            for id in self.eos.iter() {
+                mask[*id as usize / 32] |= 1 << (id % 32);
+            }
+            return Ok(());
+        }
+        let allowed = self.matcher.compute_mask().map_err(|e| explained(e.to_string()))?;
+        let words = allowed.as_slice();
+        let count = words.len().min(mask.len());
+        mask[..count].copy_from_slice(&words[..count]);
+        Ok(())
+    }
+
+    pub fn accept(&mut self, token: u32) -> Result<(), String> {
+        if self.check_stop()? {
+            if !self.eos.contains(&token) {
+                return Err(format!("token {token} comes after the end of the grammar"));
+            }
+            self.tokens_past_end += 1;
+            return Ok(());
+        }
+        self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))
+    }
+
+    pub fn rollback(&mut self, count: usize) -> Result<(), String> {
+        let past_end = count.min(self.tokens_past_end);
+        self.tokens_past_end -= past_end;
+        self.matcher.rollback(count - past_end).map_err(|e| explained(e.to_string()))
+    }
+
+    pub fn deep_clone(&self) -> Self {
+        TokenMatcher {
+            matcher: self.matcher.deep_clone(),
+            eos: self.eos.clone(),
+            tokens_past_end: self.tokens_past_end,
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! What a JSON schema of a client may say (draft 2020-12): each keyword is enforced by the library,
+//! is an annotation, or is refused by its name and place. The library gets a schema made anew of
+//! what it enforces, so it sees nothing else; each target of a reference is a definition of it.
+
+use serde_json::{json, Map, Value};
+
+use crate::schema_values::{
+    check_bounds, check_constant, check_pattern, count, format_rule, list, number, FormatRule,
+};
+
+const MAX_DEPTH: usize = 64;
+const MAX_VALUES: usize = 10_000;
+const MAX_ENTRIES: usize = 1000; // of an enum, of alternatives, of required
+const MAX_REFERENCES: usize = 500; // to different places
+/// Levels of all targets of references together: the library follows them on one stack.
+const MAX_TARGET_LEVELS: usize = 1000;
+/// Items, lengths and the like: what the library spells out takes memory for each.
+const MAX_ITEMS: usize = 4096;
+const MAX_ITEMS_TOGETHER: usize = 20_000;
+const MAX_LENGTH: usize = 65_536;
+/// Alternatives of a schema that has other keywords, times its values: each gets copies of them.
+const MAX_COPIES: usize = 1_000_000;
+
+const ANNOTATIONS: [&str; 17] = [
+    "title",
+    "description",
+    "default",
+    "example",
+    "examples",
+    "$comment",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "$anchor",
+    "$dynamicAnchor",
+    "$defs",
+    "definitions",
+    "discriminator",
+];
+const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
+const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+/// Drafts whose schemas mean the same here: what differs is refused by its keyword.
+const DRAFTS: [&str; 3] = [
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+];
+
+pub struct SchemaPolicy {
+    /// Characters of a run of whitespace between JSON's tokens.
+    pub max_whitespace: usize,
+}
+
+impl SchemaPolicy {
+    pub fn apply(&self, schema: &Value) -> Result<Value, String> {
+        let mut walk = Walk::new(schema);
+        let mut made = match walk.schema(schema, "", 0)? {
+            Value::Bool(true) => Map::new(),
+            Value::Bool(false) => return Err("the schema is false: nothing satisfies it".into()),
+            Value::Object(made) => made,
+            _ => return Err("a schema is an object or a boolean".into()),
+        };
+        let definitions = walk.definitions()?;
+        if !definitions.is_empty() {
+            made.insert("$defs".into(), Value::Object(definitions));
+        }
+        let whitespace = format!("[\\x20\\x0A\\x0D\\x09]{{1,{}}}", self.max_whitespace);
+        let options = match self.max_whitespace {
+            0 => json!({"whitespace_flexible": false, "json_allowed_escapes": "nrbtf\\\""}),
+            // One spelling a character: a key that is spelled otherwise would pass for another one.
+            _ => json!({"whitespace_pattern": whitespace, "json_allowed_escapes": "nrbtf\\\""}),
+        };
+        made.insert("x-guidance".into(), options);
+        Ok(Value::Object(made))
+    }
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    /// Pointers of references; number i is the definition "ri".
+    targets: Vec<String>,
+    values: usize,
+    items: usize,
+    target_levels: usize,
+    /// The definition that is made, and how many members or items lie between it and here.
+    current: usize,
+    inner: usize,
+    /// (from, to) of references that stand for the same value.
+    same_value: Vec<(usize, usize)>,
+}
+
+fn refused(path: &str, key: &str, why: impl AsRef<str>) -> String {
+    format!("{}: {key} {}", if path.is_empty() { "#" } else { path }, why.as_ref())
+}
+
+fn size_of(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(size_of).sum::<usize>(),
+        Value::Object(object) => 1 + object.values().map(size_of).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn levels_of(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(levels_of).max().unwrap_or(0),
+        Value::Object(object) => 1 + object.values().map(levels_of).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn new(root: &'a Value) -> Self {
+        Walk {
+            root,
+            targets: Vec::new(),
+            values: 0,
+            items: 0,
+            target_levels: 0,
+            current: usize::MAX,
+            inner: 0,
+            same_value: Vec::new(),
+        }
+    }
+
+    /// Of all targets, also those that targets refer to.
+    fn definitions(&mut self) -> Result<Map<String, Value>, String> {
+        let mut made = Map::new();
+        let mut next = 0;
+        while next < self.targets.len() {
+            let pointer = self.targets[next].clone();
+            let target = self.root.pointer(&pointer).unwrap_or(&Value::Null);
+            self.target_levels += levels_of(target);
+            if self.target_levels > MAX_TARGET_LEVELS {
+                let limit = format!("references lead through more than {MAX_TARGET_LEVELS} levels");
+                return Err(refused(&format!("#{pointer}"), "$ref:", limit));
+            }
+            self.current = next;
+            let target = self.schema(target, &pointer, 0)?;
+            made.insert(format!("r{next}"), target);
+            next += 1;
+        }
+        self.check_circles()?;
+        Ok(made)
+    }
+
+    /// A value that is what it is says nothing, and the library might look for its end.
+    fn check_circles(&self) -> Result<(), String> {
+        let mut open: Vec<bool> = vec![true; self.targets.len()];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for number in (0..open.len()).rev() {
+                let leads_on = |(from, to): &(usize, usize)| *from == number && open[*to];
+                if open[number] && !self.same_value.iter().any(leads_on) {
+                    open[number] = false;
+                    changed = true;
+                }
+            }
+        }
+        match open.iter().position(|is_open| *is_open) {
+            Some(number) => {
+                let pointer = &self.targets[number];
+                Err(refused(&format!("#{pointer}"), "$ref", "leads back to where it stands"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn schema(&mut self, schema: &Value, path: &str, depth: usize) -> Result<Value, String> {
+        let shown = format!("#{path}");
+        if depth > MAX_DEPTH {
+            return Err(format!("{shown}: the schema is nested more than {MAX_DEPTH} deep"));
+        }
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(format!("the schema has more than {MAX_VALUES} values"));
+        }
+        let object = match schema {
+            Value::Bool(_) => return Ok(schema.clone()),
+            Value::Object(object) => object,
+            _ => return Err(format!("{shown}: a schema is an object or a boolean")),
+        };
+        check_bounds(object).map_err(|(key, why)| refused(&shown, key, why))?;
+        self.check_copies(object, &shown)?;
+        let (mut plain, mut applied) = (Map::new(), Map::new());
+        for (key, value) in object {
+            let here = Place { path, shown: &shown, depth };
+            if let Some(value) = self.applied(key, value, &here)? {
+                applied.insert(key.clone(), value);
+            } else if let Some(value) = self.plain(key, value, &here)? {
+                plain.insert(key.clone(), value);
+            }
+        }
+        add_format(object, &mut plain, &mut applied);
+        // The library intersects in this order, and additionalProperties must see all it is about.
+        plain.extend(applied);
+        Ok(Value::Object(plain))
+    }
+
+    fn check_copies(&self, object: &Map<String, Value>, shown: &str) -> Result<(), String> {
+        if object.keys().filter(|key| !ANNOTATIONS.contains(&key.as_str())).count() < 2 {
+            return Ok(());
+        }
+        let mut options = 1usize;
+        for key in ["anyOf", "oneOf", "enum"] {
+            let entries = object.get(key).and_then(Value::as_array).map_or(1, Vec::len);
+            options = options.saturating_mul(entries.max(1));
+        }
+        let all_of = object.get("allOf").and_then(Value::as_array);
+        for part in all_of.into_iter().flatten() {
+            for key in ["anyOf", "oneOf", "enum"] {
+                let entries = part.get(key).and_then(Value::as_array).map_or(1, Vec::len);
+                options = options.saturating_mul(entries.max(1));
+            }
+        }
+        let values: usize = object.values().map(size_of).sum();
+        if options > 1 && options.saturating_mul(values) > MAX_COPIES {
+            let why = format!("has {options} alternatives beside {values} values: too many");
+            return Err(refused(shown, "the schema", why));
+        }
+        Ok(())
+    }
+
+    /// Keywords that stand for schemas of the same value.
+    fn applied(&mut self, key: &str, value: &Value, at: &Place) -> Result<Option<Value>, String> {
+        let fail = |why: String| refused(at.shown, key, why);
+        if key == "const" {
+            check_constant(value).map_err(fail)?;
+            self.count_values(value)?;
+            return Ok(Some(value.clone()));
+        }
+        if key == "enum" {
+            let entries = list(value, MAX_ENTRIES).map_err(fail)?;
+            entries.iter().try_for_each(check_constant).map_err(fail)?;
+            self.count_values(value)?;
+            return Ok(Some(value.clone()));
+        }
+        if key == "$ref" {
+            return self.reference(value, at).map(Some);
+        }
+        if !ALTERNATIVES.contains(&key) {
+            return Ok(None);
+        }
+        let mut made = Vec::new();
+        for (i, entry) in list(value, MAX_ENTRIES).map_err(fail)?.iter().enumerate() {
+            made.push(self.schema(entry, &format!("{}/{key}/{i}", at.path), at.depth + 1)?);
+        }
+        Ok(Some(Value::Array(made)))
+    }
+
+    fn count_values(&mut self, value: &Value) -> Result<(), String> {
+        self.values += size_of(value);
+        if levels_of(value) > MAX_DEPTH || self.values > MAX_VALUES {
+            return Err(format!(
+                "the schema has more than {MAX_VALUES} values or {MAX_DEPTH} levels"
+            ));
+        }
+        Ok(())
+    }
+
+    fn reference(&mut self, value: &Value, at: &Place) -> Result<Value, String> {
+        let fail = |why: &str| refused(at.shown, "$ref", why);
+        let text = value.as_str().ok_or_else(|| fail("is not a string"))?;
+        let pointer = match text.strip_prefix('#') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => percent_decoded(rest),
+            _ => return Err(fail("is supported only within the schema, as #/...")),
+        };
+        let pointer = pointer.ok_or_else(|| fail("is not a JSON pointer"))?;
+        if self.root.pointer(&pointer).is_none() {
+            return Err(fail("leads nowhere"));
+        }
+        let known = self.targets.iter().position(|target| *target == pointer);
+        let number = known.unwrap_or(self.targets.len());
+        if known.is_none() {
+            if number == MAX_REFERENCES {
+                let why = format!("leads to more than {MAX_REFERENCES} places");
+                return Err(fail(&why));
+            }
+            self.targets.push(pointer);
+        }
+        if self.current != usize::MAX && self.inner == 0 {
+            self.same_value.push((self.current, number));
+        }
+        Ok(Value::from(format!("#/$defs/r{number}")))
+    }
+
+    /// All others; None for what changes nothing.
+    fn plain(&mut self, key: &str, value: &Value, at: &Place) -> Result<Option<Value>, String> {
+        let fail = |why: String| refused(at.shown, key, why);
+        match key {
+            "type" => check_type(value).map_err(fail)?,
+            "minLength" | "maxLength" => return count(value, MAX_LENGTH).map(Some).map_err(fail),
+            "minProperties" | "maxProperties" => {
+                return count(value, MAX_ITEMS).map(Some).map_err(fail);
+            }
+            "minItems" | "maxItems" => {
+                let items = count(value, MAX_ITEMS).map_err(fail)?;
+                self.items += items.as_u64().unwrap_or(0) as usize;
+                if self.items > MAX_ITEMS_TOGETHER {
+                    return Err(fail(format!("and the like are more than {MAX_ITEMS_TOGETHER}")));
+                }
+                return Ok(Some(items));
+            }
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+                number(value).map_err(fail)?;
+            }
+            "pattern" => check_pattern(value).map_err(fail)?,
+            "format" => return Ok(format_rule(value).map_err(fail)?.kept(value)),
+            "required" => check_names(value).map_err(fail)?,
+            "properties" | "patternProperties" => {
+                return self.property_map(key, value, at).map(Some);
+            }
+            "items" if value.is_array() => {
+                return Err(fail("is a list, which prefixItems is for".into()));
+            }
+            "additionalProperties" | "items" => {
+                return self.part(value, format!("{}/{key}", at.path), at).map(Some);
+            }
+            "prefixItems" => {
+                let mut made = Vec::new();
+                for (i, entry) in list(value, MAX_ENTRIES).map_err(fail)?.iter().enumerate() {
+                    made.push(self.part(entry, format!("{}/{key}/{i}", at.path), at)?);
+                }
+                return Ok(Some(Value::Array(made)));
+            }
+            _ => return check_annotation(key, value, at).map(|()| None),
+        }
+        Ok(Some(value.clone()))
+    }
+
+    /// A schema of a member or an item.
+    fn part(&mut self, schema: &Value, path: String, at: &Place) -> Result<Value, String> {
+        self.inner += 1;
+        let made = self.schema(schema, &path, at.depth + 1);
+        self.inner -= 1;
+        made
+    }
+
+    fn property_map(&mut self, key: &str, value: &Value, at: &Place) -> Result<Value, String> {
+        let fail = |why: String| refused(at.shown, key, why);
+        let object = value.as_object().ok_or_else(|| fail("is not an object".into()))?;
+        let mut made = Map::new();
+        for (name, schema) in object {
+            let checked = match key {
+                "properties" => check_constant(&Value::from(name.as_str())),
+                _ => check_pattern(&Value::from(name.as_str())),
+            };
+            checked.map_err(|why| refused(at.shown, key, format!("{name:?} {why}")))?;
+            let escaped = name.replace('~', "~0").replace('/', "~1");
+            let path = format!("{}/{key}/{escaped}", at.path);
+            made.insert(name.clone(), self.part(schema, path, at)?);
+        }
+        Ok(Value::Object(made))
+    }
+}
+
+struct Place<'a> {
+    path: &'a str,
+    shown: &'a str,
+    depth: usize,
+}
+
+fn check_type(value: &Value) -> Result<(), String> {
+    let single = [value.clone()];
+    let types = value.as_array().map_or(&single[..], Vec::as_slice);
+    let known = |entry: &Value| entry.as_str().is_some_and(|name| TYPES.contains(&name));
+    if types.is_empty() || !types.iter().all(known) {
+        return Err(format!("is not one of {TYPES:?} or a list of them"));
+    }
+    Ok(())
+}
+
+fn check_names(value: &Value) -> Result<(), String> {
+    let names = value.as_array().ok_or("is not a list of strings")?;
+    if names.len() > MAX_ENTRIES {
+        return Err(format!("has {} entries; at most {MAX_ENTRIES} are allowed", names.len()));
+    }
+    names.iter().try_for_each(|name| match name {
+        Value::String(_) => check_constant(name),
+        _ => Err("is not a list of strings".into()),
+    })
+}
+
+fn check_annotation(key: &str, value: &Value, at: &Place) -> Result<(), String> {
+    let changes_nothing = match key {
+        "uniqueItems" => value == &Value::Bool(false),
+        "unevaluatedProperties" | "unevaluatedItems" => value == &Value::Bool(true),
+        "$schema" => {
+            let draft = value.as_str().map(|name| name.trim_end_matches('#'));
+            at.path.is_empty() && draft.is_some_and(|name| DRAFTS.contains(&name))
+        }
+        "$id" => at.path.is_empty(),
+        _ => ANNOTATIONS.contains(&key) || (key.starts_with("x-") && key != "x-guidance"),
+    };
+    if changes_nothing {
+        return Ok(());
+    }
+    Err(refused(at.shown, key, "is not supported by this server"))
+}
+
+/// Formats that the library knows less exactly than their standard are patterns of ours.
+fn add_format(
+    object: &Map<String, Value>,
+    plain: &mut Map<String, Value>,
+    applied: &mut Map<String, Value>,
+) {
+    let Some(Ok(FormatRule::Pattern(pattern))) = object.get("format").map(format_rule) else {
+        return;
+    };
+    if !plain.contains_key("pattern") {
+        plain.insert("pattern".into(), Value::from(pattern));
+        return;
+    }
+    let all_of = applied.entry("allOf").or_insert_with(|| Value::Array(Vec::new()));
+    if let Some(parts) = all_of.as_array_mut() {
+        parts.push(json!({"pattern": pattern}));
+    }
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,176 @@
+//! The values of a schema's keywords: what the library would read otherwise than the standard, or
+//! cannot write, is refused.
+
+use serde_json::{Map, Value};
+
+const MAX_PATTERN_BYTES: usize = 2048;
+/// Whole numbers up to here are the same to every reader of JSON.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// How a format is enforced.
+pub enum FormatRule {
+    Library,
+    Pattern(String),
+}
+
+impl FormatRule {
+    /// What the library gets of the keyword.
+    pub fn kept(&self, value: &Value) -> Option<Value> {
+        matches!(self, FormatRule::Library).then(|| value.clone())
+    }
+}
+
+/// Years that Python's and JavaScript's dates have, and February's days by the calendar.
+fn date() -> String {
+    let year = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)";
+    let fours = "(?:0[48]|[2468][048]|[13579][26])";
+    let long = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])";
+    let short = "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)";
+    let february = "02-(?:0[1-9]|1[0-9]|2[0-8])";
+    let leap = format!("(?:[0-9]{{2}}{fours}|{fours}00)-02-29");
+    format!("(?:{year}-(?:{long}|{short}|{february})|{leap})")
+}
+
+fn time() -> String {
+    let minutes = "(?:[01][0-9]|2[0-3]):[0-5][0-9]";
+    format!("{minutes}:[0-5][0-9](?:\\.[0-9]{{1,6}})?(?:Z|[+-]{minutes})")
+}
+
+pub fn format_rule(value: &Value) -> Result<FormatRule, String> {
+    let name = value.as_str().ok_or("is not a string")?;
+    Ok(match name {
+        "date" => FormatRule::Pattern(format!("^{}$", date())),
+        "time" => FormatRule::Pattern(format!("^{}$", time())),
+        "date-time" => FormatRule::Pattern(format!("^{}T{}$", date(), time())),
+        "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" => FormatRule::Library,
+        _ => return Err(format!("'{name}' is not supported by this server")),
+    })
+}
+
+pub fn list(value: &Value, max: usize) -> Result<&[Value], String> {
+    let entries = value.as_array().ok_or("is not a list")?;
+    if entries.is_empty() || entries.len() > max {
+        return Err(format!("has {} entries; 1 to {max} are allowed", entries.len()));
+    }
+    Ok(entries)
+}
+
+/// A whole number that is not negative; 2.0 is one.
+pub fn count(value: &Value, max: usize) -> Result<Value, String> {
+    let number = value.as_f64().ok_or("is not a number")?;
+    if number < 0.0 || number.fract() != 0.0 || number > max as f64 {
+        return Err(format!("is {value}; allowed are whole numbers of 0 to {max}"));
+    }
+    Ok(Value::from(number as u64))
+}
+
+/// One that every reader of JSON takes for the same.
+pub fn number(value: &Value) -> Result<(), String> {
+    let number = value.as_f64().ok_or("is not a number")?;
+    let rounded = !value.is_f64() && number.abs() > MAX_EXACT;
+    if rounded || !number.is_finite() {
+        return Err(format!("is {value}, which a float of 64 bits does not hold"));
+    }
+    Ok(())
+}
+
+/// Within a constant: strings that have one spelling, numbers that are exact.
+pub fn check_constant(value: &Value) -> Result<(), String> {
+    match value {
+        Value::Number(_) => number(value),
+        Value::String(text) => {
+            let named = ['\n', '\r', '\t', '\u{8}', '\u{c}'];
+            let unnamed = |c: char| (c < ' ' && !named.contains(&c)) || c == '\u{7f}';
+            match text.chars().find(|c| unnamed(*c)) {
+                Some(c) => Err(format!("has the control character {:#04x}", u32::from(c))),
+                None => Ok(()),
+            }
+        }
+        Value::Array(entries) => entries.iter().try_for_each(check_constant),
+        Value::Object(members) => members.iter().try_for_each(|(name, member)| {
+            check_constant(&Value::from(name.as_str()))?;
+            check_constant(member)
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn bound(object: &Map<String, Value>, key: &str) -> Option<f64> {
+    object.get(key).and_then(Value::as_f64)
+}
+
+/// Contradictions that no value satisfies: the keyword at fault and why.
+pub fn check_bounds(object: &Map<String, Value>) -> Result<(), (&'static str, String)> {
+    const PAIRS: [(&str, &str, bool); 7] = [
+        ("minLength", "maxLength", true),
+        ("minItems", "maxItems", true),
+        ("minProperties", "maxProperties", true),
+        ("minimum", "maximum", true),
+        ("exclusiveMinimum", "maximum", false),
+        ("minimum", "exclusiveMaximum", false),
+        ("exclusiveMinimum", "exclusiveMaximum", false),
+    ];
+    for (low, high, may_meet) in PAIRS {
+        if let (Some(low_value), Some(high_value)) = (bound(object, low), bound(object, high)) {
+            if low_value > high_value || (low_value == high_value && !may_meet) {
+                let why = format!("{low_value} and {high} {high_value} contradict each other");
+                return Err((low, why));
+            }
+        }
+    }
+    if bound(object, "multipleOf").is_some_and(|step| step <= 0.0) {
+        return Err(("multipleOf", "is not above 0".into()));
+    }
+    check_distinct(object)
+}
+
+/// Members beyond those that are named may come twice under one name, so a minimum of them would
+/// not be kept.
+fn check_distinct(object: &Map<String, Value>) -> Result<(), (&'static str, String)> {
+    let required = object.get("required").and_then(Value::as_array).map_or(0, Vec::len);
+    let closed = object.get("additionalProperties") == Some(&Value::Bool(false))
+        && !object.contains_key("patternProperties");
+    match bound(object, "minProperties") {
+        Some(min) if !closed && min > required as f64 + 1.0 => Err((
+            "minProperties",
+            format!("{min} is not supported beside {required} required properties"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The library's expressions have more than ECMA-262's: what would mean something else is refused.
+pub fn check_pattern(value: &Value) -> Result<(), String> {
+    let pattern = value.as_str().ok_or("is not a string")?;
+    if pattern.len() > MAX_PATTERN_BYTES {
+        let found = pattern.len();
+        return Err(format!("has {found} bytes; at most {MAX_PATTERN_BYTES} are allowed"));
+    }
+    let chars: Vec<char> = pattern.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut class_start = None;
+    let mut i = 0;
+    while i < chars.len() {
+        let (c, next) = (chars[i], at(i + 1));
+        let other = match (c, class_start) {
+            ('\\', _) => next.is_alphanumeric() && !"dDwWsSnrtfvupPx".contains(next),
+            ('[', Some(_)) => true,
+            ('&' | '-' | '~', Some(start)) => next == c && i > start,
+            (']', Some(start)) => i == start + 1 || (i == start + 2 && at(start + 1) == '^'),
+            ('(', None) => next == '?' && !matches!(at(i + 2), ':' | '=' | '!' | '<'),
+            ('{', None) => next == ',',
+            _ => false,
+        };
+        if other {
+            return Err(format!("{pattern:?} has at character {i} what is not supported"));
+        }
+        match c {
+            '\\' => i += 1,
+            '[' => class_start = Some(i),
+            ']' => class_start = None,
+            _ => {}
+        }
+        i += 1;
+    }
+    Ok(())
+}

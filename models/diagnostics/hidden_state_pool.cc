@@ -1,0 +1,76 @@
+#include "models/diagnostics/hidden_state_pool.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+
+HiddenStatePool::HiddenStatePool(Kind kind, int hidden_size, int dimensions)
+    : kind_(kind),
+      hidden_size_(static_cast<size_t>(hidden_size)),
+      dimensions_(static_cast<size_t>(dimensions)) {
+  DS_CHECK(dimensions > 0 && dimensions <= hidden_size, "a part of the state counts");
+}
+
+size_t HiddenStatePool::bytes() const {
+  return sizeof(*this) + dimensions_ * (sizeof(double) + sizeof(float));
+}
+
+void HiddenStatePool::Reserve() {
+  sum_.resize(dimensions_);
+  values_.resize(dimensions_);
+}
+
+int HiddenStatePool::FirstWanted(int begin, int end, int num_tokens) const {
+  if (is_complete()) return end;
+  const int wanted = wants_all() ? next_position_ : num_tokens - 1;
+  return std::clamp(wanted, begin, end);
+}
+
+void HiddenStatePool::Take(int position, int num_tokens, std::span<const float> states) {
+  DS_CHECK(sum_.size() == dimensions_, "the memory is there before the step");
+  DS_CHECK(!is_complete() && position == (wants_all() ? next_position_ : num_tokens - 1),
+           "states come in the order of positions, each once");
+  for (; !states.empty(); states = states.subspan(hidden_size_)) {
+    for (size_t i = 0; i < dimensions_; ++i) sum_[i] += states[i];
+    next_position_ = ++position;
+  }
+  if (position == num_tokens) Complete();
+}
+
+// The length goes, and with it the number that the sum would be divided by for a mean.
+void HiddenStatePool::Complete() {
+  double squares = 0;
+  for (const double x : sum_) squares += x * x;
+  if (!std::isfinite(squares)) {
+    status_ = Status(StatusCode::kInternal, "the model produced non-finite hidden states");
+  } else if (squares == 0) {
+    status_ = Status(StatusCode::kInternal, "the pooled hidden state is zero: it has no direction");
+  }
+  const double length = std::sqrt(squares);
+  for (size_t i = 0; status_.ok() && i < dimensions_; ++i)
+    values_[i] = static_cast<float>(sum_[i] / length);
+  is_complete_.store(true, std::memory_order_release);
+}
+
+void PoolingObserver::Add(std::shared_ptr<HiddenStatePool> pool, const SequenceTokens& batch,
+                          int num_tokens) {
+  const int end = batch.position + batch.num_tokens;
+  const int first = pool->FirstWanted(batch.position, end, num_tokens);
+  if (first == end) return;
+  for (int position = first; position < end; ++position)
+    rows_.push_back(batch.first_row + position - batch.position);
+  wishes_.push_back({std::move(pool), first, static_cast<size_t>(end - first), num_tokens});
+}
+
+void PoolingObserver::OnStates(std::span<const float> states) {
+  const size_t width = rows_.empty() ? 0 : states.size() / rows_.size();
+  for (const Wish& wish : wishes_) {
+    wish.pool->Take(wish.position, wish.num_tokens, states.first(wish.rows * width));
+    states = states.subspan(wish.rows * width);
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,170 @@
+#include "server/answer/tool_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "server/answer/json_scanner.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxToolNameBytes = 64;  // OpenAI's
+
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  AppendJsonEscaped(text, &quoted);
+  return quoted + '"';
+}
+
+// A schema that only an object satisfies.
+std::string ObjectSchema(const Tool& tool) {
+  if (tool.parameters_json.empty())
+    return R"({"type":"object","properties":{},"additionalProperties":false})";
+  if (tool.has_type) return tool.parameters_json;
+  const std::string rest = tool.parameters_json.substr(tool.parameters_json.find('{') + 1);
+  const bool last = rest[rest.find_first_not_of(" \t\n\r")] == '}';
+  return std::string("{\"type\":\"object\"") + (last ? "" : ",") + rest;
+}
+
+GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
+  return {.kind = kind, .text = std::move(text), .param = "tools"};
+}
+
+// Each schema is embedded as a whole, so that the references inside it hold.
+GrammarSpec RequiredGrammar(const std::vector<Tool>& tools, bool parallel) {
+  std::string text = "start: \"[\" call ";
+  if (parallel) text += "(\", \" call){0," + std::to_string(kMaxRequiredCalls - 1) + "} ";
+  text += "\"]\"\ncall: ";
+  for (size_t i = 0; i < tools.size(); ++i)
+    text += (i > 0 ? " | call_" : "call_") + std::to_string(i);
+  text += '\n';
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string index = std::to_string(i);
+    const std::string opening = "{\"name\": " + Quoted(tools[i].name) + ", \"arguments\": ";
+    text += "call_" + index + ": " + Quoted(opening) + " arguments_" + index + " \"}\"\n";
+    text += "arguments_" + index + ": %json " + ObjectSchema(tools[i]) + '\n';
+  }
+  return Grammar(GrammarSpec::Kind::kLark, std::move(text));
+}
+
+// In a call that the model opens by itself, the functions that are not strict may have any object.
+GrammarSpec StrictGrammar(const std::vector<Tool>& tools, const ToolFormat& format) {
+  const std::string begin(format.begin);
+  std::string text = "{\"structures\":[";
+  for (const Tool& tool : tools) {
+    if (&tool != &tools.front()) text += ',';
+    const std::string opening = begin + "\n{\"name\": " + Quoted(tool.name) + ", \"arguments\": ";
+    text += "{\"begin\":" + Quoted(opening) +
+            ",\"schema\":" + (tool.strict ? ObjectSchema(tool) : R"({"type":"object"})") +
+            ",\"end\":" + Quoted("}\n" + std::string(format.end)) + '}';
+  }
+  text += "],\"triggers\":[" + Quoted(begin) + "]}";
+  return Grammar(GrammarSpec::Kind::kStructuralTag, std::move(text));
+}
+
+bool CanBeStrict(const ToolFormat& format) {
+  return format.syntax == ToolCallSyntax::kJsonObject && !format.begin.empty() &&
+         !format.special_markers;
+}
+
+Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
+                const AnswerFormats& formats, AnswerPlan* plan) {
+  if (formats.tools == nullptr) {
+    return InvalidArgument(
+        "tool_choice auto needs a server with --tool-call-parser (" + ToolFormatNames() +
+            "), which says how the model writes calls; required, a named function and none need "
+            "nothing",
+        "tool_choice");
+  }
+  plan->form.tools = formats.tools;
+  plan->form.parallel = choice.parallel;
+  plan->shows_special_tokens |= formats.tools->special_markers;
+  auto text_parameters = std::make_shared<TextParameters>();
+  for (const Tool& tool : tools) {
+    for (const std::string& name : tool.text_parameters) text_parameters->emplace(tool.name, name);
+  }
+  plan->form.text_parameters = std::move(text_parameters);
+  if (!std::ranges::any_of(tools, &Tool::strict)) return {};
+  if (!CanBeStrict(*formats.tools)) {
+    return InvalidArgument(
+        "a strict function with tool_choice auto is not supported with "
+        "--tool-call-parser " +
+            std::string(formats.tools->name) +
+            "; required or a named function always keeps to the schema",
+        "tools");
+  }
+  plan->grammar = StrictGrammar(tools, *formats.tools);
+  return {};
+}
+
+Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, AnswerPlan* plan) {
+  const bool named = choice.kind == ToolChoice::Kind::kNamed;
+  if (tools.empty())
+    return InvalidArgument("tool_choice asks for a call and there are no tools", "tool_choice");
+  plan->form.forced_call = true;
+  plan->form.parallel = choice.parallel;
+  if (!named) {
+    plan->grammar = RequiredGrammar(tools, choice.parallel);
+    return {};
+  }
+  const auto tool = std::ranges::find(tools, choice.name, &Tool::name);
+  if (tool == tools.end()) {
+    return InvalidArgument("tool_choice names '" + choice.name.substr(0, kMaxToolNameBytes) +
+                               "', which is none of the tools",
+                           "tool_choice");
+  }
+  plan->form.forced_name = choice.name;
+  plan->grammar = Grammar(GrammarSpec::Kind::kJsonSchema, ObjectSchema(*tool));
+  return {};
+}
+
+}  // namespace
+
+bool IsToolName(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, allowed);
+}
+
+Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
+                              const AnswerFormats& formats) {
+  AnswerPlan plan;
+  const ReasoningFormat* const reasoning = formats.reasoning;
+  if (reasoning != nullptr && (formats.thinks || !reasoning->opened_by_template)) {
+    plan.form.reasoning = reasoning;
+    plan.shows_special_tokens = reasoning->special_markers;
+    if (reasoning->opened_by_template) plan.reasoning_end = reasoning->end;
+  }
+  switch (choice.kind) {
+    case ToolChoice::Kind::kNone:
+      break;
+    case ToolChoice::Kind::kAuto:
+      if (tools.empty()) break;
+      DS_RETURN_IF_ERROR(PlanAuto(tools, choice, formats, &plan));
+      break;
+    case ToolChoice::Kind::kRequired:
+    case ToolChoice::Kind::kNamed:
+      DS_RETURN_IF_ERROR(PlanForced(tools, choice, &plan));
+      break;
+  }
+  return plan;
+}
+
+std::string ToolsJson(const std::vector<Tool>& tools) {
+  std::string json;
+  for (const Tool& tool : tools) {
+    json += json.empty() ? '[' : ',';
+    json += "{\"type\":\"function\",\"function\":{\"name\":" + Quoted(tool.name);
+    if (!tool.description.empty()) json += ",\"description\":" + Quoted(tool.description);
+    const bool none = tool.parameters_json.empty();
+    json += ",\"parameters\":" +
+            (none ? R"({"type":"object","properties":{}})" : ObjectSchema(tool));
+    json += "}}";
+  }
+  return json.empty() ? json : json + ']';
+}
+
+}  // namespace diffserve

@@ -1,0 +1,64 @@
+// What a client's tools mean for an answer: how it is constrained and how its text is read. Every
+// API that has tools reads them into Tool and ToolChoice and asks here.
+//
+// A named tool: the whole answer is its arguments, an object of its schema. Required: the whole
+// answer is a JSON list of at least one call, [{"name": ..., "arguments": {...}}, ...], as in vLLM:
+// each with the schema of the tool that it names. Both hold for any model, whatever format it was
+// trained on. Auto: the model writes calls in the format of --tool-call-parser; as soon as it has
+// opened one, the schemas of strict functions hold, where the format's markers are text.
+// With reasoning that the template opens, the constraint begins behind it. Where the model itself
+// may open it, a constrained answer has none.
+// Thread safety: functions without state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/text/grammar.h"
+#include "kernels/base/status.h"
+#include "server/answer/answer_parser.h"
+#include "server/answer/tool_format.h"
+
+namespace diffserve {
+
+struct Tool {
+  std::string name;             // [a-zA-Z0-9_-]{1,64}
+  std::string description;      // may be empty
+  std::string parameters_json;  // a JSON schema of an object, as the client wrote it; empty: none
+  bool has_type = false;        // the schema says "type"
+  bool strict = false;
+  std::vector<std::string> text_parameters;  // those whose type is "string"
+};
+
+struct ToolChoice {
+  enum class Kind { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kNone;
+  std::string name;      // of kNamed
+  bool parallel = true;  // more than one call in an answer
+};
+
+struct AnswerFormats {
+  const ToolFormat* tools = nullptr;           // --tool-call-parser
+  const ReasoningFormat* reasoning = nullptr;  // --reasoning-parser
+  bool thinks = true;  // false: the request told the template to open no reasoning
+};
+
+struct AnswerPlan {
+  AnswerForm form;
+  std::optional<GrammarSpec> grammar;
+  std::string reasoning_end;          // GenerateRequest's
+  bool shows_special_tokens = false;  // the form's markers are some
+};
+
+inline constexpr int kMaxRequiredCalls = 16;  // in an answer to tool_choice required
+
+bool IsToolName(std::string_view name);
+// Error: kInvalidArgument; `param` is tool_choice or tools.
+Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
+                              const AnswerFormats& formats);
+// The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
+// without tools.
+std::string ToolsJson(const std::vector<Tool>& tools);
+
+}  // namespace diffserve

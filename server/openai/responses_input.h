@@ -1,0 +1,13 @@
+// `input` of /v1/responses: a text, or items.
+// Thread safety: as of JsonFields.
+#pragma once
+
+#include "server/openai/json.h"
+#include "server/openai/responses_request.h"
+
+namespace diffserve {
+
+// Fills `messages` and `input`. Errors are in `fields`.
+void ReadResponsesInput(JsonFields& fields, ResponsesRequest* request);
+
+}  // namespace diffserve

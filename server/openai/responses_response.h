@@ -1,0 +1,106 @@
+// ResponsesResponse: an answer in the form of OpenAI's /v1/responses, as a response object or as
+// its named events; and that object, which the store keeps.
+// Thread safety: one thread at a time; a ResponseObject that is const may be read by any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/response_stream.h"
+#include "kernels/base/status.h"
+#include "server/openai/answer_splitter.h"
+#include "server/openai/response_encoder.h"
+#include "server/openai/responses_store.h"
+#include "server/openai/text_pieces.h"
+
+namespace diffserve {
+
+enum class ResponseState { kInProgress, kCompleted, kIncomplete, kFailed, kCancelled };
+
+// A message, what the model thought, or a call.
+struct ResponseItem {
+  AnswerPart::Kind kind = AnswerPart::Kind::kContent;  // kContent, kReasoning or kToolCall
+  std::string id;
+  std::string text;  // of a call its arguments
+  std::string name;  // of a call's tool
+  std::string call_id;
+  bool complete = false;
+};
+
+struct ResponseObject {
+  std::string id;  // "resp_..."
+  std::string model;
+  int64_t created_at = 0;                   // Unix seconds
+  std::shared_ptr<const std::string> echo;  // what it repeats of the request
+  ResponseState state = ResponseState::kInProgress;
+  std::vector<ResponseItem> items;
+  Status error;  // of kFailed
+  Usage usage;
+  int64_t reasoning_tokens = 0;  // of usage.completion_tokens
+
+  size_t HeldBytes() const;
+};
+
+// The object as JSON. `object` and its texts live until all is written.
+void AddResponseObject(const ResponseObject& object, TextPieces* pieces);
+
+class ResponsesResponse : public ResponseEncoder {
+ public:
+  // Takes an object in progress without items. `finish` is told of the object once, when the
+  // response has ended after it began; `drop`, if it ends otherwise or is destroyed before its end.
+  struct Hooks {
+    std::function<void(std::shared_ptr<const ResponseObject> object)> finish;
+    std::function<void()> drop;  // does not throw
+  };
+  ResponsesResponse(bool stream, ResponseObject object, AnswerSplitter split, Hooks hooks);
+  ~ResponsesResponse() override;
+
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
+    return done_ ? object_->usage.completion_tokens : tokens_;
+  }
+
+ private:
+  void OnDelta(ResponseDelta event);
+  void OnDone(ResponseDone event);
+  void Begin();
+  void TakePart(const AnswerPart& part);
+  void OpenItem(AnswerPart::Kind kind, std::string_view name);
+  void CloseItem(bool complete);
+  void AddEvent(std::string_view type);  // up to its own members
+  void AddPlace(bool of_content);        // "item_id", "output_index" (and "content_index")
+  void AddObjectEvent(std::string_view type);
+  ResponseItem& item() { return object_->items.back(); }
+
+  const bool stream_;
+  const AnswerSplitter split_;
+  const Hooks hooks_;
+  std::shared_ptr<ResponseObject> object_;
+  std::vector<AnswerPart> parts_;  // of the last event, until they are written
+  bool open_ = false;              // the last item may grow
+  FinishReason finish_ = FinishReason::kNone;
+  int64_t sequence_number_ = 0;
+  int64_t prompt_tokens_ = 0;
+  int64_t tokens_ = 0;
+  Status status_;
+  bool started_ = false;
+  bool done_ = false;
+  bool told_ = false;  // a hook has been called
+  TextPieces pieces_;
+};
+
+// {"object": "list", ...} of the request's items; `limit` of them from behind `after` on.
+std::string InputItemsBody(const ResponseInput& input, bool ascending, size_t limit,
+                           std::string_view after);
+std::string DeletedResponseBody(std::string_view id);
+
+}  // namespace diffserve

@@ -1,0 +1,212 @@
+#include "server/openai/structured_fields.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "server/openai/chat_fields.h"
+#include "server/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+using Kind = GrammarSpec::Kind;
+
+constexpr std::string_view kNames[] = {"response_format",
+                                       "structured_outputs",
+                                       "guided_json",
+                                       "guided_regex",
+                                       "guided_choice",
+                                       "guided_grammar",
+                                       "regex",
+                                       "ebnf",
+                                       "json_schema",
+                                       "max_reasoning_tokens",
+                                       "thinking_token_budget"};
+
+size_t SkipSpace(std::string_view text, size_t at) {
+  return std::min(text.find_first_not_of(" \t\r\n", at), text.size());
+}
+
+size_t SkipString(std::string_view text, size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\';
+  return std::min(at + 1, text.size());
+}
+
+// The end of the value that begins at `at`.
+size_t SkipValue(std::string_view text, size_t at) {
+  int depth = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (c == '"') {
+      at = SkipString(text, at);
+    } else if (depth == 0 && (c == ',' || c == '}' || c == ']')) {
+      return at;
+    } else {
+      depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+      ++at;
+      if (depth > 0 || (c != '}' && c != ']')) continue;
+    }
+    if (depth == 0) return at;
+  }
+  return at;
+}
+
+bool IsName(std::string_view quoted, std::string_view name) {
+  if (quoted.find('\\') == quoted.npos) return quoted.substr(1, quoted.size() - 2) == name;
+  return nlohmann::json::parse(quoted).get<std::string>() == name;
+}
+
+// GBNF defines by "name ::=", Lark by "name:".
+Kind GrammarKind(std::string_view text) {
+  for (size_t at = text.find("::="); at != text.npos; at = text.find("::=", at + 1)) {
+    const size_t line = text.rfind('\n', at) + 1;  // 0 if there is none before
+    std::string_view name = text.substr(line, at - line);
+    name = name.substr(0, name.find_last_not_of(" \t") + 1);
+    if (!name.empty() && name.find_first_of("\"'/:#()|") == name.npos) return Kind::kEbnf;
+  }
+  return Kind::kLark;
+}
+
+// Reads the forms one after another; the second one is an error.
+class FormReader {
+ public:
+  FormReader(JsonFields& fields, GenerateRequest* request) : fields_(fields), request_(request) {}
+
+  void Take(Kind kind, std::string text, const char* param) {
+    if (request_->grammar && fields_.status().ok()) {
+      fields_.Fail(InvalidArgument(std::string(request_->grammar->param) + " and " + param +
+                                       " both say what form the answer has; one of them is allowed",
+                                   param));
+    }
+    request_->grammar = GrammarSpec{kind, std::move(text), param};
+  }
+
+  // A member that is a string of the form, or, if it may be, any JSON. Null, false and "" are none.
+  void Read(JsonFields& object, std::string_view text, const char* name, Kind kind,
+            const char* param) {
+    if (!object.Has(name)) return;
+    const std::string_view member = MemberText(text, name);
+    if (member == "false" || member == "\"\"") return;
+    const bool is_json = kind == Kind::kJsonSchema || kind == Kind::kStructuralTag;
+    std::string value;
+    if (kind == Kind::kChoice || (is_json && !object.IsString(name))) {
+      value = member;
+    } else {
+      object.String(name, kMaxTextBytes, &value);
+      if (kind == Kind::kLark) kind = GrammarKind(value);
+    }
+    if (object.status().ok()) Take(kind, std::move(value), param);
+  }
+
+  void ReadResponseFormat(std::string_view body);
+  void ReadStructuredOutputs(std::string_view body);
+
+ private:
+  JsonFields& fields_;
+  GenerateRequest* const request_;
+};
+
+void FormReader::ReadResponseFormat(std::string_view body) {
+  for (JsonFields& format : fields_.Object("response_format")) {
+    const std::string_view text = MemberText(body, "response_format");
+    std::string type;
+    format.String("type", kMaxNameBytes, &type);
+    if (type == "json_object") {
+      Take(Kind::kJsonObject, "", "response_format");
+    } else if (type == "structural_tag") {
+      Take(Kind::kStructuralTag, std::string(text), "response_format");
+    } else if (type == "json_schema") {
+      const std::string_view inner = MemberText(text, "json_schema");
+      std::string name;
+      bool strict = false, found = false;
+      for (JsonFields& schema : format.Object("json_schema")) {
+        schema.String("name", kMaxNameBytes, &name);
+        schema.Bool("strict", &strict);  // what it says is enforced either way
+        found = schema.Has("schema");
+        format.Fail(schema.status());
+      }
+      if (!found) {
+        format.Fail(InvalidArgument("response_format.json_schema.schema is missing",
+                                    "response_format.json_schema.schema"));
+      } else {
+        Take(Kind::kJsonSchema, std::string(MemberText(inner, "schema")),
+             "response_format.json_schema.schema");
+      }
+    } else if (type != "text") {
+      format.Fail(InvalidArgument("response_format.type is '" + type.substr(0, 64) +
+                                      "'; allowed are text, json_object, json_schema and "
+                                      "structural_tag",
+                                  "response_format"));
+    }
+    fields_.Fail(format.status());
+  }
+}
+
+void FormReader::ReadStructuredOutputs(std::string_view body) {
+  for (JsonFields& outputs : fields_.Object("structured_outputs")) {
+    const std::string_view text = MemberText(body, "structured_outputs");
+    Read(outputs, text, "json", Kind::kJsonSchema, "structured_outputs.json");
+    Read(outputs, text, "regex", Kind::kRegex, "structured_outputs.regex");
+    Read(outputs, text, "choice", Kind::kChoice, "structured_outputs.choice");
+    Read(outputs, text, "grammar", Kind::kLark, "structured_outputs.grammar");
+    Read(outputs, text, "structural_tag", Kind::kStructuralTag,
+         "structured_outputs.structural_tag");
+    bool object = false;
+    outputs.Bool("json_object", &object);
+    if (object) Take(Kind::kJsonObject, "", "structured_outputs.json_object");
+    constexpr std::string_view kKnown[] = {"json",    "regex",          "choice",
+                                           "grammar", "structural_tag", "json_object"};
+    for (const std::string& name : outputs.Names()) {
+      if (std::ranges::find(kKnown, name) == std::end(kKnown) && !outputs.IsOff(name))
+        outputs.Fail(Unsupported("structured_outputs." + name.substr(0, 64)));
+    }
+    fields_.Fail(outputs.status());
+  }
+}
+
+}  // namespace
+
+std::string_view MemberText(std::string_view object, std::string_view name) {
+  std::string_view found;
+  size_t at = SkipSpace(object, SkipSpace(object, 0) + 1);
+  while (at < object.size() && object[at] == '"') {
+    const size_t end = SkipString(object, at);
+    const bool is_named = IsName(object.substr(at, end - at), name);
+    const size_t value = SkipSpace(object, SkipSpace(object, end) + 1);
+    const size_t value_end = SkipValue(object, value);
+    if (is_named) {
+      found = object.substr(value, value_end - value);
+      found = found.substr(0, found.find_last_not_of(" \t\r\n") + 1);
+    }
+    at = SkipSpace(object, SkipSpace(object, value_end) + 1);
+  }
+  return found;
+}
+
+std::span<const std::string_view> StructuredFieldNames() { return kNames; }
+
+void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateRequest* request) {
+  FormReader forms(fields, request);
+  forms.ReadResponseFormat(body);
+  forms.ReadStructuredOutputs(body);
+  forms.Read(fields, body, "guided_json", Kind::kJsonSchema, "guided_json");
+  forms.Read(fields, body, "guided_regex", Kind::kRegex, "guided_regex");
+  forms.Read(fields, body, "guided_choice", Kind::kChoice, "guided_choice");
+  forms.Read(fields, body, "guided_grammar", Kind::kLark, "guided_grammar");
+  forms.Read(fields, body, "regex", Kind::kRegex, "regex");
+  forms.Read(fields, body, "ebnf", Kind::kEbnf, "ebnf");
+  forms.Read(fields, body, "json_schema", Kind::kJsonSchema, "json_schema");
+  for (const char* name : {"max_reasoning_tokens", "thinking_token_budget"}) {
+    if (!fields.Has(name)) continue;
+    fields.Int(name, &request->max_reasoning_tokens);
+    if (request->max_reasoning_tokens < 0)
+      fields.Fail(InvalidArgument(std::string(name) + " is " +
+                                      std::to_string(request->max_reasoning_tokens) +
+                                      "; allowed are 0 and above",
+                                  name));
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,84 @@
+// TokenResponse: a response of tokens alone, as vLLM's /inference/v1/generate has it, whole or as
+// server-sent events; log-probabilities in the form of chat. And the other bodies of the routes for
+// clients that hold the text work in their own hands.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/responses.h"
+#include "engine/text/tokenizer.h"
+#include "server/openai/logprobs_text.h"
+#include "server/openai/response_encoder.h"
+#include "server/openai/text_pieces.h"
+#include "server/openai/token_request.h"
+
+namespace diffserve {
+
+class TokenResponse : public ResponseEncoder {
+ public:
+  struct Identity {
+    std::string request_id;
+    std::string model;
+    int64_t created = 0;  // Unix seconds
+  };
+  TokenResponse(const OpenAiRequest& request, const Identity& identity, TokenBytes token_bytes);
+
+  void Take(ResponseEvent event) override;
+  bool Write(size_t enough, std::string* out) override;
+  bool written() const override { return pieces_.empty(); }
+  bool started() const override { return started_; }
+  bool done() const override { return done_; }
+  const Status& status() const override { return status_; }
+  int64_t completion_tokens() const override {
+    return done_ ? usage_.completion_tokens : num_tokens_;
+  }
+
+ private:
+  struct Choice {
+    std::vector<SampleResult> tokens;
+    FinishReason finish = FinishReason::kNone;
+  };
+  void OnDelta(ResponseDelta event);
+  void OnDone(ResponseDone event);
+  void AddChunk(int index);
+  void AddBody();
+  void AddChoice(int index, const Choice& choice);
+  void AddPromptLogprobs();
+  std::string RunningUsage() const;
+
+  const bool stream_, include_usage_, continuous_usage_, logprobs_;
+  const int num_logprobs_, prompt_logprobs_;
+  const TokenBytes token_bytes_;
+  const std::string head_;       // of every chunk and of the body, up to "choices"
+  std::vector<Choice> choices_;  // of a stream: what is being written
+  PromptScores prompt_scores_ = std::make_shared<const std::vector<SampleResult>>();
+  bool prompt_told_ = false;  // of a stream: its first chunk is made
+  int64_t prompt_tokens_ = 0;
+  int64_t num_tokens_ = 0;
+  Usage usage_;
+  Status status_;
+  bool started_ = false;
+  bool done_ = false;
+  TextPieces pieces_;
+};
+
+// What /v1/completions/render and /v1/chat/completions/render tell of a prompt: a body that
+// /inference/v1/generate takes, with the prompt's text beside it.
+struct RenderedPrompt {
+  std::string request_id;
+  std::string model;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  int max_tokens = 0;
+};
+std::string RenderBody(const RenderedPrompt& prompt, const GenerateRequest& request);
+
+// What tokenizer_config.json and chat_template.jinja of a model directory say, as /tokenizer_info
+// tells it: what is not said there is null. Error: one line with the file and what is wrong.
+Result<std::string> TokenizerInfoBody(const std::string& model_dir);
+
+}  // namespace diffserve

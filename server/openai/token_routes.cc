@@ -1,0 +1,82 @@
+// The routes for clients that do a part of the work themselves: tokens in and tokens out, prompts
+// rendered without being run, and what the tokenizer is. And those that need another kind of model.
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/openai/routes_impl.h"
+#include "server/openai/token_response.h"
+
+namespace diffserve {
+
+HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest> parsed) {
+  const ErrorReply errors = [self = shared_from_this()](const Status& error) {
+    return self->Error(TokenPromptError(error));
+  };
+  if (!parsed.ok()) return Refused(parsed.status(), errors);
+  OpenAiRequest& request = parsed->request;
+  const std::string& id = parsed->request_id.empty() ? call.account.request_id : parsed->request_id;
+  auto response = std::make_unique<TokenResponse>(
+      request,
+      TokenResponse::Identity{id, frontend.options().served_model_name, std::time(nullptr)},
+      TokenBytesOf());
+  return StartResponse(call, std::move(request.generate),
+                       {std::move(response), request.stream, errors});
+}
+
+HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
+  if (!parsed.ok()) return Error(parsed.status());
+  if (parsed->generate.grammar) {
+    const char* const param = parsed->generate.grammar->param;
+    return Error(InvalidArgument(
+        std::string("a rendered request has tokens alone and would lose ") + param, param));
+  }
+  auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
+  GenerateRequest request = std::move(parsed->generate);
+  request.client = call.account.client;
+  // Rendering takes the request apart; what is told of it is kept, without the long prompts.
+  std::vector<Prompt> prompts = std::exchange(request.prompts, {});
+  auto asked = std::make_shared<const GenerateRequest>(request);
+  request.prompts = std::move(prompts);
+  auto fill = [self = shared_from_this(), place, asked, chat = parsed->chat,
+               id = Identity(call, parsed->chat).id](Result<TokenizedRequest> rendered) {
+    if (!rendered.ok()) return PendingReplyExchange::Fill(*place, rendered.status());
+    Result<std::string> body = self->RenderedText(*rendered, *asked, id, chat);
+    PendingReplyExchange::Fill(
+        *place, body.ok() ? Json(std::move(body).value()) : Result<HttpReply>(body.status()));
+  };
+  const Status status = frontend.Render(std::move(request), std::move(fill));
+  if (!status.ok()) return Error(status);
+  return Pending(std::move(place));
+}
+
+// One object of a conversation, a list of them of a completion's prompts.
+Result<std::string> OpenAiRoutes::Impl::RenderedText(const TokenizedRequest& rendered,
+                                                     const GenerateRequest& asked,
+                                                     const std::string& id, bool chat) const {
+  const size_t n = rendered.continuations.size() / rendered.prompts.size();
+  std::string body = chat ? "" : "[";
+  for (size_t i = 0; i < rendered.prompts.size(); ++i) {
+    const std::vector<int32_t>& ids = rendered.prompts[i].token_ids.ids();
+    Result<std::string> text = frontend.tokenizer().Decode(ids, /*skip_special_tokens=*/false);
+    if (!text.ok()) return text.status();
+    if (i > 0) body += ',';
+    body += RenderBody(
+        {chat ? id : id + "-" + std::to_string(i), frontend.options().served_model_name,
+         std::move(text).value(), ids, rendered.continuations[i * n].max_tokens},
+        asked);
+  }
+  return chat ? body : body + "]";
+}
+
+HttpAnswer OpenAiRoutes::Impl::Scores(RouteCall& call) {
+  return Error(InvalidArgument(
+      call.account.route +
+      " is not supported by this server: it needs a model that scores pairs of texts (a "
+      "cross-encoder), and this server runs models that generate; /v1/completions with echo and "
+      "logprobs tells how likely a text is"));
+}
+
+}  // namespace diffserve

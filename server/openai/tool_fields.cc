@@ -1,0 +1,231 @@
+#include "server/openai/tool_fields.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/answer/json_scanner.h"
+#include "server/openai/chat_fields.h"
+#include "server/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kMaxCallIdBytes = 256;
+constexpr size_t kMaxEffortBytes = 32;
+
+// Takes the types of the parameters.
+void ReadParameters(JsonFields& function, const std::string& path, Tool* tool) {
+  for (JsonFields& schema : function.Object("parameters")) {
+    std::string type = "object";
+    tool->has_type = schema.Has("type");
+    schema.String("type", kMaxNameBytes, &type);
+    if (schema.status().ok() && type != "object") {
+      schema.Fail(InvalidArgument(path + ".parameters.type is '" + type + "'; expected is object",
+                                  path + ".parameters.type"));
+    }
+    function.Fail(schema.status());
+    if (!schema.IsObject("properties")) continue;
+    for (JsonFields& properties : schema.Object("properties")) {
+      for (const std::string& name : properties.Names()) {
+        if (!properties.IsObject(name)) continue;
+        for (JsonFields& property : properties.Object(name)) {
+          std::string property_type;
+          if (property.IsString("type")) property.String("type", kMaxNameBytes, &property_type);
+          if (property_type == "string") tool->text_parameters.push_back(name);
+        }
+      }
+    }
+  }
+}
+
+ToolChoice ReadChoice(JsonFields& fields, bool any_tools) {
+  ToolChoice choice;
+  choice.kind = any_tools ? ToolChoice::Kind::kAuto : ToolChoice::Kind::kNone;
+  fields.Bool("parallel_tool_calls", &choice.parallel);
+  if (!fields.Has("tool_choice")) return choice;
+  constexpr const char* kAllowed =
+      "tool_choice must be none, auto, required or {\"type\": \"function\", \"function\": "
+      "{\"name\": ...}}";
+  if (fields.IsString("tool_choice")) {
+    std::string word;
+    fields.String("tool_choice", kMaxNameBytes, &word);
+    if (word == "none")
+      choice.kind = ToolChoice::Kind::kNone;
+    else if (word == "required")
+      choice.kind = ToolChoice::Kind::kRequired;
+    else if (word != "auto")
+      fields.Fail(InvalidArgument(kAllowed, "tool_choice"));
+    return choice;
+  }
+  for (JsonFields& object : fields.Object("tool_choice")) {
+    std::string type;
+    object.String("type", kMaxNameBytes, &type);
+    for (JsonFields& function : object.Object("function")) {
+      function.String("name", kMaxNameBytes, &choice.name);
+      object.Fail(function.status());
+    }
+    fields.Fail(object.status());
+    if (type != "function" || choice.name.empty())
+      fields.Fail(InvalidArgument(kAllowed, "tool_choice"));
+    choice.kind = ToolChoice::Kind::kNamed;
+  }
+  return choice;
+}
+
+std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits) {
+  std::vector<Tool> tools;
+  std::vector<JsonFields> entries = fields.Objects("tools", limits.max_tools);
+  size_t bytes = 0;
+  for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
+    const std::string path = "tools[" + std::to_string(i) + "]";
+    Tool tool = ReadTool(entries[i], path, limits);
+    fields.Fail(entries[i].status());
+    bytes += tool.name.size() + tool.description.size() + tool.parameters_json.size();
+    if (bytes > limits.max_tools_bytes) {
+      fields.Fail(InvalidArgument("tools has more than " + std::to_string(limits.max_tools_bytes) +
+                                      " bytes of names, descriptions and schemas",
+                                  "tools"));
+    }
+    if (std::ranges::find(tools, tool.name, &Tool::name) != tools.end()) {
+      fields.Fail(InvalidArgument(path + ".function.name is that of a tool before it",
+                                  path + ".function.name"));
+    }
+    tools.push_back(std::move(tool));
+  }
+  return tools;
+}
+
+// Adds a member to an object's text.
+void AddMember(std::string_view name, const std::string& value, std::string* object) {
+  object->pop_back();
+  if (object->back() != '{') *object += ',';
+  *object += JsonQuoted(name) + ':' + value + '}';
+}
+
+// Whether the template may open reasoning; `reasoning_effort` becomes a variable of it, and none
+// turns it off where the template has a switch.
+bool ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
+  std::optional<bool> thinks;
+  bool effort_given = false;
+  for (JsonFields& kwargs : fields.Object("chat_template_kwargs")) {
+    for (const char* name : {"enable_thinking", "thinking"}) {
+      if (!kwargs.Has(name)) continue;
+      kwargs.Bool(name, &thinks.emplace(true));
+    }
+    effort_given = kwargs.Has("reasoning_effort");
+    fields.Fail(kwargs.status());
+  }
+  std::string effort;
+  fields.String("reasoning_effort", kMaxEffortBytes, &effort);
+  if (effort.empty() || effort_given || !fields.status().ok()) return thinks.value_or(true);
+  AddMember("reasoning_effort", JsonQuoted(effort), &chat->template_kwargs_json);
+  if (effort == "none" && !thinks) {
+    thinks = false;
+    AddMember("enable_thinking", "false", &chat->template_kwargs_json);
+  }
+  return thinks.value_or(true);
+}
+
+std::string ReadCalls(JsonFields& message, const std::string& path) {
+  std::string json;
+  std::vector<JsonFields> calls = message.Objects("tool_calls", AnswerParser::kMaxCalls);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string place = path + ".tool_calls[" + std::to_string(i) + "]";
+    std::string id, type = "function", name, arguments;
+    calls[i].String("id", kMaxCallIdBytes, &id);
+    calls[i].String("type", kMaxNameBytes, &type);
+    for (JsonFields& function : calls[i].Object("function")) {
+      function.String("name", kMaxNameBytes, &name);
+      function.String("arguments", kMaxTextBytes, &arguments);
+      calls[i].Fail(function.status());
+    }
+    message.Fail(calls[i].status());
+    if (type != "function") message.Fail(Unsupported(place + ".type", " other than function"));
+    if (name.empty()) {
+      message.Fail(InvalidArgument(place + ".function.name is missing", place + ".function.name"));
+    }
+    if (arguments.empty()) arguments = "{}";
+    if (!IsJsonObject(arguments)) {
+      message.Fail(InvalidArgument(
+          place + ".function.arguments is not the text of a JSON object nested at most " +
+              std::to_string(JsonScanner::kMaxDepth) + " deep",
+          place + ".function.arguments"));
+    }
+    if (!message.status().ok()) return {};
+    json += (i == 0 ? "{" : ",{");
+    if (!id.empty()) json += "\"id\":" + JsonQuoted(id) + ',';
+    json += "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(name) +
+            ",\"arguments\":" + arguments + "}}";
+  }
+  return json.empty() ? json : ",\"tool_calls\":[" + json + ']';
+}
+
+}  // namespace
+
+Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& limits) {
+  Tool read;
+  std::string type;
+  tool.String("type", kMaxNameBytes, &type);
+  if (tool.status().ok() && type != "function")
+    tool.Fail(Unsupported(path + ".type", " other than function"));
+  const std::string inner = path + ".function";
+  if (!tool.Has("function")) tool.Fail(InvalidArgument(inner + " is missing", inner));
+  for (JsonFields& function : tool.Object("function")) {
+    function.String("name", kMaxNameBytes, &read.name);
+    if (function.status().ok() && !IsToolName(read.name)) {
+      function.Fail(
+          InvalidArgument(inner + ".name must be 1 to 64 letters, digits, underscores and dashes",
+                          inner + ".name"));
+    }
+    function.String("description", limits.max_tools_bytes, &read.description);
+    function.ObjectText("parameters", limits.max_tools_bytes, &read.parameters_json);
+    function.Bool("strict", &read.strict);
+    ReadParameters(function, inner, &read);
+    tool.Fail(function.status());
+  }
+  return read;
+}
+
+void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request) {
+  GenerateRequest& generate = request->generate;
+  auto& chat = std::get<ChatPrompt>(generate.prompts.front());
+  const std::vector<Tool> tools = ReadToolList(fields, limits);
+  const ToolChoice choice = ReadChoice(fields, !tools.empty());
+  const bool thinks = ReadReasoning(fields, &chat);
+  fields.Bool("include_reasoning", &request->include_reasoning);
+  if (!fields.status().ok()) return;
+  Result<AnswerPlan> plan = PlanAnswer(tools, choice,
+                                       {limits.tool_format, limits.reasoning_format, thinks});
+  if (!plan.ok()) return fields.Fail(plan.status());
+  chat.tools_json = ToolsJson(tools);
+  if (plan->form.tools != nullptr && generate.grammar) {
+    fields.Fail(InvalidArgument(
+        "an answer that is constrained, by response_format or the like, cannot call tools by "
+        "itself: tool_choice must be none, required or a named function",
+        "tool_choice"));
+  }
+  if (plan->grammar) generate.grammar = std::move(plan->grammar);
+  generate.reasoning_end = std::move(plan->reasoning_end);
+  request->hides_eos = plan->shows_special_tokens && generate.skip_special_tokens;
+  if (request->hides_eos) generate.skip_special_tokens = false;
+  request->answer = std::move(plan->form);
+}
+
+std::string ReadAssistantMembers(JsonFields& message, const std::string& path) {
+  std::string json = ReadCalls(message, path), reasoning;
+  for (const char* name : {"reasoning", "reasoning_content"})
+    message.String(name, kMaxTextBytes, &reasoning);
+  if (!reasoning.empty()) json += ",\"reasoning_content\":" + JsonQuoted(reasoning);
+  return json;
+}
+
+std::string ReadToolMembers(JsonFields& message, const std::string& path) {
+  std::string id;
+  message.String("tool_call_id", kMaxCallIdBytes, &id);
+  if (id.empty()) {
+    message.Fail(InvalidArgument(path + ".tool_call_id is missing", path + ".tool_call_id"));
+  }
+  return ",\"tool_call_id\":" + JsonQuoted(id);
+}
+
+}  // namespace diffserve

@@ -1,0 +1,272 @@
+// An answer's text read as content, reasoning and calls, however it is cut.
+#include "server/answer/answer_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/answer/answer_message.h"
+
+namespace diffserve {
+namespace {
+
+// "content|reasoning|name(arguments)...": what the parts come to.
+std::string Shown(const AnswerMessage& message) {
+  std::string text = message.content + '|' + message.reasoning;
+  for (const AnswerCall& call : message.calls) text += '|' + call.name + '(' + call.arguments + ')';
+  return text;
+}
+
+std::string ReadIn(const AnswerForm& form, const std::vector<std::string>& pieces) {
+  AnswerParser parser(form);
+  AnswerMessage message;
+  int calls = 0;
+  const auto take = [&](std::vector<AnswerPart> parts) {
+    for (const AnswerPart& part : parts) {
+      if (part.kind != AnswerPart::Kind::kToolCall) continue;
+      EXPECT_EQ(part.call, calls++);
+    }
+    message.Add(std::move(parts));
+  };
+  for (const std::string& piece : pieces) {
+    std::vector<AnswerPart> parts;
+    parser.Push(piece, &parts);
+    take(std::move(parts));
+  }
+  std::vector<AnswerPart> parts;
+  parser.Finish(&parts);
+  take(std::move(parts));
+  EXPECT_EQ(parser.num_calls(), calls);
+  return Shown(message);
+}
+
+// The same in one piece, byte by byte, and for every cut into two.
+std::string Read(const AnswerForm& form, const std::string& text) {
+  const std::string whole = ReadIn(form, {text});
+  std::vector<std::string> bytes;
+  for (const char c : text) bytes.emplace_back(1, c);
+  EXPECT_EQ(ReadIn(form, bytes), whole) << text;
+  for (size_t cut = 0; cut <= text.size(); ++cut)
+    EXPECT_EQ(ReadIn(form, {text.substr(0, cut), text.substr(cut)}), whole)
+        << text << " at " << cut;
+  return whole;
+}
+
+AnswerForm Form(const char* tools, const char* reasoning = "") {
+  AnswerForm form;
+  form.tools = FindToolFormat(tools);
+  form.reasoning = FindReasoningFormat(reasoning);
+  return form;
+}
+
+TEST(AnswerParserTest, WithoutAFormTextIsContent) {
+  EXPECT_EQ(Read({}, " <think>a</think> <tool_call>{} \n"), " <think>a</think> <tool_call>{} \n|");
+}
+
+TEST(AnswerParserTest, HermesCallsAreFound) {
+  const AnswerForm form = Form("hermes");
+  EXPECT_EQ(
+      Read(form, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {}]}}\n</tool_call>"),
+      "||f({\"a\": [1, {}]})");
+  EXPECT_EQ(
+      Read(form,
+           "Let me see.\n\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n"
+           "<tool_call>{\"arguments\":{\"b\":\"}\"},\"id\":\"7\",\"name\":\"g\"}</tool_call>"),
+      "Let me see.||f({})|g({\"b\":\"}\"})");
+  EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\"}</tool_call> done"), "done||f({})");
+  EXPECT_EQ(
+      Read(form, "<tool_call>{\"name\":\"\\u0066\",\"arguments\":{\"x\":\"\\\"<tool_call>\"}}"),
+      "||f({\"x\":\"\\\"<tool_call>\"})");
+}
+
+TEST(AnswerParserTest, WhatIsNoCallIsContent) {
+  const AnswerForm form = Form("hermes");
+  for (const char* text :
+       {"a < b", "<tool", "<tool_cal", " x <tool_call>", "<tool_call>{",
+        "<tool_call>[1]</tool_call>", "<tool_call>{\"arguments\":{}}</tool_call>",
+        "<tool_call>{\"name\":7,\"arguments\":{}}", "<tool_call>{\"name\":\"f\",\"arguments\":[1]}",
+        "<tool_call>{\"name\":\"\",\"arguments\":{}}", "<tool_call>call f</tool_call>",
+        "</tool_call>", "<<tool_call", "a\n", "<tool_call> {\"name\" \"f\"",
+        "<tool_call>{\"name\":\"f\",\"arguments\":null}"}) {
+    EXPECT_EQ(Read(form, text), std::string(text) + "|");
+  }
+  EXPECT_EQ(Read(form, "<tool_call>oh <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
+            "<tool_call>oh||f({})");
+}
+
+TEST(AnswerParserTest, ACallThatIsCutOrGoesWrongKeepsWhatCame) {
+  const AnswerForm form = Form("hermes");
+  EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": \"x"), "||f({\"a\": \"x)");
+  EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\" 1}} rest"),
+            "1}} rest||f({\"a\" )");
+}
+
+TEST(AnswerParserTest, BareJsonIsACallAtTheBeginning) {
+  const AnswerForm form = Form("llama3_json");
+  EXPECT_EQ(Read(form, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}"), "||f({\"a\": 1})");
+  EXPECT_EQ(
+      Read(form,
+           "<|python_tag|>{\"name\":\"f\",\"parameters\":{}};{\"name\":\"g\",\"parameters\":{}}"),
+      "||f({})|g({})");
+  EXPECT_EQ(Read(form, "\n{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}\n"), "||f({})");
+  for (const char* text :
+       {"{\"name\": \"Bob\", \"age\": 5}", "{\"answer\": [1]} and more",
+        "Say {\"name\": \"f\", \"parameters\": {}}", "<|python_tag|>print(1)", "{"}) {
+    EXPECT_EQ(Read(form, text), std::string(text) + "|");
+  }
+}
+
+TEST(AnswerParserTest, MistralCallsAreAList) {
+  const AnswerForm form = Form("mistral");
+  EXPECT_EQ(Read(form, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a\":1}}, {\"name\":\"g\"}]"),
+            "||f({\"a\":1})|g({})");
+  EXPECT_EQ(Read(form, "[TOOL_CALLS] [ ]"), "[TOOL_CALLS] [ ]|");
+  EXPECT_EQ(Read(form, "[TOOL_CALLS][7]"), "[TOOL_CALLS][7]|");
+  EXPECT_EQ(Read(form, "[1, 2]"), "[1, 2]|");
+  EXPECT_EQ(Read(form, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}, oh"), ", oh||f({})");
+}
+
+TEST(AnswerParserTest, XmlCallsBecomeJson) {
+  AnswerForm form = Form("qwen_xml");
+  form.text_parameters = std::make_shared<TextParameters>(TextParameters{{"f", "zip"}});
+  EXPECT_EQ(
+      Read(form,
+           "<tool_call>\n<function=f>\n<parameter=zip>\n01234\n</parameter>\n"
+           "<parameter=n>\n5\n</parameter>\n<parameter=code>\nif a < \"b\":\n  x\n</parameter>\n"
+           "</function>\n</tool_call>"),
+      "||f({\"zip\": \"01234\", \"n\": 5, \"code\": \"if a < \\\"b\\\":\\u000a  x\"})");
+  EXPECT_EQ(
+      Read(form,
+           "ok <tool_call><function=g></function></tool_call><tool_call><function=h></function>"),
+      "ok||g({})|h({})");
+  EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\"}"), "<tool_call>{\"name\":\"f\"}|");
+  EXPECT_EQ(Read(form, "<tool_call><function=>"), "<tool_call><function=>|");
+}
+
+TEST(AnswerParserTest, ReasoningIsToldFromContent) {
+  EXPECT_EQ(Read(Form("", "deepseek_r1"), "I think\n</think>\n\nSo."), "So.|I think");
+  EXPECT_EQ(Read(Form("", "deepseek_r1"), "<think>\nI think</think>So. </think>"),
+            "So. </think>|I think");
+  EXPECT_EQ(Read(Form("", "deepseek_r1"), "cut <th"), "|cut <th");
+  EXPECT_EQ(Read(Form("", "qwen3"), "\n<think>a < b\n\nc</think>\nd"), "d|a < b\n\nc");
+  EXPECT_EQ(Read(Form("", "qwen3"), "No <think>a</think>"), "No <think>a</think>|");
+  EXPECT_EQ(Read(Form("", "qwen3"), "<think></think>"), "|");
+  EXPECT_EQ(Read(Form("hermes", "qwen3"),
+                 "<think>Call <tool_call>?</think>\n<tool_call>{\"name\":\"f\"}</tool_call>"),
+            "|Call <tool_call>?|f({})");
+  EXPECT_EQ(Read(Form("motif", "motif"), "hm</think><tool_call>{\"name\":\"f\"}</tool_call>"),
+            "|hm|f({})");
+}
+
+TEST(AnswerParserTest, AForcedCallIsTheWholeAnswer) {
+  AnswerForm form = Form("hermes", "deepseek_r1");
+  form.forced_call = true;
+  form.forced_name = "f";
+  EXPECT_EQ(Read(form, "hm</think>\n{\"a\": \"<tool_call>\"}"), "|hm|f({\"a\": \"<tool_call>\"})");
+  EXPECT_EQ(Read(form, "hm"), "|hm");
+  form.reasoning = nullptr;
+  EXPECT_EQ(Read(form, "{\"a\":"), "||f({\"a\":)");
+  form.forced_name.clear();
+  EXPECT_EQ(
+      Read(form,
+           "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"x\":[]}}]"),
+      "||f({})|g({\"x\":[]})");
+  form.reasoning = FindReasoningFormat("qwen3");
+  EXPECT_EQ(Read(form, "<think>a</think>[{\"name\": \"f\", \"arguments\": {}}]"), "|a|f({})");
+  EXPECT_EQ(Read(form, " [{\"name\": \"f\", \"arguments\": {}}]"), "||f({})");
+}
+
+TEST(AnswerParserTest, WithoutParallelCallsTheFirstOneCounts) {
+  AnswerForm form = Form("hermes");
+  form.parallel = false;
+  const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+  EXPECT_EQ(Read(form, "a " + call + call + " b"), "a||f({})");
+}
+
+TEST(AnswerParserTest, HeldTextAndCallsAreLimited) {
+  const std::string spaces(AnswerParser::kMaxHeldBytes + 100, ' ');
+  EXPECT_EQ(ReadIn(Form("hermes"), {"<tool_call>" + spaces + "x"}), "<tool_call>" + spaces + "x|");
+  const std::string name(AnswerParser::kMaxNameBytes + 1, 'n');
+  const std::string call = "<tool_call>{\"name\":\"" + name;
+  EXPECT_EQ(ReadIn(Form("hermes"), {call}), call + "|");
+  const std::string value(AnswerParser::kMaxHeldBytes + 1, 'v');
+  EXPECT_EQ(ReadIn(Form("qwen_xml"), {"<tool_call><function=f><parameter=p>" + value + "w"}),
+            "vw||f({)");
+  std::string many;
+  for (int i = 0; i < AnswerParser::kMaxCalls + 2; ++i)
+    many += "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+  AnswerParser parser(Form("hermes"));
+  std::vector<AnswerPart> parts;
+  parser.Push(many, &parts);
+  EXPECT_EQ(parser.num_calls(), AnswerParser::kMaxCalls);
+}
+
+TEST(AnswerParserTest, ArgumentsAreHandedOnAsTheyCome) {
+  AnswerParser parser(Form("hermes"));
+  std::vector<AnswerPart> parts;
+  parser.Push("<tool_call>{\"name\":\"f\",\"arguments\":{\"text\":\"abc", &parts);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].text, "f");
+  EXPECT_EQ(parts[1].text, "{\"text\":\"abc");
+  parts.clear();
+  parser.Push("d", &parts);
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].kind, AnswerPart::Kind::kToolArguments);
+}
+
+TEST(AnswerParserTest, EveryFormReadsEveryTextTheSameHoweverItIsCut) {
+  const std::vector<std::string> words = {"<tool_call>",
+                                          "</tool_call>",
+                                          "[TOOL_CALLS]",
+                                          "<think>",
+                                          "</think>",
+                                          "{\"name\":\"f\"",
+                                          "}",
+                                          ",\"arguments\":{\"a\":1}",
+                                          "[",
+                                          "]",
+                                          " ",
+                                          "\n",
+                                          "x",
+                                          "<",
+                                          "<|python_tag|>",
+                                          "<function=f>",
+                                          "<parameter=p>",
+                                          "1",
+                                          "</parameter>",
+                                          "</function>",
+                                          ";",
+                                          "\xE2\x82\xAC"};
+  uint64_t state = 1;
+  const auto draw = [&state](size_t count) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<size_t>(state >> 33) % count;
+  };
+  for (int round = 0; round < 150; ++round) {
+    std::string text;
+    for (size_t i = 0; i < 8; ++i) text += words[draw(words.size())];
+    for (const ToolFormat& tools : ToolFormats()) {
+      for (const char* reasoning : {"", "qwen3", "deepseek_r1"}) {
+        AnswerForm form = Form("", reasoning);
+        form.tools = &tools;
+        form.parallel = draw(2) == 0;
+        Read(form, text);
+      }
+    }
+  }
+}
+
+TEST(AnswerMessageTest, IdsAreStableAndDifferent) {
+  const std::string id = CallId({"chatcmpl-1", 5, 0, 0}, "call_");
+  EXPECT_EQ(id.size(), 5u + 24u);
+  EXPECT_EQ(id, CallId({"chatcmpl-1", 5, 0, 0}, "call_"));
+  EXPECT_NE(id, CallId({"chatcmpl-1", 5, 0, 1}, "call_"));
+  EXPECT_NE(id, CallId({"chatcmpl-1", 5, 1, 0}, "call_"));
+  EXPECT_NE(id, CallId({"chatcmpl-2", 5, 0, 0}, "call_"));
+  EXPECT_EQ(ShortCallId({"chatcmpl-1", 5, 0, 0}).size(), 9u);
+}
+
+}  // namespace
+}  // namespace diffserve

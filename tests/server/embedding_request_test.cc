@@ -1,0 +1,110 @@
+// Bodies of POST /v1/embeddings: what is taken, what is refused, and which member a refusal names.
+#include "server/openai/embedding_request.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace diffserve {
+namespace {
+
+using Kind = HiddenStatePool::Kind;
+
+class EmbeddingRequestTest : public ::testing::Test {
+ protected:
+  EmbeddingRequestTest() { limits_.max_prompts = 4; }
+  Result<EmbeddingRequest> Parse(const std::string& body, bool strict = false) const {
+    return ParseEmbeddingRequest(body, {&limits_, SamplingParams(), strict});
+  }
+  std::vector<Prompt> PromptsOf(const std::string& input) const {
+    Result<EmbeddingRequest> parsed = Parse("{\"input\":" + input + "}");
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+    return parsed.ok() ? parsed->generate.prompts : std::vector<Prompt>();
+  }
+  // The member that a body is refused for; "" if it is taken.
+  std::string RefusedFor(const std::string& body, bool strict = false) const {
+    const Status status = Parse(body, strict).status();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << body;
+    return status.param();
+  }
+  std::string RefusedWith(const std::string& member) const {
+    return RefusedFor(R"({"input":"a",)" + member + "}");
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(EmbeddingRequestTest, ASilentRequestAsksForTheMeanAsNumbers) {
+  const Result<EmbeddingRequest> parsed = Parse(R"({"input":"a b"})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->pooling, Kind::kMean);
+  EXPECT_FALSE(parsed->base64 || parsed->dimensions);
+  const GenerateRequest& generate = parsed->generate;
+  EXPECT_EQ(generate.max_tokens, 0);
+  EXPECT_EQ(generate.n, 1);
+  EXPECT_FALSE(generate.add_special_tokens || generate.truncate_prompt_tokens);
+}
+
+TEST_F(EmbeddingRequestTest, TakesWhatItIsAskedFor) {
+  const Result<EmbeddingRequest> parsed = Parse(
+      R"({"input":["a"],"model":"m","encoding_format":"base64","dimensions":3,"pooling":"last",)"
+      R"("user":"u","add_special_tokens":false,"truncate_prompt_tokens":7,"cache_salt":"s",)"
+      R"("normalize":true})",
+      /*strict=*/true);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->pooling, Kind::kLast);
+  EXPECT_TRUE(parsed->base64);
+  EXPECT_EQ(parsed->dimensions, 3);
+  EXPECT_EQ(parsed->generate.model, "m");
+  EXPECT_EQ(parsed->generate.add_special_tokens, false);
+  EXPECT_EQ(parsed->generate.truncate_prompt_tokens, 7);
+  EXPECT_EQ(parsed->generate.cache_salt, "s");
+}
+
+TEST_F(EmbeddingRequestTest, AnInputIsATextOrIdsOrAListOfEither) {
+  EXPECT_EQ(std::get<std::string>(PromptsOf(R"("a")").at(0)), "a");
+  EXPECT_EQ(PromptsOf(R"(["a","b"])").size(), 2u);
+  EXPECT_EQ(std::get<std::vector<int32_t>>(PromptsOf("[3,4]").at(0)), (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(std::get<std::vector<int32_t>>(PromptsOf("[[3,4],[5]]").at(1)),
+            std::vector<int32_t>{5});
+}
+
+TEST_F(EmbeddingRequestTest, AnInputOfAnotherFormOrSizeIsRefused) {
+  for (const char* input : {"5", "{}", "[]", "[\"a\",3]", "[3,\"a\"]", "[[3],\"a\"]", "[1.5]",
+                            "[-1]", R"(["a","b","c","d","e"])"}) {
+    EXPECT_EQ(RefusedFor(std::string("{\"input\":") + input + "}"), "input") << input;
+  }
+  EXPECT_EQ(RefusedFor("{}"), "input");
+  EXPECT_EQ(RefusedFor(R"({"input":null})"), "input");
+}
+
+TEST_F(EmbeddingRequestTest, ARefusalNamesTheMember) {
+  EXPECT_EQ(RefusedWith(R"("encoding_format":"float16")"), "encoding_format");
+  EXPECT_EQ(RefusedWith(R"("encoding_format":3)"), "encoding_format");
+  EXPECT_EQ(RefusedWith(R"("dimensions":0)"), "dimensions");
+  EXPECT_EQ(RefusedWith(R"("dimensions":"3")"), "dimensions");
+  EXPECT_EQ(RefusedWith(R"("pooling":"max")"), "pooling");
+  EXPECT_EQ(RefusedWith(R"("add_special_tokens":1)"), "add_special_tokens");
+  EXPECT_EQ(RefusedWith(R"("truncate_prompt_tokens":"all")"), "truncate_prompt_tokens");
+  EXPECT_EQ(RefusedWith(R"("normalize":false)"), "normalize");
+  EXPECT_EQ(RefusedWith(R"("messages":[{"role":"user"}])"), "messages");
+  EXPECT_EQ(RefusedWith(R"("embed_dtype":"float16")"), "embed_dtype");
+}
+
+TEST_F(EmbeddingRequestTest, UnknownMembersAreRefusedIfTheServerIsStrict) {
+  EXPECT_EQ(RefusedFor(R"({"input":"a","colour":1})"), "");
+  EXPECT_EQ(RefusedFor(R"({"input":"a","colour":1})", /*strict=*/true), "colour");
+}
+
+TEST_F(EmbeddingRequestTest, EachPromptGetsAPoolOfAsManyDimensionsAsTheStatesHave) {
+  Result<EmbeddingRequest> parsed = Parse(R"({"input":["a","b"],"dimensions":8})");
+  ASSERT_TRUE(parsed.ok());
+  const Status status = AddPools(7, &*parsed);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.param(), "dimensions");
+  EXPECT_TRUE(AddPools(8, &*parsed).ok());
+  EXPECT_EQ(parsed->generate.pools.size(), 2u);
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,197 @@
+// Bodies of /v1/messages: the chat that they mean, and what is refused by which name.
+#include "server/openai/messages_request.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace diffserve {
+namespace {
+
+using Json = nlohmann::json;
+
+class MessagesRequestTest : public ::testing::Test {
+ protected:
+  Result<MessagesChat> Read(const std::string& body, bool strict = false) const {
+    return ChatOfMessages(body, {&limits_, SamplingParams(), strict}, /*answers=*/true);
+  }
+  static std::string With(const std::string& member) {
+    return R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],)" + member +
+           "}";
+  }
+  Json Chat(const std::string& body) const {
+    const Result<MessagesChat> chat = Read(body);
+    EXPECT_TRUE(chat.ok()) << body << ": " << chat.status().message();
+    return chat.ok() ? Json::parse(chat->body) : Json();
+  }
+  Json Messages(const std::string& list) const {
+    return Chat(R"({"max_tokens":9,"messages":)" + list + "}")["messages"];
+  }
+  // The member that a body is refused for, "" if it is taken.
+  std::string RefusedFor(const std::string& body, bool strict = false) const {
+    const Result<MessagesChat> chat = Read(body, strict);
+    if (chat.ok()) return "";
+    EXPECT_EQ(chat.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(chat.status().message().find(chat.status().param()), std::string::npos)
+        << chat.status().message();
+    return chat.status().param();
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(MessagesRequestTest, ASystemPromptAndTextBlocksBecomeMessages) {
+  const Json chat = Chat(R"({"model":"m","max_tokens":9,"stream":true,
+      "system":[{"type":"text","text":"Be","cache_control":{"type":"ephemeral"}},
+                {"type":"text","text":"brief."}],
+      "messages":[{"role":"user","content":"Hi"},
+                  {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":""},
+                                                 {"type":"text","text":"Yes?"}]},
+                  {"role":"user","content":[{"type":"text","text":"Go"},
+                                            {"type":"text","text":"on"}]}]})");
+  EXPECT_EQ(chat, Json::parse(R"({"model":"m","max_tokens":9,"stream":true,"messages":[
+      {"role":"system","content":[{"type":"text","text":"Be"},{"type":"text","text":"brief."}]},
+      {"role":"user","content":"Hi"},{"role":"assistant","content":"Yes?"},
+      {"role":"user","content":[{"type":"text","text":"Go"},{"type":"text","text":"on"}]}]})"));
+}
+
+TEST_F(MessagesRequestTest, ToolUseAndResultsBecomeCallsAndMessagesOfTools) {
+  EXPECT_EQ(Messages(R"([{"role":"user","content":"Sum?"},
+        {"role":"assistant","content":[{"type":"text","text":"Let me add."},
+          {"type":"tool_use","id":"t1","name":"add","input":{"a":1}},
+          {"type":"tool_use","id":"t2","name":"now","input":{}}]},
+        {"role":"user","content":[
+          {"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"2"},
+                                                              {"type":"text","text":"two"}]},
+          {"type":"tool_result","tool_use_id":"t2","is_error":true},
+          {"type":"text","text":"Well?"}]}])"),
+            Json::parse(R"([{"role":"user","content":"Sum?"},
+        {"role":"assistant","content":"Let me add.","tool_calls":[
+          {"id":"t1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}},
+          {"id":"t2","type":"function","function":{"name":"now","arguments":"{}"}}]},
+        {"role":"tool","tool_call_id":"t1","content":"2\ntwo"},
+        {"role":"tool","tool_call_id":"t2","content":""},
+        {"role":"user","content":"Well?"}])"));
+}
+
+TEST_F(MessagesRequestTest, ToolsAndTheirChoiceAreOpenAis) {
+  const Json chat = Chat(With(R"("tools":[{"name":"add","description":"Adds",
+      "input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"add",
+      "disable_parallel_tool_use":true})"));
+  EXPECT_EQ(chat["tools"], Json::parse(R"([{"type":"function","function":{"name":"add",
+      "description":"Adds","parameters":{"type":"object"}}}])"));
+  EXPECT_EQ(chat["tool_choice"], Json::parse(R"({"type":"function","function":{"name":"add"}})"));
+  EXPECT_EQ(chat["parallel_tool_calls"], false);
+  for (const auto& [ours, theirs] : std::vector<std::pair<std::string, std::string>>{
+           {"any", "required"}, {"auto", "auto"}, {"none", "none"}}) {
+    EXPECT_EQ(Chat(With(R"("tool_choice":{"type":")" + ours + "\"}"))["tool_choice"], theirs);
+  }
+}
+
+TEST_F(MessagesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByName) {
+  struct Case {
+    const char* member;
+    const char* chat;     // what the chat body has of it, {}: nothing
+    const char* refused;  // the param, if it is refused
+  };
+  const Case kCases[] = {
+      {R"("stop_sequences":["x","y"])", R"({"stop":["x","y"]})", ""},
+      {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
+      {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
+      {R"("top_k":5)", R"({"top_k":5})", ""},
+      {R"("seed":5)", R"({"seed":5})", ""},
+      {R"("ignore_eos":true)", R"({"ignore_eos":true})", ""},
+      {R"("stream":false)", R"({"stream":false})", ""},
+      {R"("system":"s")", "{}", ""},
+      {R"("metadata":{"user_id":"u"})", "{}", ""},
+      {R"("service_tier":"auto")", "{}", ""},
+      {R"("cache_control":{"type":"ephemeral"})", "{}", ""},
+      {R"("thinking":{"type":"enabled","budget_tokens":8})",
+       R"({"chat_template_kwargs":{"enable_thinking":true}})", ""},
+      {R"("thinking":{"type":"disabled"})", R"({"chat_template_kwargs":{"enable_thinking":false}})",
+       ""},
+      {R"("output_config":{"effort":"low"})",
+       R"({"chat_template_kwargs":{"reasoning_effort":"low"}})", ""},
+      {R"("output_format":{"type":"json_schema","schema":{"type":"object"}})",
+       R"({"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,
+           "schema":{"type":"object"}}}})",
+       ""},
+      {R"("new_in_2030":1)", "{}", ""},
+      {R"("container":"c")", "", "container"},
+      {R"("mcp_servers":[{"url":"x"}])", "", "mcp_servers"},
+      {R"("context_management":{"edits":[]})", "", "context_management"},
+      {R"("tools":[{"type":"web_search_20250305","name":"web_search"}])", "", "tools[0].type"},
+      {R"("tools":[{"name":"a"}])", "", "tools[0].input_schema"},
+      {R"("tools":[{"input_schema":{}}])", "", "tools[0].name"},
+      {R"("tool_choice":{"type":"some"})", "", "tool_choice.type"},
+      {R"("tool_choice":{"type":"tool"})", "", "tool_choice.name"},
+      {R"("tool_choice":"auto")", "", "tool_choice"},
+      {R"("thinking":{"type":"enabled"})", "", "thinking.budget_tokens"},
+      {R"("thinking":{"type":"enabled","budget_tokens":9})", "", "thinking.budget_tokens"},
+      {R"("thinking":{"type":"maybe"})", "", "thinking.type"},
+      {R"("output_format":{"type":"xml"})", "", "output_format.type"},
+      {R"("output_format":{"type":"json_schema"})", "", "output_format.schema"},
+      {R"("max_tokens":0)", "", "max_tokens"},
+      {R"("system":[{"type":"image"}])", "", "system[0].type"},
+      {R"("stop_sequences":5)", "", "stop_sequences"},
+  };
+  const Json silent = Chat(With("\"x\":0"));
+  for (const Case& one : kCases) {
+    EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
+    if (*one.refused != '\0') continue;
+    Json chat = Chat(With(one.member));
+    if (std::string(one.member).find("system") != std::string::npos) continue;
+    for (const auto& [name, value] : silent.items()) {
+      if (!Json::parse(one.chat).contains(name)) chat.erase(name);
+    }
+    EXPECT_EQ(chat, Json::parse(one.chat)) << one.member;
+  }
+}
+
+TEST_F(MessagesRequestTest, WhatIsMissingOrWrongInAMessageIsNamed) {
+  const auto refused = [this](const std::string& list) {
+    return RefusedFor(R"({"max_tokens":9,"messages":)" + list + "}");
+  };
+  EXPECT_EQ(RefusedFor(R"({"messages":[{"role":"user","content":"a"}]})"), "max_tokens");
+  EXPECT_EQ(RefusedFor(R"({"max_tokens":9})"), "messages");
+  EXPECT_EQ(refused("[]"), "messages");
+  EXPECT_EQ(refused(R"([{"role":"system","content":"a"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":"user"}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image","source":{}}]}])"),
+            "messages[0].content[0].type");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"tool_use","id":"t","name":"n",
+                        "input":{}}]}])"),
+            "messages[0].content[0].type");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"tool_result"}]}])"),
+            "messages[0].content[0].tool_use_id");
+  EXPECT_EQ(refused(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])"),
+            "messages");
+}
+
+TEST_F(MessagesRequestTest, CountingNeedsNoLimitAndMayEndWithTheAssistant) {
+  const OpenAiContext context{&limits_, SamplingParams(), false};
+  EXPECT_TRUE(ParseCountTokensRequest(
+                  R"({"messages":[{"role":"user","content":"a"},
+                                  {"role":"assistant","content":"b"}]})",
+                  context)
+                  .ok());
+}
+
+TEST_F(MessagesRequestTest, AStrictServerRefusesUnknownMembersAlone) {
+  EXPECT_EQ(RefusedFor(With("\"new_in_2030\":1"), /*strict=*/true), "new_in_2030");
+  EXPECT_EQ(RefusedFor(With(R"("metadata":{},"top_k":5,"system":"s")"), /*strict=*/true), "");
+}
+
+TEST_F(MessagesRequestTest, ABudgetOfThinkingLimitsTheReasoning) {
+  const Result<MessagesChat> chat = Read(
+      With(R"("thinking":{"type":"enabled","budget_tokens":8})"));
+  ASSERT_TRUE(chat.ok());
+  EXPECT_EQ(chat->max_reasoning_tokens, 8);
+  EXPECT_EQ(Read(With("\"x\":0"))->max_reasoning_tokens, -1);
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,190 @@
+// Every request member that clients of OpenAI, vLLM, SGLang and llama.cpp send, on both generating
+// routes: supported, refused by name, or taken without effect. The README's tables say the same.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/openai/request.h"
+#include "server/request_checks.h"
+
+namespace diffserve {
+namespace {
+
+enum class Use {
+  kServed,   // acted on
+  kIgnored,  // taken whatever its value: nothing here could depend on it
+  kRefused,  // 400 that names it, unless it is off
+  kUnknown,  // not a member of this route: taken, or refused with --strict
+};
+
+struct Member {
+  const char* name;
+  const char* value;  // one that is not off
+  Use completion, chat;
+};
+
+constexpr Use kServed = Use::kServed, kIgnored = Use::kIgnored, kRefused = Use::kRefused,
+              kUnknown = Use::kUnknown;
+
+const Member kMembers[] = {
+    // OpenAI's.
+    {"model", R"("tiny")", kServed, kServed},
+    {"max_tokens", "5", kServed, kServed},
+    {"max_completion_tokens", "5", kServed, kServed},
+    {"temperature", "0.5", kServed, kServed},
+    {"top_p", "0.5", kServed, kServed},
+    {"presence_penalty", "1", kServed, kServed},
+    {"frequency_penalty", "1", kServed, kServed},
+    {"logit_bias", R"({"3":1})", kServed, kServed},
+    {"seed", "5", kServed, kServed},
+    {"stop", R"(["x"])", kServed, kServed},
+    {"n", "2", kServed, kServed},
+    {"best_of", "1", kServed, kServed},
+    {"stream", "true", kServed, kServed},
+    {"stream_options", R"({"include_usage":true,"continuous_usage_stats":true})", kServed, kServed},
+    {"logprobs", "true", kRefused, kServed},  // a count and a flag
+    {"logprobs", "3", kServed, kRefused},
+    {"top_logprobs", "0", kUnknown, kServed},
+    {"echo", "true", kServed, kRefused},
+    {"suffix", R"("x")", kRefused, kRefused},
+    {"user", R"("u")", kIgnored, kIgnored},
+    {"metadata", R"({"a":"b"})", kIgnored, kIgnored},
+    {"store", "true", kIgnored, kIgnored},
+    {"service_tier", R"("auto")", kIgnored, kIgnored},
+    {"safety_identifier", R"("u")", kIgnored, kIgnored},
+    {"prompt_cache_key", R"("u")", kIgnored, kIgnored},
+    {"prompt_cache_retention", R"("24h")", kIgnored, kIgnored},
+    {"verbosity", R"("low")", kIgnored, kIgnored},
+    {"audio", R"({"voice":"x"})", kRefused, kRefused},
+    {"modalities", R"(["audio"])", kRefused, kRefused},
+    {"prediction", R"({"type":"content"})", kRefused, kRefused},
+    {"functions", "[{}]", kRefused, kRefused},
+    {"function_call", R"({"name":"f"})", kRefused, kRefused},
+    {"web_search_options", R"({"a":1})", kRefused, kRefused},
+    // vLLM's.
+    {"top_k", "5", kServed, kServed},
+    {"min_p", "0.5", kServed, kServed},
+    {"repetition_penalty", "1.5", kServed, kServed},
+    {"min_tokens", "2", kServed, kServed},
+    {"stop_token_ids", "[3]", kServed, kServed},
+    {"include_stop_str_in_output", "true", kServed, kServed},
+    {"ignore_eos", "true", kServed, kServed},
+    {"skip_special_tokens", "false", kServed, kServed},
+    {"add_special_tokens", "false", kServed, kServed},
+    {"prompt_logprobs", "2", kServed, kServed},
+    {"allowed_token_ids", "[3,4]", kServed, kServed},
+    {"bad_words", R"(["x"])", kServed, kServed},
+    {"truncate_prompt_tokens", "5", kServed, kServed},
+    {"truncation_side", R"("right")", kServed, kServed},
+    {"priority", "-3", kServed, kServed},
+    {"cache_salt", R"("s")", kServed, kServed},
+    {"return_token_ids", "true", kServed, kServed},
+    {"return_tokens_as_token_ids", "true", kServed, kServed},
+    {"add_generation_prompt", "false", kUnknown, kServed},
+    {"chat_template_kwargs", R"({"shout":true})", kUnknown, kServed},
+    {"use_beam_search", "true", kRefused, kRefused},
+    {"early_stopping", "true", kRefused, kRefused},
+    {"length_penalty", "1.5", kIgnored, kIgnored},
+    {"request_id", R"("r")", kIgnored, kIgnored},
+    {"session_id", R"("s")", kIgnored, kIgnored},
+    {"stream_interval", "2", kIgnored, kIgnored},
+    {"spaces_between_special_tokens", "false", kIgnored, kIgnored},
+    {"continue_final_message", "true", kRefused, kRefused},
+    {"chat_template", R"("{{ 1 }}")", kRefused, kRefused},
+    {"documents", R"([{"a":"b"}])", kRefused, kRefused},
+    {"prompt_embeds", R"("AAAA")", kRefused, kRefused},
+    {"logits_processors", R"(["x"])", kRefused, kRefused},
+    {"logprob_token_ids", "[1]", kRefused, kRefused},
+    {"kv_transfer_params", R"({"a":1})", kRefused, kRefused},
+    {"ec_transfer_params", R"({"a":1})", kRefused, kRefused},
+    {"vllm_xargs", R"({"a":1})", kRefused, kRefused},
+    {"repetition_detection", R"({"a":1})", kRefused, kRefused},
+    {"mm_processor_kwargs", R"({"a":1})", kRefused, kRefused},
+    {"media_io_kwargs", R"({"a":1})", kRefused, kRefused},
+    {"return_token_offsets", "true", kRefused, kRefused},
+    {"return_prompt_text", "true", kRefused, kRefused},
+    {"return_assistant_tokens_mask", "true", kRefused, kRefused},
+    // SGLang's and llama.cpp's.
+    {"input_embeds", "[[1.5]]", kRefused, kRefused},
+    {"lora_path", R"("x")", kRefused, kRefused},
+    {"custom_logit_processor", R"("x")", kRefused, kRefused},
+    {"return_hidden_states", "true", kRefused, kRefused},
+    {"stop_regex", R"("x")", kRefused, kRefused},
+    {"lora", "[1]", kRefused, kRefused},
+    {"lora_request", R"({"a":1})", kRefused, kRefused},
+    // Nobody's.
+    {"some_future_member", R"({"a":[1,2]})", kUnknown, kUnknown},
+};
+
+class OpenAiFieldsTest : public ::testing::Test {
+ protected:
+  OpenAiFieldsTest() { limits_.served_model_name = "tiny"; }
+
+  Status Checked(const Member& member, bool chat, bool strict) const {
+    std::string body = chat ? R"({"messages":[{"role":"user","content":"a"}])" : R"({"prompt":"a")";
+    if (std::string(member.name) == "stream_options") body += R"(,"stream":true)";
+    if (std::string(member.name) == "top_logprobs") body += R"(,"logprobs":1)";
+    if (chat && std::string(member.name) == "top_logprobs")
+      body.replace(body.size() - 1, 1, "true");
+    body += std::string(",\"") + member.name + "\":" + member.value + "}";
+    const OpenAiContext context = {&limits_, SamplingParams(), strict};
+    const Result<OpenAiRequest> parsed = chat ? ParseChatRequest(body, context)
+                                              : ParseCompletionRequest(body, context);
+    if (!parsed.ok()) return parsed.status();
+    return CheckRequest(parsed->generate, {&limits_, 1000, 512, 256});
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(OpenAiFieldsTest, EachMemberIsServedIgnoredOrRefusedByItsName) {
+  for (const Member& member : kMembers) {
+    for (const bool chat : {false, true}) {
+      const Use use = chat ? member.chat : member.completion;
+      for (const bool strict : {false, true}) {
+        const Status status = Checked(member, chat, strict);
+        const bool refused = use == Use::kRefused || (strict && use == Use::kUnknown);
+        EXPECT_EQ(status.ok(), !refused)
+            << member.name << (chat ? " of a chat " : " of a completion ") << status.message();
+        if (refused) {
+          EXPECT_EQ(status.param(), member.name);
+          EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << member.name;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(OpenAiFieldsTest, WhatIsIgnoredMayHaveAnyValueThatJsonHas) {
+  for (const Member& member : kMembers) {
+    if (member.completion != Use::kIgnored) continue;
+    for (const char* value : {"null", "true", "-1.5", R"("x")", "[[]]", R"({"a":{}})"}) {
+      const Member odd = {member.name, value, kIgnored, kIgnored};
+      EXPECT_TRUE(Checked(odd, false, true).ok() && Checked(odd, true, true).ok())
+          << member.name << " " << value;
+    }
+  }
+}
+
+TEST_F(OpenAiFieldsTest, WhatIsRefusedIsTakenWhereItIsNull) {
+  for (const Member& member : kMembers) {
+    const Member off = {member.name, "null", member.completion, member.chat};
+    EXPECT_TRUE(Checked(off, false, false).ok()) << member.name;
+    EXPECT_TRUE(Checked(off, true, false).ok()) << member.name;
+  }
+}
+
+TEST_F(OpenAiFieldsTest, ARefusalTellsWhatServesThePurposeInstead) {
+  const auto message = [this](const char* name, const char* value) {
+    return Checked({name, value, kRefused, kRefused}, false, false).message();
+  };
+  EXPECT_NE(message("suffix", R"("x")").find("prompt"), std::string::npos);
+  EXPECT_NE(message("use_beam_search", "true").find("logprobs"), std::string::npos);
+  EXPECT_NE(message("best_of", "4").find("best_of is 4 and n 1"), std::string::npos);
+  EXPECT_NE(message("allowed_token_ids", "[]").find("leave it out"), std::string::npos);
+  EXPECT_NE(message("truncate_prompt_tokens", "0").find("1 to 512, or -1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace diffserve

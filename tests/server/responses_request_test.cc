@@ -1,0 +1,223 @@
+// Bodies of /v1/responses: the chat that they mean, what the reply repeats of them, and what is
+// refused by which name.
+#include "server/openai/responses_request.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "server/openai/responses_response.h"
+
+namespace diffserve {
+namespace {
+
+using Json = nlohmann::json;
+
+class ResponsesRequestTest : public ::testing::Test {
+ protected:
+  OpenAiContext Context(bool strict = false) const { return {&limits_, SamplingParams(), strict}; }
+  Result<ResponsesRequest> Read(const std::string& body, bool strict = false) const {
+    return ParseResponsesRequest(body, Context(strict));
+  }
+  static std::string With(const std::string& member) {
+    return R"({"model":"m","input":"a",)" + member + "}";
+  }
+  Json Messages(const std::string& input) const {
+    const Result<ResponsesRequest> request = Read("{\"input\":" + input + "}");
+    EXPECT_TRUE(request.ok()) << input << ": " << request.status().message();
+    return request.ok() ? Json::parse("[" + request->messages + "]") : Json();
+  }
+  std::string RefusedFor(const std::string& body, bool strict = false) const {
+    const Result<ResponsesRequest> request = Read(body, strict);
+    if (request.ok()) return "";
+    EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(request.status().message().find(request.status().param()), std::string::npos)
+        << request.status().message();
+    return request.status().param();
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(ResponsesRequestTest, ATextIsAMessageOfTheUser) {
+  EXPECT_EQ(Messages("\"Hi\""), Json::parse(R"([{"role":"user","content":"Hi"}])"));
+}
+
+TEST_F(ResponsesRequestTest, ItemsBecomeMessagesCallsAndMessagesOfTools) {
+  EXPECT_EQ(
+      Messages(R"([{"role":"developer","content":"Be brief."},
+        {"type":"message","role":"user","content":[{"type":"input_text","text":"Sum?"}]},
+        {"type":"reasoning","id":"rs_1","summary":[]},
+        {"type":"message","role":"assistant","id":"msg_1","status":"completed",
+         "content":[{"type":"output_text","text":"Let me add.","annotations":[]}]},
+        {"type":"function_call","call_id":"c1","name":"add","arguments":"{\"a\":1}"},
+        {"type":"function_call","call_id":"c2","name":"now","arguments":"{}"},
+        {"type":"function_call_output","call_id":"c1","output":"2"},
+        {"type":"function_call_output","call_id":"c2",
+         "output":[{"type":"input_text","text":"noon"}]}])"),
+      Json::parse(R"([{"role":"developer","content":"Be brief."},{"role":"user","content":"Sum?"},
+        {"role":"assistant","content":"Let me add.","tool_calls":[
+          {"id":"c1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}},
+          {"id":"c2","type":"function","function":{"name":"now","arguments":"{}"}}]},
+        {"role":"tool","tool_call_id":"c1","content":"2"},
+        {"role":"tool","tool_call_id":"c2","content":"noon"}])"));
+}
+
+TEST_F(ResponsesRequestTest, TheItemsAreKeptWithIdsOfTheirOwn) {
+  const Result<ResponsesRequest> request = Read(
+      R"({"input":[{"role":"user","content":"Hi"},
+                   {"type":"function_call_output","call_id":"c","output":"x"}]})");
+  ASSERT_TRUE(request.ok());
+  ASSERT_EQ(request->input.items.size(), 2u);
+  Json item = Json::parse(request->input.items[0]);
+  EXPECT_EQ(item["id"], request->input.item_ids[0]);
+  item.erase("id");
+  EXPECT_EQ(item, Json::parse(R"({"type":"message","status":"completed","role":"user",
+      "content":[{"type":"input_text","text":"Hi"}]})"));
+  EXPECT_EQ(Json::parse(request->input.items[1])["output"], "x");
+  EXPECT_NE(request->input.item_ids[0], request->input.item_ids[1]);
+}
+
+TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByName) {
+  struct Case {
+    const char* member;
+    const char* chat;     // what the chat body has of it, {}: nothing
+    const char* refused;  // the param, if it is refused
+  };
+  const Case kCases[] = {
+      {R"("max_output_tokens":5)", R"({"max_completion_tokens":5})", ""},
+      {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
+      {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
+      {R"("seed":5)", R"({"seed":5})", ""},
+      {R"("stop":["x"])", R"({"stop":["x"]})", ""},
+      {R"("stream":true)", R"({"stream":true})", ""},
+      {R"("instructions":"i")", "{}", ""},
+      {R"("store":false)", "{}", ""},
+      {R"("metadata":{"k":"v"})", "{}", ""},
+      {R"("previous_response_id":"resp_1")", "{}", ""},
+      {R"("user":"u","safety_identifier":"s","prompt_cache_key":"k")", "{}", ""},
+      {R"("service_tier":"auto","stream_options":{"include_obfuscation":false})", "{}", ""},
+      {R"("truncation":"disabled")", "{}", ""},
+      {R"("truncation":"auto")", R"({"truncate_prompt_tokens":-1})", ""},
+      {R"("parallel_tool_calls":true)", "{}", ""},
+      {R"("parallel_tool_calls":false)", R"({"parallel_tool_calls":false})", ""},
+      {R"("reasoning":{"effort":"low","summary":"auto"})",
+       R"({"chat_template_kwargs":{"reasoning_effort":"low"}})", ""},
+      {R"("text":{"format":{"type":"text"},"verbosity":"low"})", "{}", ""},
+      {R"("text":{"format":{"type":"json_object"}})",
+       R"({"response_format":{"type":"json_object"}})", ""},
+      {R"("text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},
+          "strict":true}})",
+       R"({"response_format":{"type":"json_schema",
+           "json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}})",
+       ""},
+      {R"("tools":[{"type":"function","name":"add","parameters":{"type":"object"},"strict":true}])",
+       R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object"},
+           "strict":true}}]})",
+       ""},
+      {R"("tool_choice":"required")", R"({"tool_choice":"required"})", ""},
+      {R"("tool_choice":{"type":"function","name":"add"})",
+       R"({"tool_choice":{"type":"function","function":{"name":"add"}}})", ""},
+      {R"("background":false,"include":[])", "{}", ""},
+      {R"("new_in_2030":1)", "{}", ""},
+      {R"("background":true)", "", "background"},
+      {R"("include":["reasoning.encrypted_content"])", "", "include"},
+      {R"("conversation":"c")", "", "conversation"},
+      {R"("prompt":{"id":"p"})", "", "prompt"},
+      {R"("max_tool_calls":2)", "", "max_tool_calls"},
+      {R"("top_logprobs":2)", "", "top_logprobs"},
+      {R"("reasoning":{"summary":"detailed"})", "", "reasoning.summary"},
+      {R"("truncation":"some")", "", "truncation"},
+      {R"("max_output_tokens":0)", "", "max_output_tokens"},
+      {R"("tools":[{"type":"web_search"}])", "", "tools[0].type"},
+      {R"("tools":[{"type":"function"}])", "", "tools[0].name"},
+      {R"("tool_choice":"any")", "", "tool_choice"},
+      {R"("tool_choice":{"type":"mcp"})", "", "tool_choice.type"},
+      {R"("text":{"format":{"type":"xml"}})", "", "text.format.type"},
+      {R"("text":{"format":{"type":"json_schema","name":"n"}})", "", "text.format.schema"},
+      {R"("store":1)", "", "store"},
+      {R"("metadata":[])", "", "metadata"},
+  };
+  for (const Case& one : kCases) {
+    EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
+    if (*one.refused != '\0') continue;
+    Json chat = Json::parse(Read(With(one.member))->members);
+    EXPECT_EQ(chat["model"], "m");
+    chat.erase("model");
+    EXPECT_EQ(chat, Json::parse(one.chat)) << one.member;
+  }
+}
+
+TEST_F(ResponsesRequestTest, WhatIsMissingOrWrongInAnItemIsNamed) {
+  const auto refused = [this](const std::string& item) {
+    return RefusedFor("{\"input\":[" + item + "]}");
+  };
+  EXPECT_EQ(RefusedFor("{}"), "input");
+  EXPECT_EQ(refused(""), "input");
+  EXPECT_EQ(refused(R"({"content":"a"})"), "input[0].role");
+  EXPECT_EQ(refused(R"({"role":"user"})"), "input[0].content");
+  EXPECT_EQ(refused(R"({"role":"user","content":[{"type":"input_image"}]})"), "input[0].content");
+  EXPECT_EQ(refused(R"({"type":"item_reference","id":"x"})"), "input[0].type");
+  EXPECT_EQ(refused(R"({"type":"function_call","call_id":"c","name":"f","arguments":"[1]"})"),
+            "input[0].arguments");
+  EXPECT_EQ(refused(R"({"type":"function_call_output","output":"x"})"), "input[0].call_id");
+}
+
+TEST_F(ResponsesRequestTest, AStrictServerRefusesUnknownMembersAlone) {
+  EXPECT_EQ(RefusedFor(With("\"new_in_2030\":1"), /*strict=*/true), "new_in_2030");
+  EXPECT_EQ(RefusedFor(With(R"("user":"u","top_k":5)"), /*strict=*/true), "");
+}
+
+TEST_F(ResponsesRequestTest, TheReplyRepeatsWhatWasAskedForAndWhatTheServerChose) {
+  const Result<ResponsesRequest> request = Read(
+      R"({"input":"a","instructions":"i","metadata":{"k":"v"},"temperature":0.5})");
+  ASSERT_TRUE(request.ok());
+  const Result<ResponsesChat> chat = ChatOf(*request, nullptr, Context());
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  EXPECT_EQ(Json::parse("{" + *chat->echo + "}"), Json::parse(R"({"instructions":"i",
+      "background":false,"max_output_tokens":null,"max_tool_calls":null,"metadata":{"k":"v"},
+      "parallel_tool_calls":true,"previous_response_id":null,"prompt_cache_key":null,
+      "safety_identifier":null,"service_tier":"default","store":true,"top_logprobs":0,"user":null,
+      "tools":[],"tool_choice":"auto","text":{"format":{"type":"text"}},
+      "reasoning":{"effort":null,"summary":null},"truncation":"disabled","temperature":0.5,
+      "top_p":1.0})"));
+  EXPECT_EQ(std::get<ChatPrompt>(chat->request.generate.prompts[0]).messages_json,
+            R"([{"role":"system","content":"i"},{"role":"user","content":"a"}])");
+  EXPECT_STREQ(chat->request.generate.max_tokens_name, "max_output_tokens");
+}
+
+TEST_F(ResponsesRequestTest, AnAnswerBeforeItIsPartOfTheConversationButNotItsInstructions) {
+  auto object = std::make_shared<ResponseObject>();
+  object->items.resize(2);
+  object->items[0].kind = AnswerPart::Kind::kReasoning;
+  object->items[0].text = "hm";
+  object->items[1].text = "Yes?";
+  auto input = std::make_shared<ResponseInput>();
+  input->messages = R"({"role":"user","content":"Hi"})";
+  const StoredResponse previous{object, input};
+  const Result<ResponsesRequest> request = Read(R"({"input":"Go on","instructions":"new"})");
+  ASSERT_TRUE(request.ok());
+  const Result<ResponsesChat> chat = ChatOf(*request, &previous, Context());
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  const std::string conversation =
+      R"({"role":"user","content":"Hi"},{"role":"assistant","content":"Yes?"},)"
+      R"({"role":"user","content":"Go on"})";
+  EXPECT_EQ(chat->input->messages, conversation);
+  EXPECT_EQ(std::get<ChatPrompt>(chat->request.generate.prompts[0]).messages_json,
+            R"([{"role":"system","content":"new"},)" + conversation + "]");
+}
+
+TEST_F(ResponsesRequestTest, ErrorsOfTheChatHaveTheNamesOfThisRoute) {
+  const auto named = [](const char* param) {
+    return InResponsesNames(InvalidArgument(std::string(param) + " is wrong", param));
+  };
+  EXPECT_EQ(named("messages[3].role").param(), "input");
+  EXPECT_EQ(named("response_format").message(), "text.format is wrong");
+  EXPECT_EQ(named("temperature").param(), "temperature");
+}
+
+}  // namespace
+}  // namespace diffserve

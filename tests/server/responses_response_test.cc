@@ -1,0 +1,229 @@
+// Responses in the form of /v1/responses, assembled from events, whole and streamed.
+#include "server/openai/responses_response.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/encoder_events.h"
+
+namespace diffserve {
+namespace {
+
+using testing::Delta;
+using testing::EncodedText;
+using testing::EventLines;
+using testing::MarkedSplitter;
+using Json = nlohmann::json;
+
+class ResponsesResponseTest : public ::testing::Test {
+ protected:
+  std::string Encoded(bool stream, const std::vector<ResponseEvent>& events) {
+    return EncodedText(
+        [this, stream] {
+          return ResponsesResponse(
+              stream, Begun(), MarkedSplitter(),
+              {[this](auto object) { finished_ = std::move(object); }, [this] { ++dropped_; }});
+        },
+        events);
+  }
+  static ResponseObject Begun() {
+    ResponseObject object;
+    object.id = "resp_1";
+    object.model = "tiny";
+    object.created_at = 123;
+    object.echo = std::make_shared<const std::string>("\"store\":true");
+    return object;
+  }
+  static std::vector<ResponseEvent> Events(std::vector<ResponseDelta> deltas, Status end = {}) {
+    std::vector<ResponseEvent> events = {ResponseStarted{{{{10, 11}, ""}}}};
+    const auto tokens = static_cast<int64_t>(deltas.size());
+    for (ResponseDelta& delta : deltas) events.push_back(std::move(delta));
+    events.push_back(ResponseDone{std::move(end), {2, tokens, 1}});
+    return events;
+  }
+
+  std::shared_ptr<const ResponseObject> finished_;
+  int dropped_ = 0;
+};
+
+TEST_F(ResponsesResponseTest, AResponseHasTheObjectsMembers) {
+  const Json body = Json::parse(
+      Encoded(false, Events({Delta("Hel"), Delta("lo", FinishReason::kStop)})));
+  EXPECT_EQ(body, Json::parse(R"({"id":"resp_1","object":"response","created_at":123,
+      "status":"completed","model":"tiny","error":null,"incomplete_details":null,
+      "output":[{"id":"msg_1_0","status":"completed","type":"message","role":"assistant",
+                 "content":[{"type":"output_text","text":"Hello","annotations":[],"logprobs":[]}]}],
+      "usage":{"input_tokens":2,"input_tokens_details":{"cached_tokens":1,"cache_write_tokens":0},
+               "output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":4},
+      "store":true})"));
+  ASSERT_NE(finished_, nullptr);
+  EXPECT_EQ(finished_->state, ResponseState::kCompleted);
+  EXPECT_EQ(dropped_, 0);
+}
+
+TEST_F(ResponsesResponseTest, AStreamHasOpenAisEventsInTheirOrder) {
+  const std::vector<std::string> lines = EventLines(
+      Encoded(true, Events({Delta("Hel"), Delta("lo", FinishReason::kStop)})));
+  ASSERT_EQ(lines.size(), 10u);
+  const auto response = [](const std::string& status, const std::string& output,
+                           const std::string& usage) {
+    return R"("response":{"id":"resp_1","object":"response","created_at":123,"status":")" + status +
+           R"(","model":"tiny","error":null,"incomplete_details":null,"output":[)" + output +
+           R"(],"usage":)" + usage + R"(,"store":true}})";
+  };
+  const std::string part =
+      R"({"type":"output_text","text":"Hello","annotations":[],"logprobs":[]})";
+  const std::string item =
+      R"({"id":"msg_1_0","status":"completed","type":"message","role":"assistant","content":[)" +
+      part + "]}";
+  const std::string place = R"("item_id":"msg_1_0","output_index":0,"content_index":0)";
+  const std::vector<std::string> expected = {
+      R"(response.created {"type":"response.created","sequence_number":0,)" +
+          response("in_progress", "", "null"),
+      R"(response.in_progress {"type":"response.in_progress","sequence_number":1,)" +
+          response("in_progress", "", "null"),
+      R"(response.output_item.added {"type":"response.output_item.added","sequence_number":2,"output_index":0,"item":{"id":"msg_1_0","status":"in_progress","type":"message","role":"assistant","content":[]}})",
+      R"(response.content_part.added {"type":"response.content_part.added","sequence_number":3,)" +
+          place + R"(,"part":{"type":"output_text","text":"","annotations":[],"logprobs":[]}})",
+      R"(response.output_text.delta {"type":"response.output_text.delta","sequence_number":4,)" +
+          place + R"(,"logprobs":[],"delta":"Hel"})",
+      R"(response.output_text.delta {"type":"response.output_text.delta","sequence_number":5,)" +
+          place + R"(,"logprobs":[],"delta":"lo"})",
+      R"(response.output_text.done {"type":"response.output_text.done","sequence_number":6,)" +
+          place + R"(,"logprobs":[],"text":"Hello"})",
+      R"(response.content_part.done {"type":"response.content_part.done","sequence_number":7,)" +
+          place + R"(,"part":)" + part + "}",
+      R"(response.output_item.done {"type":"response.output_item.done","sequence_number":8,"output_index":0,"item":)" +
+          item + "}",
+      R"(response.completed {"type":"response.completed","sequence_number":9,)" +
+          response(
+              "completed", item,
+              R"({"input_tokens":2,"input_tokens_details":{"cached_tokens":1,"cache_write_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":4})"),
+  };
+  EXPECT_EQ(lines, expected);
+}
+
+TEST_F(ResponsesResponseTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
+  const std::vector<ResponseDelta> deltas = {Delta("?hm"),      Delta("?m"),
+                                             Delta("So "),      Delta("@add"),
+                                             Delta("={\"a\":"), Delta("=1}", FinishReason::kStop)};
+  const Json body = Json::parse(Encoded(false, Events(deltas)));
+  EXPECT_EQ(body["output"], Json::parse(R"([
+      {"id":"rs_1_0","status":"completed","type":"reasoning","summary":[],
+       "content":[{"type":"reasoning_text","text":"hmm"}]},
+      {"id":"msg_1_1","status":"completed","type":"message","role":"assistant",
+       "content":[{"type":"output_text","text":"So ","annotations":[],"logprobs":[]}]},
+      {"id":"fc_1_2","status":"completed","type":"function_call","call_id":"call_1_2",
+       "name":"add","arguments":"{\"a\":1}"}])"));
+  EXPECT_EQ(body["usage"]["output_tokens_details"]["reasoning_tokens"], 2);
+
+  std::vector<std::string> names;
+  Json last;
+  for (const std::string& line : EventLines(Encoded(true, Events(deltas)))) {
+    names.push_back(line.substr(0, line.find(' ')));
+    const Json event = Json::parse(line.substr(line.find(' ') + 1));
+    EXPECT_EQ(event["type"], names.back());
+    EXPECT_EQ(event["sequence_number"], names.size() - 1);
+    if (names.back() == "response.function_call_arguments.done") {
+      EXPECT_EQ(event, Json::parse(R"({"type":"response.function_call_arguments.done",
+          "sequence_number":18,"item_id":"fc_1_2","output_index":2,"name":"add",
+          "arguments":"{\"a\":1}"})"));
+    }
+    last = event;
+  }
+  EXPECT_EQ(last["response"]["output"], body["output"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"response.created",
+                                             "response.in_progress",
+                                             "response.output_item.added",
+                                             "response.content_part.added",
+                                             "response.reasoning_text.delta",
+                                             "response.reasoning_text.delta",
+                                             "response.reasoning_text.done",
+                                             "response.content_part.done",
+                                             "response.output_item.done",
+                                             "response.output_item.added",
+                                             "response.content_part.added",
+                                             "response.output_text.delta",
+                                             "response.output_text.done",
+                                             "response.content_part.done",
+                                             "response.output_item.done",
+                                             "response.output_item.added",
+                                             "response.function_call_arguments.delta",
+                                             "response.function_call_arguments.delta",
+                                             "response.function_call_arguments.done",
+                                             "response.output_item.done",
+                                             "response.completed"}));
+}
+
+TEST_F(ResponsesResponseTest, WhatMaxOutputTokensHasCutIsIncomplete) {
+  const std::vector<ResponseEvent> events = Events({Delta("Hel", FinishReason::kLength)});
+  const Json body = Json::parse(Encoded(false, events));
+  EXPECT_EQ(body["status"], "incomplete");
+  EXPECT_EQ(body["incomplete_details"], Json::parse(R"({"reason":"max_output_tokens"})"));
+  EXPECT_EQ(body["output"][0]["status"], "incomplete");
+  EXPECT_EQ(EventLines(Encoded(true, events)).back().find("response.incomplete "), 0u);
+}
+
+TEST_F(ResponsesResponseTest, AnAnswerWithoutTextIsAnEmptyMessage) {
+  const Json body = Json::parse(Encoded(false, Events({Delta("", FinishReason::kStop)})));
+  EXPECT_EQ(body["output"][0]["content"][0]["text"], "");
+  EXPECT_EQ(EventLines(Encoded(true, Events({Delta("", FinishReason::kStop)}))).size(), 8u);
+}
+
+TEST_F(ResponsesResponseTest, AnErrorEndsAStreamThatHasBegunAsFailed) {
+  const std::string line =
+      EventLines(Encoded(true, Events({Delta("a")}, Status(StatusCode::kInternal, "NaN")))).back();
+  const Json event = Json::parse(line.substr(line.find(' ') + 1));
+  EXPECT_EQ(event["type"], "response.failed");
+  EXPECT_EQ(event["response"]["status"], "failed");
+  EXPECT_EQ(event["response"]["error"], Json::parse(R"({"code":"server_error","message":"NaN"})"));
+  EXPECT_EQ(event["response"]["output"][0]["status"], "incomplete");
+  EXPECT_EQ(finished_->state, ResponseState::kFailed);
+}
+
+TEST_F(ResponsesResponseTest, WhatEndsBeforeItBeginsIsDropped) {
+  EXPECT_EQ(Encoded(true, Events({}, Status(StatusCode::kResourceExhausted, "full"))), "");
+  EXPECT_EQ(finished_, nullptr);
+  EXPECT_EQ(dropped_, 2) << "once each time that it was encoded";
+}
+
+TEST_F(ResponsesResponseTest, AStreamThatIsLeftIsDropped) {
+  {
+    ResponsesResponse response(true, Begun(), MarkedSplitter(),
+                               {[](auto) { FAIL(); }, [this] { ++dropped_; }});
+    response.Take(Delta("Hel"));
+  }
+  EXPECT_EQ(dropped_, 1);
+}
+
+TEST_F(ResponsesResponseTest, LongTextsLeaveInPieces) {
+  const std::string text(100'000, 'x');
+  const std::vector<ResponseEvent> events = Events(
+      {Delta(text), Delta("@f"), Delta("={}", FinishReason::kStop)});
+  EXPECT_EQ(Json::parse(Encoded(false, events))["output"][0]["content"][0]["text"], text);
+  const std::string line = EventLines(Encoded(true, events)).back();
+  EXPECT_EQ(
+      Json::parse(line.substr(line.find(' ') + 1))["response"]["output"][0]["content"][0]["text"],
+      text);
+}
+
+TEST_F(ResponsesResponseTest, InputItemsAreListedInPages) {
+  const ResponseInput input{
+      {"a", "b", "c"}, {"{\"id\":\"a\"}", "{\"id\":\"b\"}", "{\"id\":\"c\"}"}, ""};
+  EXPECT_EQ(InputItemsBody(input, true, 2, ""),
+            R"({"object":"list","data":[{"id":"a"},{"id":"b"}],"first_id":"a","last_id":"b",)"
+            R"("has_more":true})");
+  EXPECT_EQ(InputItemsBody(input, true, 2, "b"),
+            R"({"object":"list","data":[{"id":"c"}],"first_id":"c","last_id":"c",)"
+            R"("has_more":false})");
+  EXPECT_EQ(Json::parse(InputItemsBody(input, false, 20, ""))["first_id"], "c");
+  EXPECT_EQ(Json::parse(InputItemsBody({}, false, 20, ""))["first_id"], nullptr);
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,117 @@
+#include "server/openai/structured_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/openai/request.h"
+
+namespace diffserve {
+namespace {
+
+using Kind = GrammarSpec::Kind;
+using ::testing::HasSubstr;
+
+Result<OpenAiRequest> Parse(const std::string& members, bool strict = false) {
+  static const FrontendOptions limits;
+  return ParseCompletionRequest("{\"prompt\":\"a\"," + members + "}",
+                                {&limits, SamplingParams(), strict});
+}
+
+TEST(StructuredFieldsTest, ReadsEachForm) {
+  struct Case {
+    const char* members;
+    Kind kind;
+    const char* text;
+    const char* param;
+  };
+  for (const Case& each : std::vector<Case>{
+           {R"("response_format":{"type":"json_object"})", Kind::kJsonObject, "",
+            "response_format"},
+           {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,)"
+            R"("schema": {"z":1, "a":[2,"}"]} }})",
+            Kind::kJsonSchema, R"({"z":1, "a":[2,"}"]})", "response_format.json_schema.schema"},
+           {R"("response_format":{"type":"structural_tag","triggers":["<"]})", Kind::kStructuralTag,
+            R"({"type":"structural_tag","triggers":["<"]})", "response_format"},
+           {R"("structured_outputs":{"json":{"b":0,"a":1}})", Kind::kJsonSchema, R"({"b":0,"a":1})",
+            "structured_outputs.json"},
+           {R"("structured_outputs":{"regex":"a\nb"})", Kind::kRegex, "a\nb",
+            "structured_outputs.regex"},
+           {R"("structured_outputs":{"choice":["x","y"]})", Kind::kChoice, R"(["x","y"])",
+            "structured_outputs.choice"},
+           {R"("structured_outputs":{"grammar":"start: \"::=\""})", Kind::kLark, "start: \"::=\"",
+            "structured_outputs.grammar"},
+           {R"("structured_outputs":{"grammar":"root ::= \"a\""})", Kind::kEbnf, "root ::= \"a\"",
+            "structured_outputs.grammar"},
+           {R"("structured_outputs":{"json_object":true,"regex":null})", Kind::kJsonObject, "",
+            "structured_outputs.json_object"},
+           {R"("structured_outputs":{"structural_tag":"{\"triggers\":[]}"})", Kind::kStructuralTag,
+            R"({"triggers":[]})", "structured_outputs.structural_tag"},
+           {R"("guided_json":"{\"type\":\"null\"}")", Kind::kJsonSchema, R"({"type":"null"})",
+            "guided_json"},
+           {R"("guided_json":{})", Kind::kJsonSchema, "{}", "guided_json"},
+           {R"("guided_regex":"a+")", Kind::kRegex, "a+", "guided_regex"},
+           {R"("guided_choice":["a"])", Kind::kChoice, R"(["a"])", "guided_choice"},
+           {R"("guided_grammar":"start: /a/")", Kind::kLark, "start: /a/", "guided_grammar"},
+           {R"("regex":"a")", Kind::kRegex, "a", "regex"},
+           {R"("ebnf":"root ::= \"a\"")", Kind::kEbnf, "root ::= \"a\"", "ebnf"},
+           {R"("json_schema":"{}")", Kind::kJsonSchema, "{}", "json_schema"}}) {
+    const auto parsed = Parse(each.members, /*strict=*/true);
+    ASSERT_TRUE(parsed.ok()) << each.members << parsed.status().message();
+    ASSERT_TRUE(parsed->generate.grammar.has_value()) << each.members;
+    EXPECT_EQ(parsed->generate.grammar->kind, each.kind) << each.members;
+    EXPECT_EQ(parsed->generate.grammar->text, each.text);
+    EXPECT_STREQ(parsed->generate.grammar->param, each.param);
+  }
+}
+
+TEST(StructuredFieldsTest, WhatIsOffAsksForNothing) {
+  for (const char* members :
+       {R"("response_format":{"type":"text"})", R"("response_format":null)", R"("regex":"")",
+        R"("guided_json":null)", R"("structured_outputs":{"json_object":false})",
+        R"("structured_outputs":{"whitespace_pattern":null})", R"("json_schema":false)"}) {
+    const auto parsed = Parse(members);
+    ASSERT_TRUE(parsed.ok()) << members << parsed.status().message();
+    EXPECT_FALSE(parsed->generate.grammar.has_value()) << members;
+  }
+}
+
+TEST(StructuredFieldsTest, RefusesByName) {
+  for (const auto& [members, param] : std::vector<std::pair<const char*, const char*>>{
+           {R"("response_format":{"type":"xml"})", "response_format"},
+           {R"("response_format":{})", "response_format"},
+           {R"("response_format":"json")", "response_format"},
+           {R"("response_format":{"type":"json_schema","json_schema":{}})",
+            "response_format.json_schema.schema"},
+           {R"("response_format":{"type":"json_schema"})", "response_format.json_schema.schema"},
+           {R"("guided_regex":3)", "guided_regex"},
+           {R"("structured_outputs":{"whitespace_pattern":"a"})",
+            "structured_outputs.whitespace_pattern"},
+           {R"("regex":"a","ebnf":"root ::= \"a\"")", "ebnf"},
+           {R"("response_format":{"type":"json_object"},"guided_choice":["a"])", "guided_choice"},
+           {R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice"},
+           {R"("max_reasoning_tokens":-1)", "max_reasoning_tokens"},
+           {R"("thinking_token_budget":"a")", "thinking_token_budget"}}) {
+    const auto parsed = Parse(members);
+    EXPECT_FALSE(parsed.ok()) << members;
+    EXPECT_EQ(parsed.status().param(), param) << members << parsed.status().message();
+  }
+}
+
+TEST(StructuredFieldsTest, ReadsTheBudgetOfReasoning) {
+  EXPECT_EQ(Parse(R"("max_reasoning_tokens":7)")->generate.max_reasoning_tokens, 7);
+  EXPECT_EQ(Parse(R"("thinking_token_budget":0)")->generate.max_reasoning_tokens, 0);
+  EXPECT_EQ(Parse(R"("n":1)")->generate.max_reasoning_tokens, -1);
+}
+
+TEST(StructuredFieldsTest, FindsAMemberAsItIsWritten) {
+  constexpr std::string_view kObject =
+      " { \"a\" : [1, {\"b\":\"}\\\"\"}] ,\"\\u0062\":{ \"a\": 3 } , \"c\":-1.5e3 , \"a\":\"x\" } ";
+  EXPECT_EQ(MemberText(kObject, "a"), "\"x\"");
+  EXPECT_EQ(MemberText(kObject, "b"), "{ \"a\": 3 }");
+  EXPECT_EQ(MemberText(kObject, "c"), "-1.5e3");
+  EXPECT_EQ(MemberText(kObject, "d"), "");
+  EXPECT_EQ(MemberText("{}", "a"), "");
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,244 @@
+// Tokens in and tokens out, rendered prompts, what is known of the tokenizer, and the routes that
+// need another kind of model.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/openai/token_request.h"
+#include "server/openai/token_response.h"
+#include "server/request_checks.h"
+#include "tests/testing/http_client.h"
+#include "tests/testing/serving_fixture.h"
+
+namespace diffserve {
+namespace {
+
+using Json = nlohmann::json;
+using testing::ClientReply;
+using testing::HttpClient;
+using testing::ServingFixture;
+using testing::SseData;
+
+constexpr char kGenerate[] = "/inference/v1/generate";
+
+class TokenRequestTest : public ::testing::Test {
+ protected:
+  Result<TokenRequest> Parse(const std::string& members, bool strict = false) const {
+    return ParseTokenRequest("{" + members + "}", {&limits_, SamplingParams(), strict});
+  }
+  std::string RefusedFor(const std::string& members, bool strict = false) const {
+    return Parse(members, strict).status().param();
+  }
+  std::string SamplingRefusedFor(const std::string& member, bool strict = false) const {
+    return RefusedFor(R"("token_ids":[1],"sampling_params":{)" + member + "}", strict);
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(TokenRequestTest, EveryMemberArrives) {
+  const Result<TokenRequest> parsed = Parse(
+      R"("token_ids":[5,6],"model":"tiny","stream":true,"stream_options":{"include_usage":true},
+         "cache_salt":"s","priority":3,"request_id":"mine","sampling_params":{"max_tokens":9,"temperature":0.5,
+         "seed":7,"n":2,"logprobs":2,"prompt_logprobs":1,"stop":["x"],"stop_token_ids":[4],"min_tokens":1,
+         "allowed_token_ids":[8],"bad_words":["no"],"detokenize":false,"ignore_eos":true})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  const OpenAiRequest& request = parsed->request;
+  const GenerateRequest& generate = request.generate;
+  EXPECT_EQ(parsed->request_id, "mine");
+  EXPECT_EQ(std::get<std::vector<int32_t>>(generate.prompts.at(0)), (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(generate.model, "tiny");
+  EXPECT_EQ(generate.cache_salt, "s");
+  EXPECT_EQ(generate.priority, 3);
+  EXPECT_EQ(generate.max_tokens, 9);
+  EXPECT_EQ(generate.sampling.seed, 7u);
+  EXPECT_EQ(generate.n, 2);
+  EXPECT_EQ(generate.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(generate.allowed_token_ids, std::vector<int32_t>{8});
+  EXPECT_TRUE(request.stream && request.include_usage && request.logprobs);
+  EXPECT_EQ(generate.sampling.num_logprobs, 2);
+  EXPECT_EQ(generate.prompt_logprobs, 1);
+}
+
+TEST_F(TokenRequestTest, ASilentRequestGetsTheDefaults) {
+  const Result<TokenRequest> parsed = Parse(R"("token_ids":[5])");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->request.generate.max_tokens, std::nullopt);
+  EXPECT_EQ(parsed->request.generate.max_tokens_default, 16);
+  EXPECT_FALSE(parsed->request.stream || parsed->request.logprobs);
+}
+
+TEST_F(TokenRequestTest, WhatIsWrongIsRefusedByItsName) {
+  EXPECT_EQ(RefusedFor(""), "token_ids");
+  for (const char* ids : {"7", "\"text\"", "[\"a\"]", "[1.5]", "[-1]", "[[1]]"})
+    EXPECT_EQ(RefusedFor("\"token_ids\":" + std::string(ids)), "token_ids") << ids;
+  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"sampling_params":[])"), "sampling_params");
+  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"features":{"a":1})"), "features");
+  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"kv_transfer_params":{"a":1})"), "kv_transfer_params");
+  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"stream_options":{})"), "stream_options");
+  EXPECT_EQ(SamplingRefusedFor(R"("temperature":"hot")"), "sampling_params.temperature");
+  EXPECT_EQ(SamplingRefusedFor(R"("structured_outputs":{"regex":"a"})"),
+            "sampling_params.structured_outputs");
+  EXPECT_EQ(SamplingRefusedFor(R"("logits_processors":["a"])"),
+            "sampling_params.logits_processors");
+  EXPECT_EQ(SamplingRefusedFor(R"("logprobs":-1)"), "logprobs");
+  EXPECT_EQ(SamplingRefusedFor(R"("structured_outputs":null,"output_kind":2)", true), "");
+  EXPECT_EQ(SamplingRefusedFor(R"("some_future":1)"), "");
+  EXPECT_EQ(SamplingRefusedFor(R"("some_future":1)", true), "sampling_params.some_future");
+  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"some_future":1)", true), "some_future");
+}
+
+TEST(TokenRoutesTest, TokensInGiveTheTokensOfACompletion) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const std::string common =
+      R"("max_tokens":12,"temperature":0,"ignore_eos":true,"logprobs":2,"prompt_logprobs":1,"n":2)";
+  const Json completion = client
+                              .Post(
+                                  "/v1/completions",
+                                  R"({"prompt":[70,71,72],"return_token_ids":true,)" + common + "}")
+                              .json();
+  const std::string body = R"({"token_ids":[70,71,72],"request_id":"mine","sampling_params":{)" +
+                           common + "}";
+  const Json whole = client.Post(kGenerate, body + "}").json();
+  EXPECT_EQ(whole["request_id"], "mine");
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 24);
+  EXPECT_EQ(whole["prompt_logprobs"], completion["choices"][0]["prompt_logprobs"]);
+  ASSERT_EQ(whole["choices"].size(), 2u);
+  std::vector<Json> streamed(2, Json::array());
+  std::vector<Json> reasons(2);
+  const ClientReply reply = client.Post(
+      kGenerate, body + R"(,"stream":true,"stream_options":{"include_usage":true}})");
+  const std::vector<std::string> data = SseData(reply.body);
+  EXPECT_EQ(Json::parse(data[0])["prompt_logprobs"], whole["prompt_logprobs"]);
+  EXPECT_FALSE(Json::parse(data[1]).contains("prompt_logprobs"));
+  EXPECT_EQ(data.back(), "[DONE]");
+  EXPECT_EQ(Json::parse(data[data.size() - 2])["usage"], whole["usage"]);
+  for (size_t i = 0; i + 2 < data.size(); ++i) {
+    const Json choice = Json::parse(data[i])["choices"][0];
+    for (const Json& id : choice["token_ids"]) streamed[choice["index"]].push_back(id);
+    EXPECT_EQ(choice["logprobs"]["content"].size(), choice["token_ids"].size());
+    if (!choice["finish_reason"].is_null()) reasons[choice["index"]] = choice["finish_reason"];
+  }
+  for (const size_t i : {0, 1}) {
+    const Json& choice = whole["choices"][i];
+    EXPECT_EQ(choice["index"], i);
+    EXPECT_EQ(choice["token_ids"], completion["choices"][i]["token_ids"]);
+    EXPECT_EQ(choice["token_ids"], streamed[i]);
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_EQ(reasons[i], "length");
+    EXPECT_EQ(choice["logprobs"]["content"].size(), 12u);
+    EXPECT_EQ(choice["logprobs"]["content"][0]["logprob"],
+              completion["choices"][i]["logprobs"]["token_logprobs"][0]);
+  }
+}
+
+TEST(TokenRoutesTest, ErrorsNameTheMembersOfThisRoute) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const auto param = [&](const std::string& body) {
+    const ClientReply reply = client.Post(kGenerate, body);
+    EXPECT_EQ(reply.status, 400) << body;
+    return reply.json()["error"]["param"];
+  };
+  EXPECT_EQ(param("{}"), "token_ids");
+  EXPECT_EQ(param(R"({"token_ids":[]})"), "token_ids");
+  EXPECT_EQ(param(R"({"token_ids":[100000]})"), "token_ids");
+  EXPECT_EQ(param(R"({"token_ids":[1],"sampling_params":{"max_tokens":0}})"), "max_tokens");
+  EXPECT_EQ(client.Post(kGenerate, R"({"token_ids":[1],"model":"x"})").status, 404);
+}
+
+TEST(TokenRoutesTest, ARenderedPromptRunsAsTheRequestWould) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const std::string members =
+      R"("max_tokens":9,"temperature":0.7,"top_p":0.9,"seed":11,"ignore_eos":true,"return_token_ids":true,)"
+      R"("logit_bias":{"80":1.5},"stop":["never met"])";
+  const std::string chat = R"({"messages":[{"role":"user","content":"some words"}],)" + members +
+                           "}";
+  const Json rendered = client.Post("/v1/chat/completions/render", chat).json();
+  const Json answer = client.Post("/v1/chat/completions", chat).json();
+  EXPECT_EQ(rendered["token_ids"], answer["prompt_token_ids"]);
+  EXPECT_EQ(rendered["prompt"], "<|user|>some words<|assistant|>");
+  EXPECT_EQ(rendered["sampling_params"]["temperature"].dump(), "0.7");
+  EXPECT_EQ(rendered["sampling_params"]["max_tokens"], 9);
+  const Json again = client.Post(kGenerate, rendered.dump()).json();
+  EXPECT_EQ(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"]);
+  EXPECT_EQ(again["request_id"], rendered["request_id"]);
+  const FrontendOptions limits;
+  EXPECT_TRUE(ParseTokenRequest(rendered.dump(), {&limits, SamplingParams(), true}).ok())
+      << "also with --strict";
+
+  const std::string completion = R"({"prompt":["one","two words"],)" + members + "}";
+  const Json list = client.Post("/v1/completions/render", completion).json();
+  const Json answers = client.Post("/v1/completions", completion).json();
+  ASSERT_EQ(list.size(), 2u);
+  for (const size_t i : {0, 1}) {
+    EXPECT_EQ(list[i]["token_ids"], answers["choices"][i]["prompt_token_ids"]);
+    EXPECT_EQ(client.Post(kGenerate, list[i].dump()).json()["choices"][0]["token_ids"],
+              answers["choices"][i]["token_ids"]);
+  }
+  EXPECT_EQ(list[0]["prompt"], "one");
+}
+
+TEST(TokenRoutesTest, ARenderedPromptTellsWhatTheContextLeaves) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const Json rendered =
+      client.Post("/v1/chat/completions/render", R"({"messages":[{"role":"user","content":"a"}]})")
+          .json();
+  EXPECT_EQ(rendered["sampling_params"]["max_tokens"], 512 - rendered["token_ids"].size());
+  const Json cut = client
+                       .Post(
+                           "/v1/completions/render",
+                           R"({"prompt":[70,71,72,73],"truncate_prompt_tokens":2,"max_tokens":1})")
+                       .json();
+  EXPECT_EQ(cut[0]["token_ids"], Json::parse("[72,73]"));
+  const ClientReply refused = client.Post("/v1/completions/render",
+                                          R"({"prompt":"a","max_tokens":5000})");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "max_tokens");
+}
+
+TEST(TokenRoutesTest, TheTokenizersFilesAreTold) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  const Json info = client.Get("/tokenizer_info").json();
+  EXPECT_EQ(info["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_TRUE(info.contains("chat_template") && info.contains("model_max_length"));
+
+  TemporaryDirectory dir;
+  EXPECT_EQ(Json::parse(TokenizerInfoBody(dir.path()).value())["tokenizer_class"], nullptr);
+  dir.Write(
+      "tokenizer_config.json",
+      R"({"tokenizer_class":"T","bos_token":"<s>","eos_token":{"content":"</s>"},"pad_token":null,
+                "model_max_length":1000000000000000019884624838656,"chat_template":"old","secret":1})");
+  Json told = Json::parse(TokenizerInfoBody(dir.path()).value());
+  EXPECT_EQ(told["bos_token"], "<s>");
+  EXPECT_EQ(told["eos_token"], "</s>");
+  EXPECT_EQ(told["pad_token"], nullptr);
+  EXPECT_EQ(told["unk_token"], nullptr);
+  EXPECT_EQ(told["model_max_length"], nullptr) << "no limit";
+  EXPECT_EQ(told["chat_template"], "old");
+  EXPECT_FALSE(told.contains("secret"));
+  dir.Write("chat_template.jinja", "new");
+  EXPECT_EQ(Json::parse(TokenizerInfoBody(dir.path()).value())["chat_template"], "new");
+  dir.Write("tokenizer_config.json", "[1]");
+  EXPECT_FALSE(TokenizerInfoBody(dir.path()).ok());
+}
+
+TEST(TokenRoutesTest, RoutesOfOtherModelsSayWhatTheyNeed) {
+  ServingFixture server;
+  HttpClient client(server.port());
+  for (const char* path : {"/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank"}) {
+    const ClientReply reply = client.Post(path, R"({"query":"a","documents":["b"]})");
+    EXPECT_EQ(reply.status, 400) << path;
+    const std::string message = reply.json()["error"]["message"];
+    EXPECT_EQ(message.find(std::string(path) + " is not supported by this server"), 0u) << message;
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

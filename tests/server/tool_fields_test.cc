@@ -1,0 +1,254 @@
+// Tools and reasoning in chat bodies: what is taken, what becomes of it, what is refused and where.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/answer/tool_format.h"
+#include "server/openai/request.h"
+
+namespace diffserve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Parameter = std::pair<std::string, std::string>;
+
+constexpr const char* kTool =
+    R"({"type":"function","function":{"name":"get_weather","description":"of a \"city\"",
+        "parameters":{"type":"object","properties":{"zip":{"type":"string"},"days":{"type":"integer"}},"required":["zip"]}}})";
+constexpr const char* kBareTool = R"({"type":"function","function":{"name":"now"}})";
+
+class ToolFieldsTest : public ::testing::Test {
+ protected:
+  Result<OpenAiRequest> Chat(const std::string& members) const {
+    return ParseChatRequest(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}",
+                            {&limits_, SamplingParams()});
+  }
+  Result<OpenAiRequest> Tools(const std::string& tools, const std::string& members = "") const {
+    return Chat("\"tools\":[" + tools + "]" + (members.empty() ? "" : "," + members));
+  }
+  Result<OpenAiRequest> Messages(const std::string& messages) const {
+    return ParseChatRequest("{\"messages\":[" + messages + "]}", {&limits_, SamplingParams()});
+  }
+  static const ChatPrompt& PromptOf(const Result<OpenAiRequest>& parsed) {
+    return std::get<ChatPrompt>(parsed.value().generate.prompts.at(0));
+  }
+
+  FrontendOptions limits_;
+};
+
+TEST_F(ToolFieldsTest, ToolsReachTheTemplateAsTheClientWroteThem) {
+  limits_.tool_format = FindToolFormat("hermes");
+  const auto parsed = Tools(std::string(kTool) + ',' + kBareTool);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  const Json tools = Json::parse(PromptOf(parsed).tools_json);
+  ASSERT_EQ(tools.size(), 2u);
+  EXPECT_EQ(tools[0].dump(), Json::parse(kTool).dump());
+  EXPECT_EQ(tools[1]["function"]["parameters"].dump(), R"({"type":"object","properties":{}})");
+  EXPECT_EQ(parsed->answer.tools, limits_.tool_format);
+  EXPECT_TRUE(parsed->answer.parallel);
+  EXPECT_TRUE(parsed->answer.text_parameters->contains(Parameter("get_weather", "zip")));
+  EXPECT_FALSE(parsed->answer.text_parameters->contains(Parameter("get_weather", "days")));
+  EXPECT_FALSE(parsed->generate.grammar);
+  EXPECT_TRUE(parsed->generate.skip_special_tokens);
+}
+
+TEST_F(ToolFieldsTest, NoneKeepsTheToolsInThePromptAndLooksForNoCall) {
+  for (const char* members : {"", R"("tool_choice":"auto")"}) {
+    const auto parsed = Tools(kTool, members);
+    EXPECT_EQ(parsed.status().param(), "tool_choice") << members;
+    EXPECT_NE(parsed.status().message().find("hermes, llama3_json"), std::string::npos);
+  }
+  const auto none = Tools(kTool, R"("tool_choice":"none")");
+  ASSERT_TRUE(none.ok()) << none.status().message();
+  EXPECT_FALSE(PromptOf(none).tools_json.empty());
+  EXPECT_FALSE(none->answer.parses());
+}
+
+TEST_F(ToolFieldsTest, ANamedFunctionsAnswerIsItsArguments) {
+  const auto parsed = Tools(
+      kTool, R"("tool_choice":{"type":"function","function":{"name":"get_weather"}})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(parsed->answer.forced_call);
+  EXPECT_EQ(parsed->answer.forced_name, "get_weather");
+  ASSERT_TRUE(parsed->generate.grammar);
+  EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kJsonSchema);
+  EXPECT_EQ(Json::parse(parsed->generate.grammar->text),
+            Json::parse(kTool)["function"]["parameters"]);
+}
+
+TEST_F(ToolFieldsTest, RequiredIsAListOfCallsWithTheSchemasEmbedded) {
+  const auto parsed = Tools(
+      std::string(kBareTool) + R"(,{"type":"function","function":{"name":"b","parameters":{}}})",
+      R"("tool_choice":"required")");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(parsed->answer.forced_call);
+  EXPECT_EQ(parsed->answer.forced_name, "");
+  ASSERT_TRUE(parsed->generate.grammar);
+  EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kLark);
+  EXPECT_EQ(parsed->generate.grammar->text,
+            "start: \"[\" call (\", \" call){0,15} \"]\"\n"
+            "call: call_0 | call_1\n"
+            "call_0: \"{\\\"name\\\": \\\"now\\\", \\\"arguments\\\": \" arguments_0 \"}\"\n"
+            "arguments_0: %json "
+            "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}\n"
+            "call_1: \"{\\\"name\\\": \\\"b\\\", \\\"arguments\\\": \" arguments_1 \"}\"\n"
+            "arguments_1: %json {\"type\":\"object\"}\n");
+  const auto single = Tools(kBareTool, R"("tool_choice":"required","parallel_tool_calls":false)");
+  ASSERT_TRUE(single.ok()) << single.status().message();
+  EXPECT_TRUE(single->generate.grammar->text.starts_with("start: \"[\" call \"]\"\n"));
+  EXPECT_FALSE(single->answer.parallel);
+}
+
+TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
+  const std::string strict =
+      R"({"type":"function","function":{"name":"s","strict":true,"parameters":{"properties":{"a":{"type":"integer"}}}}})";
+  limits_.tool_format = FindToolFormat("hermes");
+  const auto parsed = Tools(strict + ',' + kBareTool);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  ASSERT_TRUE(parsed->generate.grammar);
+  EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kStructuralTag);
+  EXPECT_EQ(Json::parse(parsed->generate.grammar->text), Json::parse(R"({"structures":[
+      {"begin":"<tool_call>\n{\"name\": \"s\", \"arguments\": ",
+       "schema":{"type":"object","properties":{"a":{"type":"integer"}}},"end":"}\n</tool_call>"},
+      {"begin":"<tool_call>\n{\"name\": \"now\", \"arguments\": ",
+       "schema":{"type":"object"},"end":"}\n</tool_call>"}],
+      "triggers":["<tool_call>"]})"));
+  limits_.tool_format = FindToolFormat("mistral");
+  EXPECT_EQ(Tools(strict).status().param(), "tools");
+  EXPECT_TRUE(Tools(strict, R"("tool_choice":"required")").ok());
+}
+
+TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
+  limits_.tool_format = FindToolFormat("hermes");
+  const auto refused_for = [&](const std::string& tools) { return Tools(tools).status().param(); };
+  const auto function = [](const std::string& members) {
+    return R"({"type":"function","function":{)" + members + "}}";
+  };
+  EXPECT_EQ(Chat(R"("tools":{})").status().param(), "tools");
+  EXPECT_EQ(refused_for("7"), "tools[0]");
+  EXPECT_EQ(refused_for(R"({"type":"custom","custom":{"name":"a"}})"), "tools[0].type");
+  EXPECT_EQ(refused_for(R"({"type":"function"})"), "tools[0].function");
+  EXPECT_EQ(refused_for(function("")), "tools[0].function.name");
+  EXPECT_EQ(refused_for(function(R"("name":"a b")")), "tools[0].function.name");
+  EXPECT_EQ(refused_for(function("\"name\":\"" + std::string(65, 'a') + "\"")),
+            "tools[0].function.name");
+  EXPECT_EQ(refused_for(function(R"("name":"a","description":1)")),
+            "tools[0].function.description");
+  EXPECT_EQ(refused_for(function(R"("name":"a","parameters":[])")), "tools[0].function.parameters");
+  EXPECT_EQ(refused_for(function(R"("name":"a","parameters":{"type":"array"})")),
+            "tools[0].function.parameters.type");
+  EXPECT_EQ(refused_for(function(R"("name":"a","strict":"yes")")), "tools[0].function.strict");
+  EXPECT_EQ(refused_for(function(R"("name":"a")") + ',' + function(R"("name":"a")")),
+            "tools[1].function.name");
+  limits_.max_tools = 1;
+  EXPECT_EQ(refused_for(function(R"("name":"a")") + ',' + function(R"("name":"b")")), "tools");
+  limits_.max_tools_bytes = 10;
+  EXPECT_EQ(refused_for(function(R"("name":"a_long_name")")), "tools");
+}
+
+TEST_F(ToolFieldsTest, WrongChoicesAreRefused) {
+  limits_.tool_format = FindToolFormat("hermes");
+  for (const char* choice :
+       {"\"any\"", "7", R"({"type":"function"})", R"({"type":"function","function":{}})",
+        R"({"type":"allowed_tools","function":{"name":"now"}})",
+        R"({"type":"function","function":{"name":"other"}})"}) {
+    EXPECT_EQ(Tools(kBareTool, std::string("\"tool_choice\":") + choice).status().param(),
+              "tool_choice")
+        << choice;
+  }
+  for (const char* choice : {"\"required\"", R"({"type":"function","function":{"name":"now"}})"}) {
+    EXPECT_EQ(Chat(std::string("\"tool_choice\":") + choice).status().param(), "tool_choice");
+  }
+  for (const char* choice : {"\"none\"", "\"auto\"", "null"})
+    EXPECT_TRUE(Chat(std::string("\"tool_choice\":") + choice).ok()) << choice;
+  EXPECT_EQ(Tools(kBareTool, R"("parallel_tool_calls":1)").status().param(), "parallel_tool_calls");
+}
+
+TEST_F(ToolFieldsTest, CompletionsHaveNoTools) {
+  for (const char* member : {R"("tools":[{"type":"function"}])", R"("tool_choice":"required")",
+                             R"("reasoning_effort":"low")"}) {
+    const std::string text = member;
+    EXPECT_EQ(
+        ParseCompletionRequest("{\"prompt\":\"a\"," + text + "}", {&limits_, SamplingParams()})
+            .status()
+            .param(),
+        text.substr(1, text.find('"', 1) - 1));
+  }
+}
+
+TEST_F(ToolFieldsTest, ToolMessagesBecomeTheTemplatesForm) {
+  const auto parsed = Messages(R"({"role":"user","content":"q"},
+      {"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[
+        {"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"b\": 1, \"a\": [2]}"}},
+        {"function":{"name":"g","arguments":""}}]},
+      {"role":"tool","tool_call_id":"call_1","content":"sunny"})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(
+      PromptOf(parsed).messages_json,
+      R"([{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[)"
+      R"({"id":"call_1","type":"function","function":{"name":"f","arguments":{"b": 1, "a": [2]}}},)"
+      R"({"type":"function","function":{"name":"g","arguments":{}}}],"reasoning_content":"hm"},)"
+      R"({"role":"tool","content":"sunny","tool_call_id":"call_1"}])");
+}
+
+TEST_F(ToolFieldsTest, WrongToolMessagesAreRefusedWithTheirPlace) {
+  const auto refused_for = [&](const std::string& message) {
+    return Messages(message).status().param();
+  };
+  EXPECT_EQ(refused_for(R"({"role":"tool","content":"a"})"), "messages[0].tool_call_id");
+  EXPECT_EQ(refused_for(R"({"role":"tool","tool_call_id":"a"})"), "messages[0].content");
+  EXPECT_EQ(refused_for(R"({"role":"user","content":"a","tool_calls":[{"id":"x"}]})"),
+            "messages[0].tool_calls");
+  EXPECT_EQ(refused_for(R"({"role":"assistant","content":null})"), "messages[0].content");
+  EXPECT_EQ(refused_for(R"({"role":"assistant","content":"a","tool_calls":[{"id":"x"}]})"),
+            "messages[0].tool_calls[0].function.name");
+  EXPECT_EQ(refused_for(R"({"role":"assistant","tool_calls":[{"type":"custom"}]})"),
+            "messages[0].tool_calls[0].type");
+  for (const char* arguments : {R"("[1]")", R"("{\"a\":")", R"("x")"}) {
+    EXPECT_EQ(refused_for(
+                  std::string(
+                      R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)") +
+                  arguments + "}}]}"),
+              "messages[0].tool_calls[0].function.arguments")
+        << arguments;
+  }
+}
+
+TEST_F(ToolFieldsTest, ReasoningFollowsTheServersParserAndTheRequestsSwitches) {
+  limits_.reasoning_format = FindReasoningFormat("deepseek_r1");
+  const auto plain = Chat(R"("include_reasoning":false)");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->answer.reasoning, limits_.reasoning_format);
+  EXPECT_EQ(plain->generate.reasoning_end, "</think>");
+  EXPECT_FALSE(plain->include_reasoning);
+  const auto off = Chat(R"("chat_template_kwargs":{"enable_thinking":false})");
+  ASSERT_TRUE(off.ok());
+  EXPECT_EQ(off->answer.reasoning, nullptr);
+  EXPECT_EQ(off->generate.reasoning_end, "");
+  const auto low = Chat(R"("reasoning_effort":"low","chat_template_kwargs":{"k":1})");
+  ASSERT_TRUE(low.ok());
+  EXPECT_EQ(PromptOf(low).template_kwargs_json, R"({"k":1,"reasoning_effort":"low"})");
+  const auto none = Chat(R"("reasoning_effort":"none")");
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(PromptOf(none).template_kwargs_json,
+            R"({"reasoning_effort":"none","enable_thinking":false})");
+  EXPECT_EQ(none->answer.reasoning, nullptr);
+  EXPECT_EQ(Chat(R"("reasoning_effort":7)").status().param(), "reasoning_effort");
+  limits_.reasoning_format = FindReasoningFormat("qwen3");
+  EXPECT_EQ(Chat(R"("seed":1)")->generate.reasoning_end, "");
+}
+
+TEST_F(ToolFieldsTest, MarkersThatAreSpecialTokensAreShown) {
+  limits_.tool_format = FindToolFormat("mistral");
+  const auto parsed = Tools(kBareTool);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_FALSE(parsed->generate.skip_special_tokens);
+  EXPECT_TRUE(parsed->hides_eos);
+  const auto shown = Tools(kBareTool, R"("skip_special_tokens":false)");
+  EXPECT_FALSE(shown->hides_eos);
+  EXPECT_TRUE(Chat(R"("seed":1)")->generate.skip_special_tokens);
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,84 @@
+// FakeConstraint: a TokenConstraint without a grammar. What may come next is a hash of a seed and
+// the tokens accepted so far. It throws std::logic_error where it is used against its contract.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "engine/token_constraint.h"
+#include "kernels/base/random_bits.h"
+
+namespace diffserve::testing {
+
+class FakeConstraint : public TokenConstraint {
+ public:
+  struct Options {
+    uint64_t seed = 0;
+    int vocab_size = 256;
+    int one_of = 3;                  // about one token in so many may come next
+    std::vector<int32_t> ends = {};  // EOS: may come at one place in four
+    int ends_after = -1;             // so many tokens: then nothing but `ends` may come
+    int fill_fails_after = -1;       // so many tokens
+    bool forgets = false;            // what may come follows from the last token alone
+    int accept_fails_after = -1;     // likewise: the next one is refused though it may come
+  };
+  explicit FakeConstraint(Options options) : options_(std::move(options)) {
+    chain_.push_back(SplitMix64(options_.seed));
+  }
+
+  Status Fill(std::span<uint32_t> mask) override {
+    Require(mask.size() == MaskWords(options_.vocab_size), "a mask is as long as the vocabulary");
+    if (num_accepted() == options_.fill_fails_after)
+      return InvalidArgument("the fake constraint has no more work", "fill");
+    for (uint32_t& word : mask) word = 0;
+    for (int32_t token = 0; token < options_.vocab_size; ++token) {
+      if (MayCome(token)) mask[static_cast<size_t>(token / 32)] |= uint32_t{1} << token % 32;
+    }
+    return Status();
+  }
+  Status Accept(int32_t token) override {
+    if (!MayCome(token)) return InvalidArgument("the token may not come here", "accept");
+    if (num_accepted() == options_.accept_fails_after)
+      return InvalidArgument("the fake constraint has worked enough", "accept");
+    const uint64_t before = options_.forgets ? options_.seed : chain_.back();
+    chain_.push_back(SplitMix64(before * 31 + static_cast<uint32_t>(token)));
+    return Status();
+  }
+  void Rollback(int count) override {
+    Require(count > 0 && count <= num_accepted(), "what is taken back was accepted");
+    chain_.resize(chain_.size() - static_cast<size_t>(count));
+  }
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::make_unique<FakeConstraint>(*this);
+  }
+
+  int num_accepted() const { return static_cast<int>(chain_.size()) - 1; }
+  bool MayCome(int32_t token) const {
+    const uint64_t state = chain_.back();
+    const bool is_end = std::ranges::find(options_.ends, token) != options_.ends.end();
+    const bool only_ends = num_accepted() == options_.ends_after;
+    // One is always left.
+    const bool is_left = token ==
+                         static_cast<int32_t>(state % static_cast<uint64_t>(options_.vocab_size));
+    if (is_end) return only_ends || is_left || SplitMix64(state + 1) % 4 == 0;
+    const bool is_chosen = SplitMix64(state ^ static_cast<uint32_t>(token)) %
+                               static_cast<uint64_t>(options_.one_of) ==
+                           0;
+    return !only_ends && (is_chosen || is_left);
+  }
+
+ private:
+  static void Require(bool condition, const char* what) {
+    if (!condition) throw std::logic_error(what);
+  }
+
+  Options options_;
+  std::vector<uint64_t> chain_;  // of the tokens accepted so far, and before them
+};
+
+}  // namespace diffserve::testing

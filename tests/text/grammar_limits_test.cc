@@ -1,0 +1,154 @@
+// What a grammar may ask for: what is refused, by name, and what hostile ones cost.
+#include <chrono>
+
+#include "tests/testing/grammar_fixture.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::HasSubstr;
+using GrammarLimitsTest = GrammarFixture;
+
+TEST_F(GrammarLimitsTest, RefusesWhatIsNotEnforcedByNameAndPlace) {
+  for (const char* keyword : {R"("not":{})",
+                              R"("if":{})",
+                              R"("uniqueItems":true)",
+                              R"("contains":{})",
+                              R"("propertyNames":{})",
+                              R"("dependentRequired":{})",
+                              R"("dependentSchemas":{})",
+                              R"("unevaluatedProperties":false)",
+                              R"("unevaluatedItems":false)",
+                              R"("minContains":1)",
+                              R"("additionalItems":false)",
+                              R"("$dynamicRef":"#a")",
+                              R"("nullable":true)",
+                              R"("format":"iri")",
+                              R"("maxlength":3)",
+                              R"("x-guidance":{"lenient":true})",
+                              R"("$id":"b")",
+                              R"("$ref":"http://a/b")",
+                              R"("$ref":"#/$defs/none")",
+                              R"("items":[{}])",
+                              R"("pattern":"[a&&b]")",
+                              R"("pattern":"(?i)a")",
+                              R"("const":9007199254740993)",
+                              R"("enum":["\u0001"])"}) {
+    const std::string text(keyword);
+    const std::string name = text.substr(1, text.find('"', 1) - 1);
+    const std::string message = SchemaRefusal(
+        R"({"type":"object","properties":{"p/q":{"title":"t",)" + text + "}}}");
+    EXPECT_THAT(message, HasSubstr("#/properties/p~1q: " + name)) << text;
+  }
+  EXPECT_THAT(SchemaRefusal(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"),
+              HasSubstr("oneOf"));
+  EXPECT_THAT(SchemaRefusal(R"({"type":"object","minProperties":3})"), HasSubstr("minProperties"));
+}
+
+TEST_F(GrammarLimitsTest, AnnotationsChangeNothing) {
+  const char* schema =
+      R"({"$schema":"http://json-schema.org/draft-07/schema#","$id":"a","title":"t","x-a":1,)"
+      R"("description":"d","default":7,"examples":[1],"$comment":"c","deprecated":true,)"
+      R"("uniqueItems":false,"const":3})";
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "3"));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "7"));
+}
+
+TEST_F(GrammarLimitsTest, RefusesContradictions) {
+  for (const auto& [schema, name] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"type":"string","minLength":3,"maxLength":2})", "minLength"},
+           {R"({"type":"integer","minimum":3,"maximum":2})", "minimum"},
+           {R"({"type":"number","exclusiveMinimum":2,"maximum":2})", "exclusiveMinimum"},
+           {R"({"type":"array","minItems":2,"maxItems":1})", "minItems"},
+           {R"({"type":"object","minProperties":2,"maxProperties":1})", "minProperties"},
+           {R"({"enum":[]})", "enum"},
+           {R"({"multipleOf":0})", "multipleOf"},
+           {R"({"type":[]})", "type"},
+           {"false", "nothing satisfies"}}) {
+    EXPECT_THAT(SchemaRefusal(schema), HasSubstr(name)) << schema;
+  }
+  EXPECT_NE(SchemaRefusal(R"({"type":"integer","enum":["a"]})"), "compiled");
+  EXPECT_NE(SchemaRefusal(R"({"allOf":[{"type":"integer"},{"type":"string"}]})"), "compiled");
+}
+
+TEST_F(GrammarLimitsTest, RefusesWhatIsNoGrammar) {
+  EXPECT_THAT(SchemaRefusal("{"), HasSubstr("not JSON"));
+  EXPECT_NE(Refusal(Kind::kRegex, "(a"), "compiled");
+  EXPECT_NE(Refusal(Kind::kRegex, ""), "compiled");
+  EXPECT_NE(Refusal(Kind::kRegex, "a(?=b)"), "compiled");
+  EXPECT_NE(Refusal(Kind::kRegex, "[^\\x{0}-\\x{10FFFF}]"), "compiled");
+  EXPECT_NE(Refusal(Kind::kChoice, R"({"a":1})"), "compiled");
+  EXPECT_NE(Refusal(Kind::kChoice, "[]"), "compiled");
+  EXPECT_NE(Refusal(Kind::kChoice, R"([""])"), "compiled");
+  EXPECT_NE(Refusal(Kind::kLark, "start: other"), "compiled");
+  EXPECT_NE(Refusal(Kind::kLark, "start: start \"a\""), "compiled");
+  EXPECT_THAT(Refusal(Kind::kLark, "start: %json {\"not\":{}}"), HasSubstr("#: not"));
+  EXPECT_THAT(Refusal(Kind::kLark, "start: a\na[temperature=2]: /b/"), HasSubstr("temperature"));
+  EXPECT_THAT(Refusal(Kind::kEbnf, "rot ::= \"a\""), HasSubstr("root"));
+  EXPECT_THAT(Refusal(Kind::kEbnf, "root ::= other"), HasSubstr("other"));
+  EXPECT_THAT(Refusal(Kind::kEbnf, "root ::= \"a\nb\""), HasSubstr("line 1"));
+}
+
+TEST_F(GrammarLimitsTest, HostileGrammarsAreRefusedOrBoundedInTime) {
+  std::string deep, wide = R"({"anyOf":[)", chain = R"({"$ref":"#/$defs/a0","$defs":{)";
+  for (int i = 0; i < 70; ++i) deep += R"({"items":)";
+  deep += "{}" + std::string(70, '}');
+  for (int i = 0; i < 900; ++i) {
+    wide += (i > 0 ? "," : "") + std::string(R"({"properties":{"p)") + std::to_string(i) +
+            R"(":{"type":"integer"}},"required":["p)" + std::to_string(i) + R"("]})";
+  }
+  wide += R"(],"type":"object"})";
+  for (int i = 0; i < 490; ++i) {
+    chain += R"("a)" + std::to_string(i) + R"(":{"allOf":[{"$ref":"#/$defs/a)" +
+             std::to_string(i + 1) + R"("}]},)";
+  }
+  chain += R"("a490":{"type":"integer"}}})";
+  std::string product = R"({"allOf":[)";
+  for (int i = 0; i < 12; ++i) {
+    product += (i > 0 ? "," : "") + std::string(R"({"anyOf":[)");
+    for (int k = 0; k < 8; ++k) {
+      product += (k > 0 ? "," : "") + std::string(R"({"minLength":)") + std::to_string(k) + "}";
+    }
+    product += "]}";
+  }
+  product += "]}";
+  const std::vector<std::pair<Kind, std::string>> hostile = {
+      {Kind::kJsonSchema, deep},
+      {Kind::kJsonSchema, wide},
+      {Kind::kJsonSchema, chain},
+      {Kind::kJsonSchema, product},
+      {Kind::kJsonSchema, R"({"type":"array","maxItems":1000000000})"},
+      {Kind::kJsonSchema, R"({"type":"string","minLength":65536})"},
+      {Kind::kJsonSchema, R"({"type":"string","pattern":"^(.*a.{30}){40}$"})"},
+      {Kind::kJsonSchema, R"({"type":"string","pattern":"^((a{1000}){1000}){1000}$"})"},
+      {Kind::kJsonSchema, R"({"$ref":"#"})"},
+      {Kind::kRegex, "(.*a.{40}){40}"},
+      {Kind::kRegex, "((((a{1,100}){1,100}){1,100}){1,100})"},
+      {Kind::kLark, "start: a a a a\na: b | b a | a b\nb: \"x\" | \"x\" b | \"xx\""},
+      {Kind::kEbnf, "root ::= root root | \"x\" | \"\""}};
+  for (const auto& [kind, text] : hostile) {
+    const auto begin = std::chrono::steady_clock::now();
+    Result<std::unique_ptr<TokenConstraint>> made = Compile(kind, text);
+    const std::chrono::duration<double> compiled = std::chrono::steady_clock::now() - begin;
+    RecordProperty(text.substr(0, 40), std::to_string(compiled.count()));
+    EXPECT_LT(compiled.count(), 20) << text.substr(0, 80);  // a sanitizer slows it down by ten
+    if (!made.ok()) {
+      EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
+      continue;
+    }
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 30; ++i) {  // a mask is made, or the work limit ends it
+      std::vector<uint32_t> mask(MaskWords(vocab_size_));
+      if (!(*made)->Fill(mask).ok()) break;
+      std::vector<int32_t> allowed;
+      for (int32_t id = 0; id < vocab_size_; ++id) {
+        if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
+      }
+      ASSERT_FALSE(allowed.empty());
+      if (!(*made)->Accept(allowed[random() % allowed.size()]).ok()) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace diffserve

@@ -1,0 +1,255 @@
+#include "engine/text/grammar.h"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/testing/grammar_fixture.h"
+
+namespace diffserve {
+namespace {
+
+using ::testing::HasSubstr;
+using GrammarTest = GrammarFixture;
+
+bool IsPerson(const std::string& text) {
+  const auto value = nlohmann::json::parse(text, nullptr, false);
+  if (!value.is_object() || !value.contains("name") || !value.contains("age")) return false;
+  const int64_t age = value["age"].get<int64_t>();
+  const auto kinds = nlohmann::json::parse(R"(["a","b",3,null])");
+  return value["name"].is_string() && value["age"].is_number_integer() && age >= 0 && age <= 150 &&
+         (!value.contains("kind") || std::ranges::find(kinds, value["kind"]) != kinds.end()) &&
+         value.size() == 2 + value.count("kind");
+}
+
+TEST_F(GrammarTest, WalksOfASchemaParseAndValidate) {
+  ExpectWalks(Kind::kJsonSchema, kPerson, IsPerson);
+}
+
+TEST_F(GrammarTest, WalksOfAListOfNumbersKeepItsBounds) {
+  ExpectWalks(Kind::kJsonSchema,
+              R"({"type":"array","items":{"type":"number","minimum":-1.5,"exclusiveMaximum":2},)"
+              R"("minItems":2,"maxItems":5})",
+              [](const std::string& text) {
+                const auto list = nlohmann::json::parse(text, nullptr, false);
+                return list.is_array() && list.size() >= 2 && list.size() <= 5 &&
+                       std::ranges::all_of(list, [](const auto& item) {
+                         return item.is_number() && item >= -1.5 && item < 2.0;
+                       });
+              });
+}
+
+TEST_F(GrammarTest, WalksOfARecursiveSchemaValidate) {
+  const std::function<bool(const nlohmann::json&)> is_tree = [&](const nlohmann::json& value) {
+    return value.is_object() && value.contains("v") && value["v"].is_boolean() &&
+           (!value.contains("next") || is_tree(value["next"]));
+  };
+  ExpectWalks(Kind::kJsonSchema,
+              R"({"$ref":"#/$defs/tree","$defs":{"tree":{"type":"object","properties":)"
+              R"({"v":{"type":"boolean"},"next":{"$ref":"#/$defs/tree"}},"required":["v"],)"
+              R"("additionalProperties":false}}})",
+              [&](const std::string& text) {
+                return is_tree(nlohmann::json::parse(text, nullptr, false));
+              });
+}
+
+TEST_F(GrammarTest, WalksOfAJsonObjectAreObjects) {
+  ExpectWalks(Kind::kJsonObject, "", [](const std::string& text) {
+    try {
+      return nlohmann::json::parse(text).is_object();
+    } catch (const nlohmann::json::out_of_range&) {
+      return true;  // a number above what a double holds, which JSON has
+    } catch (const nlohmann::json::parse_error&) {
+      return false;
+    }
+  });
+}
+
+TEST_F(GrammarTest, WalksOfAnExpressionMatchIt) {
+  ExpectWalks(Kind::kRegex, "^[A-Z]{2,4}-[0-9]{3}(/[a-c]+)?$", [](const std::string& text) {
+    const size_t letters = text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    if (letters < 2 || letters > 4 || text.size() < letters + 4 || text[letters] != '-')
+      return false;
+    const std::string digits = text.substr(letters + 1, 3), rest = text.substr(letters + 4);
+    return digits.find_first_not_of("0123456789") == digits.npos &&
+           (rest.empty() ||
+            (rest[0] == '/' && rest.size() > 1 && rest.find_first_not_of("abc", 1) == rest.npos));
+  });
+}
+
+TEST_F(GrammarTest, WalksOfAChoiceAreOneOfIt) {
+  ExpectWalks(Kind::kChoice, R"(["yes","no","yes, but","\"n\u00e4\"\n"])",
+              [](const std::string& text) {
+                return text == "yes" || text == "no" || text == "yes, but" || text == "\"nä\"\n";
+              });
+}
+
+TEST_F(GrammarTest, WalksOfLarkFollowIt) {
+  ExpectWalks(Kind::kLark, "start: \"<\" %json {\"type\":\"integer\"} \">\" // one\n",
+              [](const std::string& text) {
+                if (text.size() < 3 || text.front() != '<' || text.back() != '>') return false;
+                const auto value = nlohmann::json::parse(text.substr(1, text.size() - 2), nullptr,
+                                                         false);
+                return value.is_number_integer();
+              });
+}
+
+TEST_F(GrammarTest, WalksOfGbnfFollowIt) {
+  const std::string arithmetic =
+      "# a sum\n"
+      "root ::= expr \"=\" ws answer\n"
+      "expr ::= term ([-+*/] term){0,3}\n"
+      "term ::= num | \"(\" expr \")\"\n"
+      "num  ::= [0-9]+ ws | \"\\x41\"\n"
+      "answer ::= num |\n  \"none\"\n"
+      "ws ::= [ \\t]{0,2}\n";
+  ExpectWalks(Kind::kEbnf, arithmetic, [](const std::string& text) {
+    const size_t equals = text.find('=');
+    if (equals == text.npos || text.find('=', equals + 1) != text.npos) return false;
+    const std::string answer = text.substr(equals + 1);
+    return text.find_first_not_of("-+*/()0123456789A \t=none") == text.npos &&
+           std::ranges::count(text, '(') == std::ranges::count(text, ')') &&
+           (answer.ends_with("none") || answer.find_first_of("0123456789A") != answer.npos);
+  });
+  EXPECT_TRUE(Accepts(Kind::kEbnf, arithmetic, "(1+2)*A= 7"));
+  EXPECT_TRUE(Accepts(Kind::kEbnf, arithmetic, "1=none"));
+  EXPECT_FALSE(Accepts(Kind::kEbnf, arithmetic, "(1+2=3"));
+}
+
+TEST_F(GrammarTest, AStructuralTagConstrainsOnlyBehindItsTrigger) {
+  const std::string tag =
+      R"({"structures":[{"begin":"<f=a>","schema":{"type":"integer"},"end":"</f>"},)"
+      R"({"begin":"<f=b>","schema":{"const":"x"},"end":"</f>"}],"triggers":["<f="]})";
+  EXPECT_TRUE(Accepts(Kind::kStructuralTag, tag, "just text"));
+  EXPECT_TRUE(Accepts(Kind::kStructuralTag, tag, "so <f=a>12</f> and <f=b>\"x\"</f>."));
+  EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, "so <f=a>twelve</f>"));
+  EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, "so <f=c>1</f>"));
+  EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, "<f=a>12"));
+  EXPECT_THAT(Refusal(Kind::kStructuralTag, R"({"format":{}})"), HasSubstr("'format'"));
+  EXPECT_THAT(Refusal(Kind::kStructuralTag,
+                      R"({"structures":[{"begin":"a","schema":{},"end":"b"}],"triggers":["c"]})"),
+              HasSubstr("begins with none of the triggers"));
+}
+
+TEST_F(GrammarTest, PropertiesComeInTheOrderOfTheSchema) {
+  const char* schema = R"({"type":"object","properties":{"z":{"const":1},"a":{"const":2}},)"
+                       R"("required":["z","a"]})";
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, R"({"z": 1, "a": 2})"));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, R"({"a": 2, "z": 1})"));
+}
+
+TEST_F(GrammarTest, ANameIsNotTakenForAnotherByItsSpelling) {
+  const char* schema = R"({"type":"object","properties":{"a":{"const":1}}})";
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, R"({"b": "x"})"));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, R"({"a": "x"})"));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, R"({"\u0061": "x"})"));
+}
+
+TEST_F(GrammarTest, RunsOfWhitespaceAreLimited) {
+  const auto text = [](int spaces) {
+    return "{" + std::string(static_cast<size_t>(spaces), ' ') + "\"a\":1}";
+  };
+  EXPECT_TRUE(Accepts(Kind::kJsonObject, "", text(20)));
+  EXPECT_FALSE(Accepts(Kind::kJsonObject, "", text(21)));
+}
+
+TEST_F(GrammarTest, DatesAreThoseOfTheCalendar) {
+  const char* schema = R"({"type":"string","format":"date"})";
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "\"2024-02-29\""));
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, "\"2000-02-29\""));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "\"2023-02-29\""));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "\"1900-02-29\""));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, "\"0000-01-01\""));
+}
+
+TEST_F(GrammarTest, ARollbackAndACloneEqualAReplay) {
+  const std::unique_ptr<TokenConstraint> first = Make(Kind::kJsonSchema, kPerson);
+  ASSERT_NE(first, nullptr);
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    const std::unique_ptr<TokenConstraint> walked = first->Clone();
+    Walk walk = WalkOf(*walked, seed);
+    if (walk.ended) walk.tokens.push_back(eos_);
+    const size_t kept = walk.tokens.size() / 2;
+    walked->Rollback(static_cast<int>(walk.tokens.size() - kept));
+    const std::unique_ptr<TokenConstraint> replayed = first->Clone();
+    for (size_t i = 0; i < kept; ++i) ASSERT_TRUE(replayed->Accept(walk.tokens[i]).ok());
+    const std::unique_ptr<TokenConstraint> copy = replayed->Clone();
+    for (size_t i = kept; i < walk.tokens.size(); ++i) {
+      EXPECT_EQ(MaskOf(*walked), MaskOf(*replayed));
+      EXPECT_EQ(MaskOf(*copy), MaskOf(*replayed));
+      for (TokenConstraint* each : {walked.get(), replayed.get(), copy.get()})
+        ASSERT_TRUE(each->Accept(walk.tokens[i]).ok());
+    }
+    EXPECT_EQ(MaskOf(*walked), MaskOf(*replayed));
+  }
+}
+
+TEST_F(GrammarTest, WhatIsNotAllowedIsAnError) {
+  const std::unique_ptr<TokenConstraint> constraint = Make(Kind::kChoice, R"(["yes"])");
+  ASSERT_NE(constraint, nullptr);
+  EXPECT_FALSE(constraint->Clone()->Accept(eos_).ok());
+  EXPECT_FALSE(constraint->Clone()->Accept(tokenizer_->Encode("no", false).value()[0]).ok());
+  EXPECT_FALSE(constraint->Clone()->Accept(vocab_size_ - 1).ok());
+  EXPECT_FALSE(constraint->Clone()->Accept(vocab_size_ + 7).ok());
+  EXPECT_FALSE(constraint->Clone()->Accept(-1).ok());
+}
+
+TEST_F(GrammarTest, TheEndOfATextMayComeAgain) {
+  const std::unique_ptr<TokenConstraint> constraint = Make(Kind::kChoice, R"(["yes"])");
+  ASSERT_NE(constraint, nullptr);
+  EXPECT_TRUE(Accepts(*constraint, "yes"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Allowed(*constraint), ::testing::ElementsAre(eos_));
+    EXPECT_TRUE(constraint->Accept(eos_).ok());
+  }
+  constraint->Rollback(3);
+  EXPECT_THAT(Allowed(*constraint), ::testing::ElementsAre(eos_));
+}
+
+TEST_F(GrammarTest, TheSameGrammarIsCompiledOnce) {
+  const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
+  const GrammarSpec spec{Kind::kJsonSchema, kPerson, "guided_json"};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] { EXPECT_TRUE(compiler->Compile(spec).ok()); });
+  threads.clear();
+  EXPECT_EQ(compiler->stats().compiled, 1u);
+  EXPECT_EQ(compiler->stats().cache_hits, 3u);
+  const GrammarSpec wrong{Kind::kJsonSchema, "{", "guided_json"};
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(compiler->Compile(wrong).ok());
+  EXPECT_EQ(compiler->stats().compiled, 2u);
+}
+
+TEST_F(GrammarTest, TheCacheKeepsWhatWasAskedForLast) {
+  GrammarLimits limits;
+  limits.max_cache_bytes = 1;
+  const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}, limits).value();
+  for (const char* text : {R"(["a"])", R"(["b"])", R"(["a"])"})
+    EXPECT_TRUE(compiler->Compile({Kind::kChoice, text, "guided_choice"}).ok());
+  EXPECT_EQ(compiler->stats().compiled, 3u);
+  EXPECT_EQ(compiler->stats().cache_bytes, 0u);
+}
+
+TEST_F(GrammarTest, LimitsAreToldByName) {
+  GrammarLimits limits;
+  limits.max_text_bytes = 10;
+  limits.max_compiled_bytes = 10;
+  const auto compiler = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}, limits).value();
+  const auto long_text = compiler->Compile({Kind::kRegex, "abcdefghijk", "guided_regex"});
+  EXPECT_THAT(long_text.status().message(), HasSubstr("11 bytes; at most 10"));
+  EXPECT_EQ(long_text.status().param(), "guided_regex");
+  EXPECT_THAT(compiler->Compile({Kind::kRegex, "abc", "guided_regex"}).status().message(),
+              HasSubstr("at most 10 are allowed"));
+}
+
+TEST(GrammarCompilerTest, NeedsATokenizerThatSaysItsBytes) {
+  const std::unique_ptr<Tokenizer> wordpiece = LoadTokenizerFixture("wordpiece");
+  const auto made = GrammarCompiler::Make(*wordpiece, wordpiece->vocab_size(), {0});
+  EXPECT_EQ(made.status().code(), StatusCode::kUnimplemented);
+  const std::unique_ptr<Tokenizer> bytes = LoadTokenizerFixture("byte_bpe");
+  EXPECT_FALSE(GrammarCompiler::Make(*bytes, bytes->vocab_size(), {}).ok());
+  EXPECT_FALSE(GrammarCompiler::Make(*bytes, bytes->vocab_size(), {1 << 20}).ok());
+}
+
+}  // namespace
+}  // namespace diffserve
