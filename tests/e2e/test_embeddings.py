@@ -1,6 +1,7 @@
 """openai-python against /v1/embeddings: vectors of a double-precision computation from the
 checkpoint, the same to the bit whatever else runs, in both encodings."""
 
+import base64
 import http.client
 import json
 import sys
@@ -54,6 +55,9 @@ def embed(client, given, **options) -> np.ndarray:
     response = client.embeddings.create(model=client.models.list().data[0].id, input=given,
                                         **options)
     assert [item.index for item in response.data] == list(range(len(response.data)))
+    if options.get("encoding_format") == "base64":  # what was asked for is left as it came
+        return np.array([np.frombuffer(base64.b64decode(item.embedding), "<f4")
+                         for item in response.data])
     return np.array([item.embedding for item in response.data], np.float32)
 
 

@@ -16,6 +16,7 @@ namespace {
 using testing::Delta;
 using testing::EncodedText;
 using testing::EventLines;
+using testing::EventsOf;
 using testing::MarkedSplitter;
 using Json = nlohmann::json;
 
@@ -29,11 +30,8 @@ std::string Encoded(bool stream, std::vector<ResponseEvent> events) {
 
 // A prompt of four tokens, of which the prefix cache had one.
 std::vector<ResponseEvent> Events(std::vector<ResponseDelta> deltas, Status end = {}) {
-  std::vector<ResponseEvent> events = {ResponseStarted{{{{10, 11, 12, 13}, ""}}}};
   const auto tokens = static_cast<int64_t>(deltas.size());
-  for (ResponseDelta& delta : deltas) events.push_back(std::move(delta));
-  events.push_back(ResponseDone{std::move(end), {4, tokens, 1}});
-  return events;
+  return EventsOf({{{{10, 11, 12, 13}, ""}}}, std::move(deltas), {std::move(end), {4, tokens, 1}});
 }
 
 TEST(MessagesResponseTest, AMessageHasTheObjectsMembers) {

@@ -17,6 +17,7 @@ namespace {
 using testing::Delta;
 using testing::EncodedText;
 using testing::EventLines;
+using testing::EventsOf;
 using testing::MarkedSplitter;
 using Json = nlohmann::json;
 
@@ -40,11 +41,8 @@ class ResponsesResponseTest : public ::testing::Test {
     return object;
   }
   static std::vector<ResponseEvent> Events(std::vector<ResponseDelta> deltas, Status end = {}) {
-    std::vector<ResponseEvent> events = {ResponseStarted{{{{10, 11}, ""}}}};
     const auto tokens = static_cast<int64_t>(deltas.size());
-    for (ResponseDelta& delta : deltas) events.push_back(std::move(delta));
-    events.push_back(ResponseDone{std::move(end), {2, tokens, 1}});
-    return events;
+    return EventsOf({{{{10, 11}, ""}}}, std::move(deltas), {std::move(end), {2, tokens, 1}});
   }
 
   std::shared_ptr<const ResponseObject> finished_;

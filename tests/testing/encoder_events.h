@@ -61,6 +61,15 @@ std::string EncodedText(const Make& make, const std::vector<ResponseEvent>& even
   return whole;
 }
 
+inline std::vector<ResponseEvent> EventsOf(ResponseStarted started,
+                                           std::vector<ResponseDelta> deltas, ResponseDone done) {
+  std::vector<ResponseEvent> events;
+  events.emplace_back(std::move(started));
+  for (ResponseDelta& delta : deltas) events.emplace_back(std::move(delta));
+  events.emplace_back(std::move(done));
+  return events;
+}
+
 // "name data" of each event.
 inline std::vector<std::string> EventLines(const std::string& text) {
   std::vector<std::string> lines;

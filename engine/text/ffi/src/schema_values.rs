@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 const MAX_PATTERN_BYTES: usize = 2048;
 /// Whole numbers up to here are the same to every reader of JSON.
-const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT: u64 = 1 << 53;
 
 /// How a format is enforced.
 pub enum FormatRule {
@@ -67,8 +67,8 @@ pub fn count(value: &Value, max: usize) -> Result<Value, String> {
 /// One that every reader of JSON takes for the same.
 pub fn number(value: &Value) -> Result<(), String> {
     let number = value.as_f64().ok_or("is not a number")?;
-    let rounded = !value.is_f64() && number.abs() > MAX_EXACT;
-    if rounded || !number.is_finite() {
+    let size = value.as_i64().map(i64::unsigned_abs).or(value.as_u64());
+    if size.is_some_and(|size| size > MAX_EXACT) || !number.is_finite() {
         return Err(format!("is {value}, which a float of 64 bits does not hold"));
     }
     Ok(())
