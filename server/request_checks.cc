@@ -146,11 +146,14 @@ Status CheckLogprobs(int count, const FrontendOptions& options, const char* para
   return CheckCount(count, 0, options.max_logprobs, param);
 }
 
-Status CheckRole(std::string_view role, const std::string& path) {
+Status CheckRole(std::string_view role, const std::string& path, ToolMessages tools) {
   for (const char* allowed : {"system", "developer", "user", "assistant"}) {
     if (role == allowed) return {};
   }
-  return InvalidArgument(path + ".role must be system, developer, user or assistant",
+  const bool or_tool = tools == ToolMessages::kAllowed;
+  if (or_tool && role == "tool") return {};
+  return InvalidArgument(path + ".role must be system, developer, user" +
+                             (or_tool ? ", assistant or tool" : " or assistant"),
                          path + ".role");
 }
 

@@ -37,7 +37,8 @@ Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits
 // A count of alternatives that a client asked for under this name.
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
 // The role of the message at `path`, such as "messages[3]".
-Status CheckRole(std::string_view role, const std::string& path);
+enum class ToolMessages { kRefused, kAllowed };
+Status CheckRole(std::string_view role, const std::string& path, ToolMessages tools);
 Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char* param);
 
 }  // namespace diffserve

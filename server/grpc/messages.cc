@@ -54,7 +54,7 @@ Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std:
 }
 
 Status AppendMessage(const v1::ChatMessage& message, const std::string& path, std::string& json) {
-  DS_RETURN_IF_ERROR(CheckRole(message.role(), path));
+  DS_RETURN_IF_ERROR(CheckRole(message.role(), path, ToolMessages::kAllowed));
   DS_RETURN_IF_ERROR(CheckName(message.name(), path + ".name"));
   DS_RETURN_IF_ERROR(CheckName(message.tool_call_id(), path + ".tool_call_id"));
   if ((message.role() == "tool") == message.tool_call_id().empty()) {

@@ -53,10 +53,7 @@ std::string ReadMessages(JsonFields& fields) {
     const std::string path = "messages[" + std::to_string(i) + "]";
     std::string role, name;
     message.String("role", kMaxNameBytes, &role);
-    if (role != "tool" && !CheckRole(role, path).ok()) {
-      message.Fail(InvalidArgument(
-          path + ".role must be system, developer, user, assistant or tool", path + ".role"));
-    }
+    message.Fail(CheckRole(role, path, ToolMessages::kAllowed));
     for (const char* member : {"function_call", "audio"}) {
       if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
     }

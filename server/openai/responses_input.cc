@@ -86,7 +86,7 @@ class InputReader {
 
 void InputReader::ReadMessage(JsonFields& item, const std::string& path) {
   const std::string role = Text(item, "role", kMaxNameBytes, path);
-  if (item.status().ok()) item.Fail(CheckRole(role, path));
+  if (item.status().ok()) item.Fail(CheckRole(role, path, ToolMessages::kRefused));
   if (item.status().ok() && role == "tool")
     item.Fail(InvalidArgument(path + ".role is tool; give a function_call_output instead",
                               path + ".role"));

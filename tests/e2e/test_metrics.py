@@ -135,7 +135,7 @@ class MetricsTest(unittest.TestCase):
         server.post("/v1/completions", {"prompt": "x", "max_tokens": 2, "stream": True})
         server.post("/v1/completions", {"prompt": 5.5})
         server.get("/v1/completions")
-        for path in ("/index.html", "/v1", "/v1/embeddings", "/%2e%2e/metrics"):
+        for path in ("/index.html", "/v1", "/v1/audio/speech", "/%2e%2e/metrics"):
             server.get(path)
         server.get("/livez")
         self.assertEqual({key: count - before[key] for key, count in counted().items()}, routes)

@@ -126,11 +126,14 @@ class ChatTest(unittest.TestCase):
 
     def test_what_is_not_offered_is_refused_by_name(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-        for field, value in (("tools", [tool]), ("response_format", {"type": "xml"}),
-                             ("functions", [tool["function"]]), ("modalities", ["text", "audio"])):
+        for field, value, param in (
+            ("tools", [tool], "tool_choice"),  # "auto", without --tool-call-parser
+            ("response_format", {"type": "xml"}, "response_format"),
+            ("functions", [tool["function"]], "functions"),
+            ("modalities", ["text", "audio"], "modalities")):
             with self.subTest(field=field), self.assertRaises(openai.BadRequestError) as caught:
                 chat(**{field: value})
-            self.assertEqual(caught.exception.param.split(".")[0], field)
+            self.assertEqual(caught.exception.param.split(".")[0], param)
 
     def test_errors_before_a_stream_are_plain_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:
