@@ -1,6 +1,9 @@
 #include "server/server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/base/log.h"
@@ -33,6 +36,14 @@ HealthOptions HealthOf(const WatchdogOptions& watchdog) {
   health.max_seconds_without_progress = std::min(health.max_seconds_without_progress,
                                                  watchdog.stall_timeout_s);
   return health;
+}
+
+// Every answer has been sent or ended by now, so nothing is lost by it.
+[[noreturn]] void EndWithLostCall() {
+  Log(LogLevel::kError, "grpc_call_lost",
+      {{"reason", "gRPC never ends a call that it lost where memory was short"}});
+  FlushLog(kLastReplies);
+  _exit(EXIT_FAILURE);
 }
 
 }  // namespace
@@ -90,10 +101,11 @@ void Server::Stop(steady_clock::time_point deadline) {
   frontend_->WaitForAnswers(deadline);     // until then both ports answer, as probes ask them
   engine_.Fail("the server has stopped");  // a step that still runs delivers nothing any more
   if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
-  if (grpc_ != nullptr) grpc_->Shutdown(steady_clock::now() + kLastReplies);
+  const bool calls_ended = grpc_ == nullptr || grpc_->Shutdown(steady_clock::now() + kLastReplies);
   Log(LogLevel::kInfo, "drained",
       {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
        {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
+  if (!calls_ended) EndWithLostCall();
   grpc_.reset();
   health_http_.reset();  // probes are answered to the end
   http_.reset();

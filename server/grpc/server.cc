@@ -10,11 +10,14 @@
 #include <grpcpp/server_posix.h>
 
 #include <atomic>
+#include <future>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "diffserve/v1/inference.grpc.pb.h"
 #include "grpc/health/v1/health.pb.h"
+#include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "server/grpc/arrived_calls.h"
 #include "server/grpc/attention_stream.h"
@@ -34,6 +37,7 @@ namespace {
 using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
+constexpr std::chrono::seconds kToEndCancelledCalls{10};
 constexpr char kServiceName[] = "diffserve.v1.Inference";
 
 using grpc::internal::CallbackServerStreamingHandler;
@@ -224,12 +228,14 @@ struct GrpcServer::Impl {
   grpc::CallbackGenericService unknown_methods;  // answers UNIMPLEMENTED; so they are watched too
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<GrpcListener> listener;
+  std::thread ending;  // in the library's Shutdown
+  std::future<void> ended;
 };
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() {
   if (impl_->shared.metrics != nullptr) impl_->shared.metrics->WatchGrpc(nullptr);
-  Shutdown(steady_clock::now());
+  DS_CHECK(Shutdown(steady_clock::now()), "gRPC ends the calls that it has cancelled");
 }
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options,
@@ -285,11 +291,23 @@ void GrpcServer::SetServing(bool serving) {
   impl_->shared.serving.store(serving);
 }
 
-void GrpcServer::Shutdown(steady_clock::time_point deadline) {
+bool GrpcServer::Shutdown(steady_clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<system_clock::duration>(deadline -
                                                                        steady_clock::now());
   impl_->listener->Stop();
-  impl_->server->Shutdown(system_clock::now() + left);
+  if (!impl_->ended.valid()) {
+    std::promise<void> done;
+    impl_->ended = done.get_future();
+    impl_->ending = std::thread([server = impl_->server.get(), end = system_clock::now() + left,
+                                 done = std::move(done)]() mutable {
+      server->Shutdown(end);
+      done.set_value();
+    });
+  }
+  if (impl_->ended.wait_until(deadline + kToEndCancelledCalls) != std::future_status::ready)
+    return false;
+  if (impl_->ending.joinable()) impl_->ending.join();
+  return true;
 }
 
 }  // namespace diffserve

@@ -55,8 +55,9 @@ class GrpcServer {
   // What the health service says, for "" and for each service of inference.
   void SetServing(bool serving);
   // Sends GOAWAY, lets running calls go on until `deadline`, cancels the rest and returns when all
-  // have ended.
-  void Shutdown(std::chrono::steady_clock::time_point deadline);
+  // have ended. False: gRPC has lost one, as 1.51 may where memory is short, and would wait for it
+  // for good. Then this cannot be destroyed, and the process can only be ended (_exit).
+  bool Shutdown(std::chrono::steady_clock::time_point deadline);
 
  private:
   struct Impl;

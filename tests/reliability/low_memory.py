@@ -107,7 +107,9 @@ def run(name: str, room_mib: int, arguments) -> dict:
         return asyncio.run(send(server, range(first, first + requests), arguments.at_once))
 
     few = max(1, arguments.requests // 10)
-    with ServerProcess("--log-level", "error", model=DEMO_MODEL) as server:
+    # A drain waits for calls that gRPC never ends (README, "What it promises").
+    options = ("--log-level", "error", "--drain-timeout", "5")
+    with ServerProcess(*options, model=DEMO_MODEL) as server:
         sent(0, few)
         limit(server, name, room_mib)
         result = {"limit": name, "room_mib": room_mib, "ends": sent(few, arguments.requests)}
