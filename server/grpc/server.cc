@@ -20,6 +20,7 @@
 #include "server/grpc/attention_stream.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/call_watch.h"
+#include "server/grpc/embed_call.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/kserve_service.h"
 #include "server/grpc/listener.h"
@@ -38,6 +39,15 @@ constexpr char kServiceName[] = "diffserve.v1.Inference";
 
 using grpc::internal::CallbackServerStreamingHandler;
 using grpc::internal::CallbackUnaryHandler;
+
+struct EmbedApi {
+  using Message = v1::EmbedResponse;
+  static constexpr char kMethod[] = "Embed";
+  static constexpr char kInput[] = "inputs";
+  static void Fill(const StatePools& pools, const Usage& usage, Message& out) {
+    FillEmbeddings(pools, usage, out);
+  }
+};
 
 // The methods are marked by hand: their requests are looked through before they are parsed.
 class InferenceService : public v1::Inference::Service {
@@ -59,6 +69,7 @@ class InferenceService : public v1::Inference::Service {
     Mark(kDetokenize, &InferenceService::DetokenizeCall);
     Mark(kGetModel, &InferenceService::GetModelCall);
     Mark(kCancel, &InferenceService::CancelCall);
+    Mark(kEmbed, &InferenceService::Embed);
   }
 
  private:
@@ -67,6 +78,7 @@ class InferenceService : public v1::Inference::Service {
     kTokenize,
     kDetokenize,
     kGetModel,
+    kEmbed,
     kAttention,
     kCancel
   };  // in the order of the
@@ -142,6 +154,14 @@ class InferenceService : public v1::Inference::Service {
     return Answer("GetModel", context, request.status, [&]() -> Status {
       FillModel(shared_.frontend, shared_.frontend.engine().options(), *response);
       return {};
+    });
+  }
+
+  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
+                                  const WireRequest<v1::EmbedRequest>& request,
+                                  v1::EmbedResponse* response) {
+    return EmbedCall<EmbedApi>::Begin(shared_, context, request.status, response, [&] {
+      return FromProto(request.message, shared_.frontend.DefaultSampling());
     });
   }
 
