@@ -152,7 +152,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.frontend.reasoning_format = FindReasoningFormat(serve.reasoning_parser);
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
-  server.routes.model_root = options.model_dir;
+  server.routes.model_root = server.grpc.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
   if (!tokenizer_info.ok()) return tokenizer_info.status();

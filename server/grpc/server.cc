@@ -26,6 +26,7 @@
 #include "server/grpc/listener.h"
 #include "server/grpc/messages.h"
 #include "server/grpc/unary_call.h"
+#include "server/grpc/vllm_service.h"
 #include "server/grpc/wire_request.h"
 #include "server/request_checks.h"
 
@@ -235,12 +236,13 @@ struct GrpcServer::Impl {
               keys),
         shared(frontend, keys, metrics, options),
         service(shared),
-        kserve(NewKserveService(shared)) {}
+        kserve(NewKserveService(shared)),
+        vllm(NewVllmService(shared)) {}
 
   CallWatch watch;
   CallContext shared;
   InferenceService service;
-  const std::unique_ptr<grpc::Service> kserve;
+  const std::unique_ptr<grpc::Service> kserve, vllm;
   grpc::CallbackGenericService unknown_methods;  // answers UNIMPLEMENTED; so they are watched too
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<GrpcListener> listener;
@@ -273,6 +275,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   Configure(options, builder);
   builder.RegisterService(&impl->service);
   builder.RegisterService(impl->kserve.get());
+  builder.RegisterService(impl->vllm.get());
   builder.RegisterCallbackGenericService(&impl->unknown_methods);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(impl->watch.NewFactory());
@@ -302,6 +305,7 @@ void GrpcServer::SetServing(bool serving) {
   health->SetServingStatus("", serving);
   health->SetServingStatus(kServiceName, serving);
   health->SetServingStatus(kKserveServiceName, serving);
+  health->SetServingStatus(kVllmServiceName, serving);
   impl_->shared.serving.store(serving);
 }
 
