@@ -19,6 +19,7 @@
 
 #include "engine/stats.h"
 #include "server/http/message.h"
+#include "server/openai/stream_store.h"
 
 namespace diffserve {
 
@@ -58,6 +59,7 @@ class MetricsExporter {
   // Where the gRPC port's counts are read at a scrape, until nullptr is given.
   void WatchGrpc(std::function<GrpcCallCounts()> calls);
   void CountCut(HttpCut how) { ++cuts_[static_cast<size_t>(how)]; }
+  void CountStream(StreamFate fate) { ++streams_[static_cast<size_t>(fate)]; }
   uint64_t num_cut(HttpCut how) const { return cuts_[static_cast<size_t>(how)]; }
 
  private:
@@ -72,6 +74,7 @@ class MetricsExporter {
   RequestCounts http_, grpc_;
   std::function<GrpcCallCounts()> grpc_calls_;
   std::array<std::atomic<uint64_t>, static_cast<size_t>(HttpCut::kCount)> cuts_{};
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(StreamFate::kCount)> streams_{};
 };
 
 }  // namespace diffserve

@@ -27,8 +27,8 @@ namespace diffserve {
 struct ServerOptions {
   EngineOptions engine;
   FrontendOptions frontend;
-  OpenAiRoutesOptions routes;  // metrics_text and on_reply are the server's own where they are
-                               // empty
+  OpenAiRoutesOptions routes;  // metrics_text, on_reply and on_stream are the server's own where
+                               // they are empty
   HttpServerOptions http;
   std::optional<int> health_port;  // a port for the health paths alone; 0: a free one
   GrpcServerOptions grpc;

@@ -152,7 +152,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.frontend.reasoning_format = FindReasoningFormat(serve.reasoning_parser);
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
-  server.routes.model_root = options.model_dir;
+  server.routes.model_root = server.grpc.model_root = options.model_dir;
   server.routes.fingerprint = "diffserve-" + parts.info.version + "-" + parts.info.commit;
   Result<std::string> tokenizer_info = TokenizerInfoBody(options.model_dir);
   if (!tokenizer_info.ok()) return tokenizer_info.status();
@@ -161,6 +161,8 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.ui = serve.ui;
   server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
                                    static_cast<size_t>(serve.responses_store_bytes.bytes)};
+  server.routes.streams.max_bytes = static_cast<size_t>(serve.resumable_streams_bytes.bytes);
+  server.routes.streams.linger = std::chrono::seconds(serve.resumable_streams_linger_s);
   server.routes.loopback_hosts_only = IsLoopback(serve.host) && !parts.keys.required();
   server.watchdog.stall_timeout_s = serve.stall_timeout_s;
   server.watchdog.exit_on_stall = serve.stall_exit;

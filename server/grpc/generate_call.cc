@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/grpc/answer_messages.h"
 #include "server/grpc/messages.h"
 #include "server/grpc/stream_call.h"
 
@@ -25,19 +26,18 @@ class GenerateCall : public StreamCall<v1::GenerateResponse> {
 
  private:
   Status Start(const v1::GenerateRequest& message) {
-    Result<GenerateRequest> request = FromProto(message, shared_.frontend.options(),
-                                                shared_.frontend.DefaultSampling());
+    Result<OpenAiRequest> request = FromProto(message, shared_.frontend.options(),
+                                              shared_.frontend.DefaultSampling());
     if (!request.ok()) return request.status();
-    DS_RETURN_IF_ERROR(TakeRequestId(request->request_id));
-    request->request_id = shape_.request_id = request_id_;
-    request->client = record_.client();
-    request->deadline = deadline();
-    shape_.logprobs = request->sampling.num_logprobs >= 0;
+    GenerateRequest& generate = request->generate;
+    DS_RETURN_IF_ERROR(TakeRequestId(generate.request_id));
+    generate.request_id = request_id_;
+    generate.client = record_.client();
+    generate.deadline = deadline();
+    messages_.emplace(*request, request_id_, shared_.frontend.tokenizer());
     stream_ = std::make_shared<ResponseStream>(shared_.frontend.options().max_stream_bytes,
                                                [call = weak_self()] { Wake(call); });
-    const Result<ResponseId> id = shared_.frontend.Generate(std::move(request).value(), stream_);
-    if (id.ok()) response_ = *id;
-    return id.ok() ? Status() : id.status();
+    return Assign(&response_, shared_.frontend.Generate(std::move(generate), stream_));
   }
 
   // The start waits for what comes next, since that may be a refusal by the engine, and only a call
@@ -49,7 +49,7 @@ class GenerateCall : public StreamCall<v1::GenerateResponse> {
       const auto* done = std::get_if<ResponseDone>(&*event);
       if (done != nullptr) done_ = done->status;
       if (done != nullptr && !done->status.ok() && holds_start_) pending_.clear();
-      AppendMessages(*event, shape_, pending_);
+      messages_->Append(*event, &pending_);
       holds_start_ = std::holds_alternative<ResponseStarted>(*event);
     }
     if (pending_.empty() || holds_start_) return false;
@@ -68,9 +68,9 @@ class GenerateCall : public StreamCall<v1::GenerateResponse> {
     if (stream_ != nullptr) stream_->Close();
   }
 
-  AnswerShape shape_{{}, false, shared_.frontend.tokenizer()};
+  std::optional<AnswerMessages> messages_;  // set before any reaction can run, as are the next two
   std::shared_ptr<ResponseStream> stream_;
-  ResponseId response_ = 0;  // set before any reaction can run
+  ResponseId response_ = 0;
   std::deque<v1::GenerateResponse> pending_;
   bool holds_start_ = false;  // pending_ is the start alone
 };

@@ -60,19 +60,6 @@ class InferRun {
   ResponseId response_ = 0;
 };
 
-// A unary call as a stream of one message.
-template <typename Message>
-class OneAnswer : public grpc::ServerUnaryReactor {
- protected:
-  void StartWrite(const Message* message) {
-    *answer_ = *message;
-    OnWriteDone(true);
-  }
-  virtual void OnWriteDone(bool) {}
-
-  Message* answer_ = nullptr;  // gRPC's
-};
-
 // What both ways to ask for an answer have in common: a run at a time.
 template <typename Message, typename Reactor>
 class InferCall : public StreamCall<Message, Reactor> {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "diffserve/v1/inference.pb.h"
 #include "server/openai/json.h"
+#include "server/openai/tool_fields.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -72,24 +75,35 @@ Status AppendMessage(const v1::ChatMessage& message, const std::string& path, st
   return {};
 }
 
-// A list of objects, within the limits.
-Status CheckTools(const std::string& json, const FrontendOptions& limits) {
-  if (json.size() > limits.max_tools_bytes)
-    return TooLong(json.size(), limits.max_tools_bytes, "tools_json");
-  Result<JsonFields> whole = JsonFields::Parse("{\"tools\":" + json + "}");
-  Status status = whole.status();
-  if (status.ok() && (!whole->Has("tools") || whole->Names().size() != 1))
-    status = InvalidArgument("it is not one list");
-  if (status.ok()) {
-    for (JsonFields& tool : whole->Objects("tools", limits.max_tools)) whole->Fail(tool.status());
-    status = whole->status();
-  }
-  if (status.ok()) return {};
-  return InvalidArgument("tools_json must be a JSON list of tools: " + status.message(),
-                         "tools_json");
+// What is said of the member `tools` of a body, of the field that its value came in.
+Status OfToolsJson(const Status& status) {
+  if (!status.param().starts_with("tools")) return status;
+  constexpr std::string_view kName = "tools";
+  const bool begins = status.message().starts_with(kName);
+  return InvalidArgument(
+      begins ? "tools_json" + status.message().substr(kName.size()) : status.message(),
+      "tools_json" + status.param().substr(kName.size()));
 }
 
-Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
+// What the chat and the other fields say of tools and reasoning, as the members of a body over
+// HTTP: the reader and its checks are the same.
+Result<JsonFields> ToolFields(const std::string& tools_json, const FrontendOptions& limits,
+                              const std::string& others) {
+  if (tools_json.size() > limits.max_tools_bytes)
+    return TooLong(tools_json.size(), limits.max_tools_bytes, "tools_json");
+  if (tools_json.empty()) return JsonFields::Parse("{" + others + "}");
+  Result<JsonFields> alone = JsonFields::Parse("{\"tools\":" + tools_json + "}");
+  if (!alone.ok() || !alone->Has("tools") || alone->Names().size() != 1) {
+    return InvalidArgument("tools_json must be a JSON list of tools" +
+                               (alone.ok() ? std::string() : ": " + alone.status().message()),
+                           "tools_json");
+  }
+  if (others.empty()) return alone;
+  return JsonFields::Parse("{\"tools\":" + tools_json + "," + others + "}");
+}
+
+// Without its tools.
+Result<ChatPrompt> ConversationOf(const v1::Chat& chat) {
   const size_t count = static_cast<size_t>(chat.messages_size());
   if (count == 0) return InvalidArgument("messages is empty", "messages");
   if (count > kMaxMessages) {
@@ -98,10 +112,6 @@ Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
                            "messages");
   }
   ChatPrompt prompt;
-  if (!chat.tools_json().empty()) {
-    DS_RETURN_IF_ERROR(CheckTools(chat.tools_json(), limits));
-    prompt.tools_json = chat.tools_json();
-  }
   std::string& json = prompt.messages_json;
   json += '[';
   size_t index = 0;
@@ -110,7 +120,18 @@ Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
     DS_RETURN_IF_ERROR(AppendMessage(message, "messages[" + std::to_string(index++) + "]", json));
   }
   json += ']';
-  return Prompt(std::move(prompt));
+  return prompt;
+}
+
+Result<Prompt> FromProto(const v1::Chat& chat, const FrontendOptions& limits) {
+  Result<ChatPrompt> prompt = ConversationOf(chat);
+  if (!prompt.ok()) return prompt.status();
+  if (chat.tools_json().empty()) return Prompt(std::move(prompt).value());
+  Result<JsonFields> fields = ToolFields(chat.tools_json(), limits, "");
+  if (!fields.ok()) return fields.status();
+  prompt->tools_json = ToolsJson(ReadToolList(*fields, limits));
+  DS_RETURN_IF_ERROR(OfToolsJson(fields->status()));
+  return Prompt(std::move(prompt).value());
 }
 
 Status AssignGrammar(std::optional<GrammarSpec>* to, GrammarSpec::Kind kind, std::string text,
@@ -158,6 +179,53 @@ Status ReadGrammar(const v1::Grammar& in, const GrammarLimits& limits,
       "grammar");
 }
 
+// tool_choice as a body has it.
+Result<std::string> ToolChoiceJson(const v1::ToolChoice& choice) {
+  if (choice.kind_case() == v1::ToolChoice::kFunction)
+    return R"({"type":"function","function":{"name":)" + JsonQuoted(choice.function()) + "}}";
+  switch (choice.mode()) {  // AUTO if neither is there
+    case v1::ToolChoice::AUTO:
+      return std::string("\"auto\"");
+    case v1::ToolChoice::NONE:
+      return std::string("\"none\"");
+    case v1::ToolChoice::REQUIRED:
+      return std::string("\"required\"");
+    default:
+      return InvalidArgument("tool_choice.mode is " + std::to_string(choice.mode()) +
+                                 "; allowed are AUTO, NONE and REQUIRED",
+                             "tool_choice.mode");
+  }
+}
+
+// How the answer is read, and what follows from that for its tokens.
+Status ReadAnswerForm(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                      OpenAiRequest* request) {
+  const bool is_chat = message.has_chat();
+  for (const auto& [found, name] :
+       {std::pair(message.has_tool_choice(), "tool_choice"),
+        std::pair(message.has_include_reasoning(), "include_reasoning"),
+        std::pair(!message.reasoning_effort().empty(), "reasoning_effort")}) {
+    if (found && !is_chat)
+      return InvalidArgument(std::string(name) + " is allowed with the prompt chat alone", name);
+  }
+  if (!is_chat) return {};
+  std::string others = "\"reasoning_effort\":" + JsonQuoted(message.reasoning_effort());
+  if (message.has_include_reasoning())
+    others += message.include_reasoning() ? ",\"include_reasoning\":true"
+                                          : ",\"include_reasoning\":false";
+  if (message.has_tool_choice()) {
+    const Result<std::string> choice = ToolChoiceJson(message.tool_choice());
+    if (!choice.ok()) return choice.status();
+    const bool parallel = !message.tool_choice().has_parallel() || message.tool_choice().parallel();
+    others += ",\"tool_choice\":" + *choice +
+              ",\"parallel_tool_calls\":" + (parallel ? "true" : "false");
+  }
+  Result<JsonFields> fields = ToolFields(message.chat().tools_json(), limits, others);
+  if (!fields.ok()) return fields.status();
+  ReadTools(*fields, limits, request);
+  return OfToolsJson(fields->status());
+}
+
 // What restricts the tokens, and when they are drawn.
 Status ReadConstraints(const v1::GenerateRequest& message, const FrontendOptions& limits,
                        GenerateRequest& request) {
@@ -180,6 +248,17 @@ Status ReadConstraints(const v1::GenerateRequest& message, const FrontendOptions
   return {};
 }
 
+std::vector<int32_t> IdsOf(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
+
+void ReadStopping(const v1::StoppingParams& stopping, GenerateRequest& request) {
+  if (stopping.has_max_tokens()) request.max_tokens = stopping.max_tokens();
+  request.min_tokens = stopping.min_tokens();
+  request.stop.assign(stopping.stop().begin(), stopping.stop().end());
+  request.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+  request.include_stop_str_in_output = stopping.include_stop_str_in_output();
+  request.ignore_eos = stopping.ignore_eos();
+}
+
 SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& defaults) {
   SamplingParams out = defaults;
   if (in.has_temperature()) out.temperature = in.temperature();
@@ -194,78 +273,6 @@ SamplingParams FromProto(const v1::SamplingParams& in, const SamplingParams& def
   for (const auto& [token, bias] : in.logit_bias()) out.logit_bias.emplace_back(token, bias);
   std::sort(out.logit_bias.begin(), out.logit_bias.end());
   return out;
-}
-
-void Fill(int32_t id, float logprob, const Tokenizer& tokenizer, v1::TokenLogprob& out) {
-  out.set_id(id);
-  out.set_token(tokenizer.TokenBytes(id));
-  out.set_logprob(logprob);
-}
-
-void Fill(const SampleResult& in, const Tokenizer& tokenizer, v1::TokenOutput& out) {
-  Fill(in.token, in.logprob, tokenizer, *out.mutable_chosen());
-  for (const TokenLogprob& other : in.top_logprobs)
-    Fill(other.token, other.logprob, tokenizer, *out.add_top());
-}
-
-v1::FinishReason ToProto(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return v1::FINISH_REASON_STOP;
-    case FinishReason::kLength:
-      return v1::FINISH_REASON_LENGTH;
-    case FinishReason::kCancelled:
-      return v1::FINISH_REASON_CANCELLED;
-    case FinishReason::kNone:
-    case FinishReason::kError:
-      break;
-  }
-  return v1::FINISH_REASON_UNSPECIFIED;
-}
-
-void Append(const ResponseStarted& started, const AnswerShape& shape,
-            std::deque<v1::GenerateResponse>& out) {
-  v1::PromptStart& start = *out.emplace_back().mutable_start();
-  start.set_request_id(shape.request_id);
-  for (const PromptInfo& prompt : started.prompts)
-    start.mutable_token_ids()->Add(prompt.token_ids.begin(), prompt.token_ids.end());
-}
-
-void Append(const ResponsePromptLogprobs& scores, const AnswerShape& shape,
-            std::deque<v1::GenerateResponse>& out) {
-  v1::PromptLogprobs& message = *out.emplace_back().mutable_prompt_logprobs();
-  message.set_choice(scores.choice);
-  message.add_tokens();  // the first has none
-  for (const SampleResult& token : *scores.tokens)
-    Fill(token, shape.tokenizer, *message.add_tokens());
-}
-
-void Append(const ResponseDelta& delta, const AnswerShape& shape,
-            std::deque<v1::GenerateResponse>& out) {
-  if (!delta.text.empty() || !delta.tokens.empty()) {
-    v1::Delta& message = *out.emplace_back().mutable_delta();
-    message.set_choice(delta.choice);
-    message.set_text(delta.text);
-    for (const SampleResult& token : delta.tokens) {
-      message.add_token_ids(token.token);
-      if (shape.logprobs) Fill(token, shape.tokenizer, *message.add_logprobs());
-    }
-  }
-  if (delta.finish == FinishReason::kNone) return;
-  v1::Finish& finish = *out.emplace_back().mutable_finish();
-  finish.set_choice(delta.choice);
-  finish.set_reason(ToProto(delta.finish));
-  if (const auto* text = std::get_if<std::string>(&delta.stop_reason))
-    finish.set_stop_string(*text);
-  if (const auto* id = std::get_if<int32_t>(&delta.stop_reason)) finish.set_stop_token_id(*id);
-}
-
-void Append(const ResponseDone& done, const AnswerShape&, std::deque<v1::GenerateResponse>& out) {
-  if (!done.status.ok()) return;
-  v1::Usage& usage = *out.emplace_back().mutable_usage();
-  usage.set_prompt_tokens(done.usage.prompt_tokens);
-  usage.set_completion_tokens(done.usage.completion_tokens);
-  usage.set_cached_tokens(done.usage.cached_tokens);
 }
 
 void Fill(const AttentionItem& in, const AttentionAnswer& answer, v1::AttentionItem& out) {
@@ -296,9 +303,10 @@ void Fill(const AttentionItem& in, const AttentionAnswer& answer, v1::AttentionI
 
 }  // namespace
 
-Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
-                                  const SamplingParams& defaults) {
-  GenerateRequest request;
+Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                                const SamplingParams& defaults) {
+  OpenAiRequest answered;
+  GenerateRequest& request = answered.generate;
   request.request_id = message.request_id();
   request.model = message.model();
   switch (message.prompt_case()) {
@@ -306,13 +314,13 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
       request.prompts.emplace_back(message.text());
       break;
     case v1::GenerateRequest::kTokenIds:
-      request.prompts.emplace_back(
-          std::vector<int32_t>(message.token_ids().ids().begin(), message.token_ids().ids().end()));
+      request.prompts.emplace_back(IdsOf(message.token_ids()));
       break;
     case v1::GenerateRequest::kChat: {
-      Result<Prompt> chat = FromProto(message.chat(), limits);
+      Result<ChatPrompt> chat = ConversationOf(message.chat());
       if (!chat.ok()) return chat.status();
-      request.prompts.push_back(std::move(chat).value());
+      request.prompts.emplace_back(std::move(chat).value());
+      answered.chat = true;
       break;
     }
     case v1::GenerateRequest::PROMPT_NOT_SET:
@@ -325,19 +333,52 @@ Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const Fron
   DS_RETURN_IF_ERROR(ReadConstraints(message, limits, request));
   request.sampling = FromProto(message.sampling(), defaults);
   request.sampling.num_logprobs = message.has_logprobs() ? message.logprobs() : -1;
+  answered.logprobs = message.has_logprobs();
   request.n = message.sampling().n() == 0 ? 1 : message.sampling().n();
-
-  const v1::StoppingParams& stopping = message.stopping();
-  if (stopping.has_max_tokens()) request.max_tokens = stopping.max_tokens();
-  request.min_tokens = stopping.min_tokens();
-  request.stop.assign(stopping.stop().begin(), stopping.stop().end());
-  request.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
-  request.include_stop_str_in_output = stopping.include_stop_str_in_output();
-  request.ignore_eos = stopping.ignore_eos();
+  ReadStopping(message.stopping(), request);
   request.skip_special_tokens = message.has_skip_special_tokens() ? message.skip_special_tokens()
                                                                   : true;
   request.prompt_logprobs = message.has_prompt_logprobs() ? message.prompt_logprobs() : -1;
   request.cache_salt = message.cache_salt();
+  DS_RETURN_IF_ERROR(ReadAnswerForm(message, limits, &answered));
+  return answered;
+}
+
+Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message,
+                                   const SamplingParams& defaults) {
+  EmbeddingRequest request;
+  GenerateRequest& generate = request.generate;
+  generate.request_id = message.request_id();
+  generate.model = message.model();
+  generate.sampling = defaults;
+  generate.max_tokens = 0;
+  generate.holds = AnswerHolds::kText;
+  generate.cache_salt = message.cache_salt();
+  for (int i = 0; i < message.inputs_size(); ++i) {
+    const v1::EmbedInput& input = message.inputs(i);
+    if (input.has_text()) {
+      generate.prompts.emplace_back(input.text());
+    } else if (input.has_token_ids()) {
+      generate.prompts.emplace_back(IdsOf(input.token_ids()));
+    } else {
+      const std::string path = "inputs[" + std::to_string(i) + "]";
+      return InvalidArgument(path + " is empty, allowed: one of text, token_ids", path);
+    }
+  }
+  if (message.pooling() == v1::POOLING_LAST) {
+    request.pooling = HiddenStatePool::Kind::kLast;
+  } else if (message.pooling() != v1::POOLING_MEAN) {
+    return InvalidArgument("pooling is " + std::to_string(message.pooling()) +
+                               "; allowed are POOLING_MEAN and POOLING_LAST",
+                           "pooling");
+  }
+  if (message.has_dimensions()) {
+    request.dimensions = message.dimensions();
+    DS_RETURN_IF_ERROR(CheckDimensions(message.dimensions()));
+  }
+  if (message.has_add_special_tokens()) generate.add_special_tokens = message.add_special_tokens();
+  if (message.has_truncate_prompt_tokens())
+    generate.truncate_prompt_tokens = message.truncate_prompt_tokens();
   return request;
 }
 
@@ -351,8 +392,7 @@ Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,
       request.prompt = message.text();
       break;
     case v1::AttentionRequest::kTokenIds:
-      request.prompt = std::vector<int32_t>(message.token_ids().ids().begin(),
-                                            message.token_ids().ids().end());
+      request.prompt = IdsOf(message.token_ids());
       request.prompt_name = "token_ids";
       break;
     case v1::AttentionRequest::kChat: {
@@ -384,11 +424,6 @@ Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptio
   return InvalidArgument("input is missing, allowed: one of text, chat", "input");
 }
 
-void AppendMessages(const ResponseEvent& event, const AnswerShape& shape,
-                    std::deque<v1::GenerateResponse>& out) {
-  std::visit([&](const auto& alternative) { Append(alternative, shape, out); }, event);
-}
-
 void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out) {
   out.Clear();
   if (i > 0) return Fill(answer.items[i - 1], answer, *out.mutable_item());
@@ -398,6 +433,16 @@ void Fill(const AttentionAnswer& answer, size_t i, v1::AttentionResponse& out) {
   start.set_num_heads(answer.num_heads);
   start.mutable_token_ids()->Add(answer.tokens.begin(), answer.tokens.end());
   start.mutable_token_texts()->Add(answer.token_texts.begin(), answer.token_texts.end());
+}
+
+void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, const Usage& usage,
+                    v1::EmbedResponse& out) {
+  for (const auto& pool : pools) {
+    const std::span<const float> values = pool->values();
+    out.add_embeddings()->mutable_values()->Add(values.begin(), values.end());
+  }
+  out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
+  out.mutable_usage()->set_cached_tokens(usage.cached_tokens);
 }
 
 void FillModel(const Frontend& frontend, const EngineOptions& engine, v1::GetModelResponse& out) {

@@ -1,11 +1,11 @@
 // Between the messages of diffserve.v1 and the Frontend's own types.
 #pragma once
 
-#include <deque>
-#include <string>
-
+#include "models/diagnostics/hidden_state_pool.h"
 #include "server/attention_call.h"
 #include "server/frontend.h"
+#include "server/openai/embedding_request.h"
+#include "server/openai/request.h"
 
 namespace diffserve {
 
@@ -13,29 +13,26 @@ namespace v1 {
 class AttentionRequest;
 class AttentionResponse;
 class Chat;
+class EmbedRequest;
+class EmbedResponse;
 class GenerateRequest;
-class GenerateResponse;
 class GetModelResponse;
 class TokenizeRequest;
 }  // namespace v1
 
 // `defaults` stand for sampling parameters that the request does not have. The Frontend checks
 // ranges later. Error: no prompt, a count out of range for which the Frontend has -1 for none, a
-// grammar or a list of tools that is too long, or a tool or a call that is not JSON.
-Result<GenerateRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
-                                  const SamplingParams& defaults);
+// grammar or a list of tools that is too long, a call that is not JSON, or what
+// server/openai/tool_fields.h refuses of tools and how they are chosen.
+Result<OpenAiRequest> FromProto(const v1::GenerateRequest& message, const FrontendOptions& limits,
+                                const SamplingParams& defaults);
 Result<Prompt> FromProto(const v1::TokenizeRequest& message, const FrontendOptions& limits);
 
-// What the messages of an answer depend on beside its events.
-struct AnswerShape {
-  std::string request_id;
-  bool logprobs = false;
-  const Tokenizer& tokenizer;
-};
-
-// Appends the messages that one event becomes; ResponseDone becomes its usage if it is ok.
-void AppendMessages(const ResponseEvent& event, const AnswerShape& shape,
-                    std::deque<v1::GenerateResponse>& out);
+// Error: an input without a prompt, no such pooling, or no dimensions.
+Result<EmbeddingRequest> FromProto(const v1::EmbedRequest& message, const SamplingParams& defaults);
+// REQUIRES: the pools are complete, with an ok status.
+void FillEmbeddings(const std::vector<std::shared_ptr<HiddenStatePool>>& pools, const Usage& usage,
+                    v1::EmbedResponse& out);
 
 // Error: no prompt. AttentionCall checks the rest.
 Result<AttentionRequest> FromProto(const v1::AttentionRequest& message,

@@ -23,11 +23,13 @@
 #include "server/grpc/attention_stream.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/call_watch.h"
+#include "server/grpc/embed_call.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/kserve_service.h"
 #include "server/grpc/listener.h"
 #include "server/grpc/messages.h"
 #include "server/grpc/unary_call.h"
+#include "server/grpc/vllm_service.h"
 #include "server/grpc/wire_request.h"
 #include "server/request_checks.h"
 
@@ -42,6 +44,15 @@ constexpr char kServiceName[] = "diffserve.v1.Inference";
 
 using grpc::internal::CallbackServerStreamingHandler;
 using grpc::internal::CallbackUnaryHandler;
+
+struct EmbedApi {
+  using Message = v1::EmbedResponse;
+  static constexpr char kMethod[] = "Embed";
+  static constexpr char kInput[] = "inputs";
+  static void Fill(const StatePools& pools, const Usage& usage, Message& out) {
+    FillEmbeddings(pools, usage, out);
+  }
+};
 
 // The methods are marked by hand: their requests are looked through before they are parsed.
 class InferenceService : public v1::Inference::Service {
@@ -63,6 +74,7 @@ class InferenceService : public v1::Inference::Service {
     Mark(kDetokenize, &InferenceService::DetokenizeCall);
     Mark(kGetModel, &InferenceService::GetModelCall);
     Mark(kCancel, &InferenceService::CancelCall);
+    Mark(kEmbed, &InferenceService::Embed);
   }
 
  private:
@@ -71,6 +83,7 @@ class InferenceService : public v1::Inference::Service {
     kTokenize,
     kDetokenize,
     kGetModel,
+    kEmbed,
     kAttention,
     kCancel
   };  // in the order of the
@@ -149,6 +162,14 @@ class InferenceService : public v1::Inference::Service {
     });
   }
 
+  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
+                                  const WireRequest<v1::EmbedRequest>& request,
+                                  v1::EmbedResponse* response) {
+    return EmbedCall<EmbedApi>::Begin(shared_, context, request.status, response, [&] {
+      return FromProto(request.message, shared_.frontend.DefaultSampling());
+    });
+  }
+
   grpc::ServerUnaryReactor* CancelCall(grpc::CallbackServerContext* context,
                                        const WireRequest<v1::CancelRequest>& request,
                                        v1::CancelResponse*) {
@@ -219,12 +240,13 @@ struct GrpcServer::Impl {
               keys),
         shared(frontend, keys, metrics, options),
         service(shared),
-        kserve(NewKserveService(shared)) {}
+        kserve(NewKserveService(shared)),
+        vllm(NewVllmService(shared)) {}
 
   CallWatch watch;
   CallContext shared;
   InferenceService service;
-  const std::unique_ptr<grpc::Service> kserve;
+  const std::unique_ptr<grpc::Service> kserve, vllm;
   grpc::CallbackGenericService unknown_methods;  // answers UNIMPLEMENTED; so they are watched too
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<GrpcListener> listener;
@@ -259,6 +281,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   Configure(options, builder);
   builder.RegisterService(&impl->service);
   builder.RegisterService(impl->kserve.get());
+  builder.RegisterService(impl->vllm.get());
   builder.RegisterCallbackGenericService(&impl->unknown_methods);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(impl->watch.NewFactory());
@@ -288,6 +311,7 @@ void GrpcServer::SetServing(bool serving) {
   health->SetServingStatus("", serving);
   health->SetServingStatus(kServiceName, serving);
   health->SetServingStatus(kKserveServiceName, serving);
+  health->SetServingStatus(kVllmServiceName, serving);
   impl_->shared.serving.store(serving);
 }
 

@@ -1,6 +1,7 @@
-// GrpcServer: the gRPC port. diffserve.v1.Inference and the Open Inference Protocol v2 over the
-// Frontend, the standard health service and reflection. Calls run on gRPC's own threads by its
-// callback interface; one thread of ours starts the writes of streams that have new events.
+// GrpcServer: the gRPC port. diffserve.v1.Inference, the Open Inference Protocol v2 and vLLM's
+// engine service over the Frontend, the standard health service and reflection. Calls run on gRPC's
+// own threads by its callback interface; one thread of ours starts the writes of streams that have
+// new events.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once
@@ -22,6 +23,7 @@ struct GrpcServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: a free one
   bool reflection = true;
+  std::string model_root;  // where the model is, as clients are told
   // gRPC 1.51 frees little of what a flood of calls made it allocate, so a connection may do no
   // more than it needs.
   int max_receive_bytes = 4 << 20;

@@ -261,4 +261,17 @@ class StreamCall : public WatchedCall, public Reactor {
   Message current_;  // being written
 };
 
+// The reactor of a unary call, whose answer is a stream of one message.
+template <typename Message>
+class OneAnswer : public grpc::ServerUnaryReactor {
+ protected:
+  void StartWrite(const Message* message) {
+    *answer_ = *message;
+    OnWriteDone(true);
+  }
+  virtual void OnWriteDone(bool) {}
+
+  Message* answer_ = nullptr;  // gRPC's
+};
+
 }  // namespace diffserve

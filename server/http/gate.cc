@@ -163,8 +163,9 @@ bool IsOriginForm(std::string_view target) {
 }
 
 bool IsRepeatedSingle(const HeadParts& head) {
-  for (const std::string_view name : {"authorization", "x-api-key", "content-type",
-                                      "content-encoding", "x-request-id", "expect"}) {
+  for (const std::string_view name :
+       {"authorization", "x-api-key", "content-type", "content-encoding", "x-request-id", "expect",
+        "last-event-id", "x-resumable"}) {
     if (Count(head, name) > 1) return true;
   }
   return false;

@@ -10,6 +10,8 @@ const char* Reason(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
     case 401:
@@ -20,6 +22,8 @@ const char* Reason(int status) {
       return "Method Not Allowed";
     case 408:
       return "Request Timeout";
+    case 410:
+      return "Gone";
     case 413:
       return "Content Too Large";
     case 414:
@@ -74,11 +78,12 @@ std::string ReplyText(const HttpReply& reply, const ReplyFraming& framing) {
   std::string text = "HTTP/1.1 " + std::to_string(reply.status) + " " + Reason(reply.status) +
                      "\r\n";
   AppendField("Date", DateText(), &text);
-  AppendField("Content-Type", reply.content_type, &text);
+  const bool has_content = reply.status != 204;  // nor may it say that its length is 0
+  if (has_content) AppendField("Content-Type", reply.content_type, &text);
   for (const auto& [name, value] : reply.fields) AppendField(name, value, &text);
-  if (!reply.streams)
+  if (has_content && !reply.streams)
     AppendField("Content-Length", std::to_string(reply.body.size()), &text);
-  else if (framing.minor_version == 1)
+  else if (has_content && framing.minor_version == 1)
     AppendField("Transfer-Encoding", "chunked", &text);
   if (!framing.keep_alive)
     AppendField("Connection", "close", &text);

@@ -6,12 +6,6 @@
 namespace diffserve {
 namespace {
 
-std::string IdOf(const ChatForm& form, int choice, int call) {
-  const CallIdKey key{form.response_id, form.created, choice, call};
-  const bool is_short = form.answer.tools != nullptr && form.answer.tools->short_ids;
-  return is_short ? ShortCallId(key) : CallId(key, "call_");
-}
-
 // `before` what comes in front of a member: a brace or a comma.
 void AddText(std::string_view name, const std::string& text, const char** before,
              TextPieces* pieces) {
@@ -37,7 +31,7 @@ void AddCalls(const AnswerMessage& message, const ChatForm& form, int choice, bo
     pieces->Add("{");
     if (streamed) pieces->Add("\"index\":" + std::to_string(call.index) + ",");
     if (call.opens) {
-      pieces->Add("\"id\":\"" + IdOf(form, choice, call.index) + "\",\"type\":\"function\",");
+      pieces->Add("\"id\":\"" + CallIdOf(form, choice, call.index) + "\",\"type\":\"function\",");
       pieces->Add("\"function\":{\"name\":");
       pieces->AddQuoted(call.name);
       pieces->Add(",\"arguments\":");
@@ -51,6 +45,12 @@ void AddCalls(const AnswerMessage& message, const ChatForm& form, int choice, bo
 }
 
 }  // namespace
+
+std::string CallIdOf(const ChatForm& form, int choice, int call) {
+  const CallIdKey key{form.response_id, form.created, choice, call};
+  const bool is_short = form.answer.tools != nullptr && form.answer.tools->short_ids;
+  return is_short ? ShortCallId(key) : CallId(key, "call_");
+}
 
 ChatText::ChatText(const ChatForm& form) : include_reasoning_(form.include_reasoning) {
   if (form.answer.parses()) parser_.emplace(form.answer);
@@ -74,8 +74,7 @@ AnswerMessage ChatText::Read(std::string_view text, size_t num_tokens, bool ends
 }
 
 const char* ChatText::FinishName(FinishReason reason) const {
-  const bool calls = parser_ && parser_->num_calls() > 0;
-  return calls && reason == FinishReason::kStop ? "tool_calls" : OpenAiNameOf(reason);
+  return has_calls() && reason == FinishReason::kStop ? "tool_calls" : OpenAiNameOf(reason);
 }
 
 void AddChatMessage(const AnswerMessage& message, const ChatForm& form, int choice,

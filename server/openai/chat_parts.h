@@ -22,6 +22,9 @@ struct ChatForm {
   int64_t created = 0;  // Unix seconds
 };
 
+// The id of one of the calls of a choice.
+std::string CallIdOf(const ChatForm& form, int choice, int call);
+
 class ChatText {
  public:
   // `form` outlives it.
@@ -31,6 +34,7 @@ class ChatText {
   AnswerMessage Read(std::string_view text, size_t num_tokens, bool ends);
   // OpenAI's name for how it ended.
   const char* FinishName(FinishReason reason) const;
+  bool has_calls() const { return parser_ && parser_->num_calls() > 0; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:

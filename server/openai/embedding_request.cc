@@ -56,10 +56,7 @@ void ReadDimensions(JsonFields& fields, EmbeddingRequest* request) {
   if (!fields.Has("dimensions")) return;
   int dimensions = 1;
   fields.Int("dimensions", &dimensions);
-  if (dimensions < 1) {
-    fields.Fail(InvalidArgument(
-        "dimensions is " + std::to_string(dimensions) + "; allowed is 1 or more", "dimensions"));
-  }
+  fields.Fail(CheckDimensions(dimensions));
   request->dimensions = dimensions;
 }
 
@@ -117,6 +114,23 @@ Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body,
   if (context.strict) RefuseUnknown(fields);
   if (!fields.status().ok()) return fields.status();
   return request;
+}
+
+Status CheckDimensions(int dimensions) {
+  if (dimensions >= 1) return {};
+  return InvalidArgument("dimensions is " + std::to_string(dimensions) + "; allowed is 1 or more",
+                         "dimensions");
+}
+
+Status CheckPoolsStates(const FrontendOptions& options) {
+  if (options.pools_states) return {};
+  return InvalidArgument(
+      "embeddings are made with --device cpu alone; this server runs with --device cuda");
+}
+
+Status OfInput(const Status& status, const char* input) {
+  if (status.param() != "prompt" && status.param() != "n") return status;
+  return Status(status.code(), status.message(), input).WithRetryAfter(status.retry_after_s());
 }
 
 Status AddPools(int hidden_size, EmbeddingRequest* request) {

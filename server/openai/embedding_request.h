@@ -19,7 +19,12 @@ struct EmbeddingRequest {
 // Errors as of the other bodies (server/openai/request.h).
 Result<EmbeddingRequest> ParseEmbeddingRequest(std::string_view body, const OpenAiContext& context);
 
+Status CheckDimensions(int dimensions);
+// Error: kInvalidArgument, this server makes no embeddings.
+Status CheckPoolsStates(const FrontendOptions& options);
 // Makes the pool of each prompt. Error: kInvalidArgument, the model's states have fewer dimensions.
 Status AddPools(int hidden_size, EmbeddingRequest* request);
+// What the Frontend says of a prompt, of the member `input` that prompts came in.
+Status OfInput(const Status& status, const char* input);
 
 }  // namespace diffserve

@@ -30,11 +30,11 @@ constexpr std::string_view kModelPrefix = "/v1/models/";
 
 std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
   static constexpr Route kRoutes[] = {
-      {{"POST", "/v1/completions"}, &Impl::Completions},
-      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions},
-      {{"POST", "/v1/messages"}, &Impl::Messages, &Impl::MessagesError},
+      {{"POST", "/v1/completions"}, &Impl::Completions, &Impl::Error, true},
+      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions, &Impl::Error, true},
+      {{"POST", "/v1/messages"}, &Impl::Messages, &Impl::MessagesError, true},
       {{"POST", "/v1/messages/count_tokens"}, &Impl::CountTokens, &Impl::MessagesError},
-      {{"POST", "/v1/responses"}, &Impl::Responses},
+      {{"POST", "/v1/responses"}, &Impl::Responses, &Impl::Error, true},
       {{"GET", "/v1/responses/{id}"}, &Impl::GetResponse},
       {{"DELETE", "/v1/responses/{id}"}, &Impl::DeleteResponse},
       {{"POST", "/v1/responses/{id}/cancel"}, &Impl::CancelResponse},
@@ -43,7 +43,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},
-      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut},
+      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut, &Impl::Error, true},
       {{"POST", "/v1/completions/render"}, &Impl::RenderCompletion},
       {{"POST", "/v1/chat/completions/render"}, &Impl::RenderChat},
       {{"GET", "/tokenizer_info"}, &Impl::TokenizerInfo},
@@ -182,6 +182,10 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
       !IsJsonType(head.Field("content-type"))) {
     return ErrorWith(415, "Content-Type must be application/json", form);
   }
+  if (found->resumable) {
+    std::optional<HttpAnswer> resumed = Resumed(call, form);
+    if (resumed) return *std::move(resumed);
+  }
   return (this->*found->answer)(call);
 }
 
@@ -205,7 +209,7 @@ OpenAiRoutes::OpenAiRoutes(OpenAiRoutesOptions options, Frontend& frontend, cons
                            const ApiKeys& keys)
     : impl_(std::make_shared<Impl>(std::move(options), frontend, health, keys)) {}
 
-OpenAiRoutes::~OpenAiRoutes() = default;
+OpenAiRoutes::~OpenAiRoutes() { impl_->streams.Close(); }
 
 HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) {
   RouteCall call{std::move(request), {}, std::move(wake)};

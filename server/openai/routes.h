@@ -15,6 +15,7 @@
 #include "server/health.h"
 #include "server/http/message.h"
 #include "server/openai/responses_store.h"
+#include "server/openai/stream_store.h"
 
 namespace diffserve {
 
@@ -29,11 +30,13 @@ struct OpenAiRoutesOptions {
   bool loopback_hosts_only = false;
   int retry_after_s = 1;                      // of 429 and 503, at least
   ResponsesStoreLimits responses_store;       // of /v1/responses
+  StreamStoreLimits streams;                  // that can be resumed
   std::function<std::string()> metrics_text;  // Prometheus text
   // Told once of every request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
   // client that left before there was a status. From any I/O thread.
   std::function<void(std::string_view route, int status)> on_reply;
+  std::function<void(StreamFate)> on_stream;  // of streams that can be resumed; from any thread
 };
 
 class OpenAiRoutes {

@@ -44,6 +44,7 @@ struct RouteAccount {
   std::string route;  // as in the table, for the log and the counters
   std::chrono::steady_clock::time_point begin;
   LoadFormat load_format = LoadFormat::kNone;  // what the reply says of the server's load
+  bool resumable = false;                      // a stream is to be kept for a client that returns
 };
 
 struct RouteCall {
@@ -60,7 +61,10 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
         frontend(frontend_in),
         health(health_in),
         keys(keys_in),
-        responses(std::make_shared<ResponsesStore>(options.responses_store)) {}
+        responses(std::make_shared<ResponsesStore>(options.responses_store)),
+        streams(options.streams, std::chrono::steady_clock::now, options.on_stream) {
+    if (streams.keeps()) streams.Start();
+  }
 
   using Call = RouteCall;
   using Answer = HttpAnswer (Impl::*)(Call& call);
@@ -70,6 +74,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
     RouteInfo info;
     Answer answer;
     ErrorForm error = &Impl::Error;
+    bool resumable = false;  // its answer may be a stream that can be resumed
   };
   static std::span<const Route> Table();
   static std::string MethodsOf(std::string_view path);
@@ -121,6 +126,10 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
 
   HttpAnswer Dispatch(Call& call);
+  // By the fields that server-sent events have for it: whether the answer is to be kept, or which
+  // one is to go on. nullopt: the request is answered as any other.
+  std::optional<HttpAnswer> Resumed(Call& call, ErrorForm error);
+  StreamOwner OwnerOf(const RouteAccount& account) const;
   void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
@@ -191,6 +200,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   const Health& health;
   const ApiKeys& keys;
   const std::shared_ptr<ResponsesStore> responses;
+  StreamStore streams;
   const int64_t created = std::time(nullptr);
   const std::shared_ptr<std::atomic<int64_t>> in_flight = std::make_shared<std::atomic<int64_t>>(0);
 };

@@ -58,17 +58,6 @@ bool IsName(std::string_view quoted, std::string_view name) {
   return nlohmann::json::parse(quoted).get<std::string>() == name;
 }
 
-// GBNF defines by "name ::=", Lark by "name:".
-Kind GrammarKind(std::string_view text) {
-  for (size_t at = text.find("::="); at != text.npos; at = text.find("::=", at + 1)) {
-    const size_t line = text.rfind('\n', at) + 1;  // 0 if there is none before
-    std::string_view name = text.substr(line, at - line);
-    name = name.substr(0, name.find_last_not_of(" \t") + 1);
-    if (!name.empty() && name.find_first_of("\"'/:#()|") == name.npos) return Kind::kEbnf;
-  }
-  return Kind::kLark;
-}
-
 // Reads the forms one after another; the second one is an error.
 class FormReader {
  public:
@@ -95,7 +84,7 @@ class FormReader {
       value = member;
     } else {
       object.String(name, kMaxTextBytes, &value);
-      if (kind == Kind::kLark) kind = GrammarKind(value);
+      if (kind == Kind::kLark) kind = GrammarKindOf(value);
     }
     if (object.status().ok()) Take(kind, std::move(value), param);
   }
@@ -185,7 +174,44 @@ std::string_view MemberText(std::string_view object, std::string_view name) {
   return found;
 }
 
+GrammarSpec::Kind GrammarKindOf(std::string_view text) {
+  for (size_t at = text.find("::="); at != text.npos; at = text.find("::=", at + 1)) {
+    const size_t line = text.rfind('\n', at) + 1;  // 0 if there is none before
+    std::string_view name = text.substr(line, at - line);
+    name = name.substr(0, name.find_last_not_of(" \t") + 1);
+    if (!name.empty() && name.find_first_of("\"'/:#()|") == name.npos) return Kind::kEbnf;
+  }
+  return Kind::kLark;
+}
+
 std::span<const std::string_view> StructuredFieldNames() { return kNames; }
+
+void ReadStructuredOutputs(JsonFields& fields, std::string_view body, GenerateRequest* request) {
+  FormReader(fields, request).ReadStructuredOutputs(body);
+}
+
+std::string StructuredOutputsText(const GrammarSpec& grammar) {
+  const auto member = [](const char* name, const std::string& value) {
+    return "{\"" + std::string(name) + "\":" + value + "}";
+  };
+  switch (grammar.kind) {
+    case Kind::kJsonObject:
+      return member("json_object", "true");
+    case Kind::kJsonSchema:
+      return member("json", JsonQuoted(grammar.text));
+    case Kind::kRegex:
+      return member("regex", JsonQuoted(grammar.text));
+    case Kind::kChoice:
+      return member("choice", grammar.text);
+    case Kind::kStructuralTag:
+      return member("structural_tag", JsonQuoted(grammar.text));
+    case Kind::kLark:
+    case Kind::kEbnf:
+      break;
+  }
+  return GrammarKindOf(grammar.text) == grammar.kind ? member("grammar", JsonQuoted(grammar.text))
+                                                     : "";
+}
 
 void ReadStructuredFields(JsonFields& fields, std::string_view body, GenerateRequest* request) {
   FormReader forms(fields, request);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/text/model_file.h"
+#include "server/openai/structured_fields.h"
 #include "server/openai/token_response.h"
 
 namespace diffserve {
@@ -42,27 +43,30 @@ Json SamplingJson(const GenerateRequest& request, int max_tokens) {
   const SamplingParams& sampling = request.sampling;
   Json bias = nullptr;
   for (const auto& [id, value] : sampling.logit_bias) bias[std::to_string(id)] = FloatJson(value);
-  return Json{{"n", request.n},
-              {"max_tokens", max_tokens},
-              {"min_tokens", request.min_tokens},
-              {"temperature", FloatJson(sampling.temperature)},
-              {"top_p", FloatJson(sampling.top_p)},
-              {"top_k", sampling.top_k},
-              {"min_p", FloatJson(sampling.min_p)},
-              {"presence_penalty", FloatJson(sampling.presence_penalty)},
-              {"frequency_penalty", FloatJson(sampling.frequency_penalty)},
-              {"repetition_penalty", FloatJson(sampling.repetition_penalty)},
-              {"logit_bias", std::move(bias)},
-              {"seed", sampling.seed},
-              {"stop", ListOrNull(request.stop)},
-              {"stop_token_ids", ListOrNull(request.stop_token_ids)},
-              {"include_stop_str_in_output", request.include_stop_str_in_output},
-              {"ignore_eos", request.ignore_eos},
-              {"skip_special_tokens", request.skip_special_tokens},
-              {"allowed_token_ids", ListOrNull(request.allowed_token_ids)},
-              {"bad_words", ListOrNull(request.bad_words)},
-              {"logprobs", CountOrNull(sampling.num_logprobs)},
-              {"prompt_logprobs", CountOrNull(request.prompt_logprobs)}};
+  return Json{
+      {"n", request.n},
+      {"max_tokens", max_tokens},
+      {"min_tokens", request.min_tokens},
+      {"temperature", FloatJson(sampling.temperature)},
+      {"top_p", FloatJson(sampling.top_p)},
+      {"top_k", sampling.top_k},
+      {"min_p", FloatJson(sampling.min_p)},
+      {"presence_penalty", FloatJson(sampling.presence_penalty)},
+      {"frequency_penalty", FloatJson(sampling.frequency_penalty)},
+      {"repetition_penalty", FloatJson(sampling.repetition_penalty)},
+      {"logit_bias", std::move(bias)},
+      {"seed", sampling.seed},
+      {"stop", ListOrNull(request.stop)},
+      {"stop_token_ids", ListOrNull(request.stop_token_ids)},
+      {"include_stop_str_in_output", request.include_stop_str_in_output},
+      {"ignore_eos", request.ignore_eos},
+      {"skip_special_tokens", request.skip_special_tokens},
+      {"allowed_token_ids", ListOrNull(request.allowed_token_ids)},
+      {"bad_words", ListOrNull(request.bad_words)},
+      {"structured_outputs",
+       request.grammar ? Json::parse(StructuredOutputsText(*request.grammar)) : Json(nullptr)},
+      {"logprobs", CountOrNull(sampling.num_logprobs)},
+      {"prompt_logprobs", CountOrNull(request.prompt_logprobs)}};
 }
 
 Json Member(const Json& config, const char* name) {

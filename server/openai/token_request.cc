@@ -8,6 +8,7 @@
 #include "server/openai/chat_fields.h"
 #include "server/openai/json.h"
 #include "server/openai/sampling_fields.h"
+#include "server/openai/structured_fields.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -25,24 +26,17 @@ constexpr std::string_view kHarmless[] = {"prompt"};
 constexpr std::string_view kUnsupported[] = {"features", "kv_transfer_params",
                                              "ec_transfer_params"};
 // Of sampling_params, beside kGenerationFields.
-constexpr std::string_view kSamplingFields[] = {"logprobs", "prompt_logprobs"};
+constexpr std::string_view kSamplingFields[] = {"logprobs", "prompt_logprobs",
+                                                "structured_outputs"};
 constexpr std::string_view kHarmlessSampling[] = {"detokenize", "output_kind",
                                                   "spaces_between_special_tokens", "length_penalty",
                                                   "stream_interval"};
-constexpr std::string_view kUnsupportedSampling[] = {"structured_outputs",
-                                                     "guided_decoding",
-                                                     "logits_processors",
-                                                     "use_beam_search",
-                                                     "logprob_token_ids",
-                                                     "flat_logprobs",
-                                                     "thinking_token_budget",
-                                                     "repetition_detection",
-                                                     "early_stopping",
-                                                     "skip_clone",
-                                                     "extra_args",
-                                                     "vllm_xargs",
-                                                     "prompt_embeds",
-                                                     "logits_processor"};
+constexpr std::string_view kUnsupportedSampling[] = {
+    "guided_decoding",      "logits_processors", "use_beam_search",
+    "logprob_token_ids",    "flat_logprobs",     "thinking_token_budget",
+    "repetition_detection", "early_stopping",    "skip_clone",
+    "extra_args",           "vllm_xargs",        "prompt_embeds",
+    "logits_processor"};
 
 bool Contains(Names names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
@@ -64,12 +58,15 @@ void RefuseUnknown(JsonFields& fields, std::span<const Names> known, const std::
   }
 }
 
-void ReadSamplingParams(JsonFields& params, const OpenAiContext& context, OpenAiRequest* request) {
+// `text`: what `params` was parsed of.
+void ReadSamplingParams(JsonFields& params, std::string_view text, const OpenAiContext& context,
+                        OpenAiRequest* request) {
   const FrontendOptions& limits = *context.limits;
   GenerateRequest& generate = request->generate;
   const std::string path = "sampling_params.";
   Refuse(params, kUnsupportedSampling, path);
   ReadGeneration(params, limits, &generate);
+  ReadStructuredOutputs(params, text, &generate);
   ReadLogprobs(params, "logprobs", limits, &generate.sampling.num_logprobs);
   ReadLogprobs(params, "prompt_logprobs", limits, &generate.prompt_logprobs);
   const Names known[] = {kGenerationFields, kSamplingFields, kHarmlessSampling,
@@ -99,7 +96,7 @@ Result<TokenRequest> ParseTokenRequest(std::string_view body, const OpenAiContex
   fields.Ints("token_ids", kMaxTokens, &ids);
   generate.prompts.emplace_back(std::move(ids));
   for (JsonFields& params : fields.Object("sampling_params")) {
-    ReadSamplingParams(params, context, &request);
+    ReadSamplingParams(params, MemberText(body, "sampling_params"), context, &request);
     fields.Fail(params.status());
   }
   const Names known[] = {kFields, kHarmless, kUnsupported};

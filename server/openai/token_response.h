@@ -75,6 +75,7 @@ struct RenderedPrompt {
   std::vector<int32_t> token_ids;
   int max_tokens = 0;
 };
+// REQUIRES: a grammar of the request has a StructuredOutputsText.
 std::string RenderBody(const RenderedPrompt& prompt, const GenerateRequest& request);
 
 // What tokenizer_config.json and chat_template.jinja of a model directory say, as /tokenizer_info

@@ -7,9 +7,27 @@
 #include <vector>
 
 #include "server/openai/routes_impl.h"
+#include "server/openai/structured_fields.h"
 #include "server/openai/token_response.h"
 
 namespace diffserve {
+namespace {
+
+// What /inference/v1/generate cannot be told would be lost.
+Status CheckRenders(const GenerateRequest& request) {
+  const auto lost = [](const std::string& what, const char* param) {
+    return InvalidArgument("a rendered request has tokens alone and would lose " + what, param);
+  };
+  if (request.max_reasoning_tokens >= 0)
+    return lost("max_reasoning_tokens", "max_reasoning_tokens");
+  if (!request.grammar) return {};
+  const char* const param = request.grammar->param;
+  if (!request.reasoning_end.empty())
+    return lost(std::string(param) + ", which begins behind the reasoning", param);
+  return StructuredOutputsText(*request.grammar).empty() ? lost(param, param) : Status();
+}
+
+}  // namespace
 
 HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest> parsed) {
   const ErrorReply errors = [self = shared_from_this()](const Status& error) {
@@ -28,11 +46,7 @@ HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest
 
 HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiRequest> parsed) {
   if (!parsed.ok()) return Error(parsed.status());
-  if (parsed->generate.grammar) {
-    const char* const param = parsed->generate.grammar->param;
-    return Error(InvalidArgument(
-        std::string("a rendered request has tokens alone and would lose ") + param, param));
-  }
+  if (const Status status = CheckRenders(parsed->generate); !status.ok()) return Error(status);
   auto place = PendingReplyExchange::NewPlace(std::move(call.wake));
   GenerateRequest request = std::move(parsed->generate);
   request.client = call.account.client;

@@ -72,29 +72,6 @@ ToolChoice ReadChoice(JsonFields& fields, bool any_tools) {
   return choice;
 }
 
-std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits) {
-  std::vector<Tool> tools;
-  std::vector<JsonFields> entries = fields.Objects("tools", limits.max_tools);
-  size_t bytes = 0;
-  for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
-    const std::string path = "tools[" + std::to_string(i) + "]";
-    Tool tool = ReadTool(entries[i], path, limits);
-    fields.Fail(entries[i].status());
-    bytes += tool.name.size() + tool.description.size() + tool.parameters_json.size();
-    if (bytes > limits.max_tools_bytes) {
-      fields.Fail(InvalidArgument("tools has more than " + std::to_string(limits.max_tools_bytes) +
-                                      " bytes of names, descriptions and schemas",
-                                  "tools"));
-    }
-    if (std::ranges::find(tools, tool.name, &Tool::name) != tools.end()) {
-      fields.Fail(InvalidArgument(path + ".function.name is that of a tool before it",
-                                  path + ".function.name"));
-    }
-    tools.push_back(std::move(tool));
-  }
-  return tools;
-}
-
 // Adds a member to an object's text.
 void AddMember(std::string_view name, const std::string& value, std::string* object) {
   object->pop_back();
@@ -184,6 +161,29 @@ Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& 
     tool.Fail(function.status());
   }
   return read;
+}
+
+std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits) {
+  std::vector<Tool> tools;
+  std::vector<JsonFields> entries = fields.Objects("tools", limits.max_tools);
+  size_t bytes = 0;
+  for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
+    const std::string path = "tools[" + std::to_string(i) + "]";
+    Tool tool = ReadTool(entries[i], path, limits);
+    fields.Fail(entries[i].status());
+    bytes += tool.name.size() + tool.description.size() + tool.parameters_json.size();
+    if (bytes > limits.max_tools_bytes) {
+      fields.Fail(InvalidArgument("tools has more than " + std::to_string(limits.max_tools_bytes) +
+                                      " bytes of names, descriptions and schemas",
+                                  "tools"));
+    }
+    if (std::ranges::find(tools, tool.name, &Tool::name) != tools.end()) {
+      fields.Fail(InvalidArgument(path + ".function.name is that of a tool before it",
+                                  path + ".function.name"));
+    }
+    tools.push_back(std::move(tool));
+  }
+  return tools;
 }
 
 void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request) {

@@ -21,6 +21,8 @@ inline constexpr std::string_view kToolFields[] = {"tools", "tool_choice", "reas
 // `fields`.
 void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest* request);
 
+// The entries of `tools` alone.
+std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits);
 // One tool's members; those of `tool` are {"type": "function", "function": {...}}.
 Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& limits);
 

@@ -1,5 +1,5 @@
-"""Python stubs of proto/diffserve/v1/inference.proto, made at run time into a temporary directory,
-and a small client."""
+"""Python stubs of our .proto files, made at run time into a temporary directory, and a small client
+of diffserve.v1."""
 
 import atexit
 import shutil
@@ -19,16 +19,18 @@ def _generate():
     proto = REPOSITORY / "proto"
     arguments = [
         "protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}",
-        "diffserve/v1/inference.proto"
+        "diffserve/v1/inference.proto", "smg/grpc/router.proto",
+        "vllm/grpc/engine/vllm_engine.proto"
     ]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
     sys.path.insert(0, out)
     from diffserve.v1 import inference_pb2, inference_pb2_grpc
-    return inference_pb2, inference_pb2_grpc
+    from vllm.grpc.engine import vllm_engine_pb2, vllm_engine_pb2_grpc
+    return inference_pb2, inference_pb2_grpc, vllm_engine_pb2, vllm_engine_pb2_grpc
 
 
-pb, pb_grpc = _generate()
+pb, pb_grpc, vllm_pb, vllm_pb_grpc = _generate()
 
 
 def channel(server) -> grpc.Channel:

@@ -102,7 +102,7 @@ class GrpcKeyTest(unittest.TestCase):
         with self.assertRaises(grpc.RpcError) as caught:
             result = call()
             if not isinstance(result, (pb.TokenizeResponse, pb.DetokenizeResponse,
-                                       pb.GetModelResponse, pb.CancelResponse)):
+                                       pb.GetModelResponse, pb.EmbedResponse, pb.CancelResponse)):
                 list(result)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
 
@@ -115,6 +115,7 @@ class GrpcKeyTest(unittest.TestCase):
                 "Detokenize": lambda: self.stub.Detokenize(pb.DetokenizeRequest(ids=[5]), metadata=
                                                            metadata),
                 "GetModel": lambda: self.stub.GetModel(pb.GetModelRequest(), metadata=metadata),
+                "Embed": lambda: self.stub.Embed(pb.EmbedRequest(), metadata=metadata),
                 "Cancel": lambda: self.stub.Cancel(pb.CancelRequest(request_id="x"), metadata=
                                                    metadata),
             }

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import openai
 
+from grpc_client import channel, pb, pb_grpc
 from server_process import DEMO_MODEL, DEVICE, REPOSITORY, GatedServer, ServerProcess
 from tiny_model import MAX_MODEL_LEN, VOCAB_SIZE, encode
 
@@ -132,6 +133,15 @@ class EmbeddingsTest(unittest.TestCase):
         bare = embed(self.client, TEXTS[0], extra_body={"add_special_tokens": False})
         without = self.server.post("/tokenize", {"prompt": TEXTS[0], "add_special_tokens": False})
         np.testing.assert_array_equal(bare, embed(self.client, without.json()["tokens"]))
+
+    def test_grpc_gives_the_same_bits(self):
+        stub = pb_grpc.InferenceStub(self.enterContext(channel(self.server)))
+        inputs = [pb.EmbedInput(text=text) for text in TEXTS]
+        for pooling, name in ((pb.POOLING_MEAN, "mean"), (pb.POOLING_LAST, "last")):
+            response = stub.Embed(pb.EmbedRequest(inputs=inputs, pooling=pooling, dimensions=12))
+            np.testing.assert_array_equal(
+                np.array([one.values for one in response.embeddings], np.float32),
+                embed(self.client, TEXTS, dimensions=12, extra_body={"pooling": name}))
 
     def test_many_vectors_come_whole_in_pieces(self):
         response = self.server.post(PATH, {"input": TEXTS * 40})

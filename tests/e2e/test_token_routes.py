@@ -51,6 +51,14 @@ class TokensInOutTest(unittest.TestCase):
         again = server.post(GENERATE, rendered).json()
         self.assertEqual(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"])
 
+    def test_an_answer_has_the_form_that_is_asked_for(self):
+        sampling = {"max_tokens": 40, "structured_outputs": {"regex": "[0-9]{3}-[a-f]{2}"}}
+        answer = server.post(GENERATE, {"token_ids": encode("a number"),
+                                        "sampling_params": sampling}).json()
+        ids = answer["choices"][0]["token_ids"]
+        text = server.post("/detokenize", {"tokens": ids}).json()["prompt"]
+        self.assertRegex(text.removesuffix(EOS), "^[0-9]{3}-[a-f]{2}$")
+
     def test_each_prompt_of_a_completion_is_rendered(self):
         rendered = server.post("/v1/completions/render", {"prompt": ["hello", "the"]}).json()
         tokenized = [server.post("/tokenize", {"prompt": text}).json()["tokens"]

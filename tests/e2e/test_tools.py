@@ -1,10 +1,13 @@
-"""openai-python's tools against /v1/chat/completions. The model is tiny, so calls are forced."""
+"""openai-python's tools against /v1/chat/completions, and the same over gRPC. The model is tiny, so
+calls are forced."""
 
 import json
 import unittest
 
+import grpc
 import openai
 
+from grpc_client import channel, pb, pb_grpc
 from server_process import ServerProcess
 
 WEATHER = {"type": "function", "function": {
@@ -70,6 +73,35 @@ class ToolsTest(unittest.TestCase):
             with self.assertRaises(openai.BadRequestError) as caught:
                 other.chat.completions.create(model="my-model", messages=QUESTION, tools=[CLOCK])
         self.assertEqual(caught.exception.param, "tool_choice")
+
+
+class GrpcToolsTest(unittest.TestCase):
+    def setUp(self):
+        self.stub = pb_grpc.InferenceStub(self.enterContext(channel(server)))
+
+    def request(self, **choice):
+        return pb.GenerateRequest(
+            chat=pb.Chat(messages=[pb.ChatMessage(**QUESTION[0])],
+                         tools_json=json.dumps([WEATHER, CLOCK])),
+            tool_choice=pb.ToolChoice(**choice), sampling=pb.SamplingParams(temperature=0),
+            stopping=pb.StoppingParams(max_tokens=200))
+
+    def test_a_call_is_the_one_over_http(self):
+        expected = chat(QUESTION, tool_choice=NAMED).choices[0].message.tool_calls[0].function
+        events = list(self.stub.Generate(self.request(function="get_weather")))
+        pieces = [piece for event in events for piece in event.delta.tool_calls]
+        self.assertTrue(pieces[0].id)
+        self.assertEqual([piece.name for piece in pieces if piece.name], ["get_weather"])
+        self.assertEqual("".join(piece.arguments for piece in pieces), expected.arguments)
+        self.assertEqual("".join(event.delta.text for event in events), "")
+        finish, = (event.finish for event in events if event.HasField("finish"))
+        self.assertEqual(finish.reason, pb.FINISH_REASON_TOOL_CALLS)
+
+    def test_a_function_that_is_not_there_is_refused(self):
+        with self.assertRaises(grpc.RpcError) as caught:
+            list(self.stub.Generate(self.request(function="get_time")))
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("get_time", caught.exception.details())
 
 
 if __name__ == "__main__":

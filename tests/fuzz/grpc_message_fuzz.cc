@@ -62,10 +62,21 @@ bool Take(std::string_view bytes, uint32_t cuts, Message& message) {
 
 void CheckGenerate(const v1::GenerateRequest& message) {
   const FrontendOptions limits;
-  const Result<GenerateRequest> request = FromProto(message, limits, SamplingParams());
-  const Status status = request.ok() ? CheckRequest(*request, testing::FuzzedLimits(limits))
-                                     : request.status();
-  if (status.ok()) return testing::CheckPromises(*request, limits);
+  const Result<OpenAiRequest> request = FromProto(message, limits, SamplingParams());
+  const Status status = request.ok()
+                            ? CheckRequest(request->generate, testing::FuzzedLimits(limits))
+                            : request.status();
+  if (status.ok()) return testing::CheckPromises(request->generate, limits);
+  CheckRefusal(status);
+}
+
+void CheckEmbed(const v1::EmbedRequest& message) {
+  constexpr int kHiddenSize = 8;
+  const FrontendOptions limits;
+  Result<EmbeddingRequest> request = FromProto(message, SamplingParams());
+  Status status = request.ok() ? AddPools(kHiddenSize, &*request) : request.status();
+  if (status.ok()) status = CheckRequest(request->generate, testing::FuzzedLimits(limits));
+  if (status.ok()) return testing::CheckPromises(request->generate, limits);
   CheckRefusal(status);
 }
 
@@ -97,7 +108,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   google::protobuf::SetLogHandler(nullptr);  // the server has one of its own
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   const uint32_t cuts = data[1] + 1u;
-  if (data[0] == 3) {
+  if (data[0] == 4) {
+    diffserve::v1::EmbedRequest message;
+    if (diffserve::Take(bytes, cuts, message)) diffserve::CheckEmbed(message);
+  } else if (data[0] == 3) {
     inference::ModelInferRequest message;
     if (diffserve::Take(bytes, cuts, message)) diffserve::CheckInfer(message);
   } else if (data[0] % 3 == 0) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "diffserve/v1/inference.pb.h"
+#include "server/answer/tool_format.h"
 #include "server/grpc/messages.h"
 
 namespace diffserve {
@@ -21,7 +22,9 @@ v1::GenerateRequest Plain() {
 }
 
 Result<GenerateRequest> Mapped(const v1::GenerateRequest& message) {
-  return FromProto(message, FrontendOptions(), SamplingParams());
+  Result<OpenAiRequest> mapped = FromProto(message, FrontendOptions(), SamplingParams());
+  if (!mapped.ok()) return mapped.status();
+  return std::move(mapped->generate);
 }
 
 Status Refused(const v1::GenerateRequest& message) {
@@ -133,7 +136,8 @@ TEST(GrpcMessagesTest, MessagesHaveTheFormThatTemplatesExpect) {
   tool.set_role("tool");
   tool.set_tool_call_id("c1");
   tool.set_content("blue");
-  chat.set_tools_json(R"([{"type": "function"}])");
+  chat.set_tools_json(R"([{"type": "function", "function": {"name": "look"}}])");
+  message.mutable_tool_choice()->set_mode(v1::ToolChoice::NONE);
   const GenerateRequest request = *Mapped(message);
   const auto& prompt = std::get<ChatPrompt>(request.prompts.front());
   EXPECT_EQ(prompt.messages_json,
@@ -142,7 +146,15 @@ TEST(GrpcMessagesTest, MessagesHaveTheFormThatTemplatesExpect) {
             R"({"id":"c1","type":"function","function":{"name":"look","arguments":{"at": "sky"}}},)"
             R"({"type":"function","function":{"name":"wait","arguments":{}}}]},)"
             R"({"role":"tool","content":"blue","tool_call_id":"c1"}])");
-  EXPECT_EQ(prompt.tools_json, R"([{"type": "function"}])");
+  const std::string tools = R"([{"type":"function","function":{"name":"look","parameters":)"
+                            R"({"type":"object","properties":{}}}}])";
+  EXPECT_EQ(prompt.tools_json, tools);
+  v1::TokenizeRequest tokenize;
+  *tokenize.mutable_chat() = chat;
+  const Result<Prompt> same = FromProto(tokenize, FrontendOptions());
+  ASSERT_TRUE(same.ok()) << same.status().message();
+  EXPECT_EQ(std::get<ChatPrompt>(*same).tools_json, tools);
+  EXPECT_EQ(std::get<ChatPrompt>(*same).messages_json, prompt.messages_json);
 }
 
 TEST(GrpcMessagesTest, ACallThatIsNoneIsRefusedByItsPlace) {
@@ -180,13 +192,136 @@ TEST(GrpcMessagesTest, ToolsThatAreNoListOfObjectsAreRefused) {
     message.mutable_chat()->set_tools_json(tools);
     return Refused(message).param();
   };
-  for (const char* const tools : {"{}", "[7]", "[", "null", "[],\"x\":1", "hello"})
+  for (const char* const tools : {"{}", "[", "null", "[],\"x\":1", "hello"})
     EXPECT_EQ(param_of(tools), "tools_json") << tools;
+  EXPECT_EQ(param_of("[7]"), "tools_json[0]");
+  EXPECT_EQ(param_of(R"([{"type":"function"}])"), "tools_json[0].function");
   std::string many = "[{}";
   for (size_t i = 0; i < FrontendOptions().max_tools; ++i) many += ",{}";
   EXPECT_EQ(param_of(many + "]"), "tools_json");
   EXPECT_EQ(param_of("[" + std::string(FrontendOptions().max_tools_bytes, ' ') + "]"),
             "tools_json");
+}
+
+constexpr char kWeather[] = R"([{"type":"function","function":{"name":"get_weather","parameters":)"
+                            R"({"type":"object","properties":{"city":{"type":"string"}}}}}])";
+
+class ToolsOverGrpcTest : public ::testing::Test {
+ protected:
+  ToolsOverGrpcTest() { message_.mutable_chat()->set_tools_json(kWeather); }
+
+  Result<OpenAiRequest> Mapped() const { return FromProto(message_, limits_, SamplingParams()); }
+  std::string RefusedFor() const {
+    const Result<OpenAiRequest> mapped = Mapped();
+    EXPECT_FALSE(mapped.ok());
+    EXPECT_EQ(mapped.status().code(), StatusCode::kInvalidArgument);
+    return mapped.status().param();
+  }
+
+  FrontendOptions limits_;
+  v1::GenerateRequest message_ = Chat("user");
+};
+
+TEST_F(ToolsOverGrpcTest, AutoIsTheDefaultAndNeedsAParser) {
+  EXPECT_EQ(RefusedFor(), "tool_choice");
+  message_.mutable_tool_choice()->set_mode(v1::ToolChoice::AUTO);
+  EXPECT_EQ(RefusedFor(), "tool_choice");
+  limits_.tool_format = FindToolFormat("hermes");
+  const Result<OpenAiRequest> mapped = Mapped();
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  EXPECT_EQ(mapped->answer.tools, limits_.tool_format);
+  EXPECT_TRUE(mapped->answer.parallel);
+  message_.mutable_tool_choice()->set_parallel(false);
+  EXPECT_FALSE(Mapped()->answer.parallel);
+}
+
+TEST_F(ToolsOverGrpcTest, NoneKeepsTheToolsInThePrompt) {
+  message_.mutable_tool_choice()->set_mode(v1::ToolChoice::NONE);
+  const Result<OpenAiRequest> mapped = Mapped();
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  EXPECT_FALSE(mapped->answer.parses());
+  EXPECT_THAT(std::get<ChatPrompt>(mapped->generate.prompts.front()).tools_json,
+              HasSubstr("get_weather"));
+}
+
+TEST_F(ToolsOverGrpcTest, ACallThatIsAskedForIsConstrained) {
+  message_.mutable_tool_choice()->set_function("get_weather");
+  const Result<OpenAiRequest> named = Mapped();
+  ASSERT_TRUE(named.ok()) << named.status().message();
+  EXPECT_EQ(named->answer.forced_name, "get_weather");
+  EXPECT_EQ(named->generate.grammar->kind, GrammarSpec::Kind::kJsonSchema);
+  message_.mutable_tool_choice()->set_mode(v1::ToolChoice::REQUIRED);
+  const Result<OpenAiRequest> required = Mapped();
+  ASSERT_TRUE(required.ok()) << required.status().message();
+  EXPECT_TRUE(required->answer.forced_call);
+  EXPECT_EQ(required->generate.grammar->kind, GrammarSpec::Kind::kLark);
+}
+
+TEST_F(ToolsOverGrpcTest, WhatCannotBeChosenIsRefused) {
+  message_.mutable_tool_choice()->set_function("get_time\"}");
+  EXPECT_EQ(RefusedFor(), "tool_choice");
+  message_.mutable_tool_choice()->set_mode(static_cast<v1::ToolChoice::Mode>(7));
+  EXPECT_EQ(RefusedFor(), "tool_choice.mode");
+  message_.mutable_tool_choice()->set_mode(v1::ToolChoice::REQUIRED);
+  message_.mutable_chat()->clear_tools_json();
+  EXPECT_EQ(RefusedFor(), "tool_choice");
+  message_.set_text("no chat");
+  EXPECT_EQ(RefusedFor(), "tool_choice");
+  message_.clear_tool_choice();
+  message_.set_include_reasoning(false);
+  EXPECT_EQ(RefusedFor(), "include_reasoning");
+  message_.clear_include_reasoning();
+  message_.set_reasoning_effort("low");
+  EXPECT_EQ(RefusedFor(), "reasoning_effort");
+}
+
+TEST_F(ToolsOverGrpcTest, ReasoningHasAnEndWhereItsMarkersAreKnown) {
+  message_.mutable_chat()->clear_tools_json();
+  EXPECT_EQ(Mapped()->generate.reasoning_end, "");
+  limits_.reasoning_format = FindReasoningFormat("deepseek_r1");
+  message_.set_max_reasoning_tokens(9);
+  message_.set_include_reasoning(false);
+  const Result<OpenAiRequest> mapped = Mapped();
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  EXPECT_EQ(mapped->generate.reasoning_end, "</think>");
+  EXPECT_EQ(mapped->generate.max_reasoning_tokens, 9);
+  EXPECT_EQ(mapped->answer.reasoning, limits_.reasoning_format);
+  EXPECT_FALSE(mapped->include_reasoning);
+  message_.set_reasoning_effort("none");
+  EXPECT_EQ(Mapped()->generate.reasoning_end, "") << "the template opens none";
+}
+
+TEST(GrpcMessagesTest, AnEmbeddingsInputsAndPoolingArrive) {
+  v1::EmbedRequest message;
+  message.add_inputs()->set_text("a");
+  message.add_inputs()->mutable_token_ids()->add_ids(7);
+  message.set_pooling(v1::POOLING_LAST);
+  message.set_dimensions(3);
+  message.set_add_special_tokens(false);
+  message.set_truncate_prompt_tokens(-1);
+  message.set_cache_salt("s");
+  const Result<EmbeddingRequest> request = FromProto(message, SamplingParams());
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  EXPECT_EQ(std::get<std::string>(request->generate.prompts.at(0)), "a");
+  EXPECT_THAT(std::get<std::vector<int32_t>>(request->generate.prompts.at(1)), ElementsAre(7));
+  EXPECT_EQ(request->pooling, HiddenStatePool::Kind::kLast);
+  EXPECT_EQ(request->dimensions, 3);
+  EXPECT_EQ(request->generate.add_special_tokens, false);
+  EXPECT_EQ(request->generate.truncate_prompt_tokens, -1);
+  EXPECT_EQ(request->generate.max_tokens, 0);
+  EXPECT_EQ(request->generate.cache_salt, "s");
+}
+
+TEST(GrpcMessagesTest, AnEmbeddingThatCannotBeIsRefusedByName) {
+  v1::EmbedRequest message;
+  message.add_inputs();
+  EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "inputs[0]");
+  message.mutable_inputs(0)->set_text("a");
+  message.set_dimensions(0);
+  EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "dimensions");
+  message.clear_dimensions();
+  message.set_pooling(static_cast<v1::Pooling>(9));
+  EXPECT_EQ(FromProto(message, SamplingParams()).status().param(), "pooling");
 }
 
 }  // namespace

@@ -411,7 +411,7 @@ TEST(GrpcServerTest, EveryMethodButHealthNeedsAKey) {
   const std::string prefix = "/diffserve.v1.Inference/";
   for (const std::string& method :
        {prefix + "Generate", prefix + "Tokenize", prefix + "Detokenize", prefix + "GetModel",
-        prefix + "Attention", prefix + "Cancel", std::string(kReflection)}) {
+        prefix + "Embed", prefix + "Attention", prefix + "Cancel", std::string(kReflection)}) {
     for (const std::string key : {"", "wrong"}) {
       const auto [status, reply] = CallWithBytes(channel, method,
                                                  method == kReflection ? kListServices : "", key);

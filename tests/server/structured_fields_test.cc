@@ -64,6 +64,24 @@ TEST(StructuredFieldsTest, ReadsEachForm) {
   }
 }
 
+TEST(StructuredFieldsTest, AFormIsToldAsItIsRead) {
+  for (const GrammarSpec& spec :
+       std::vector<GrammarSpec>{{Kind::kJsonObject, ""},
+                                {Kind::kJsonSchema, R"({"z":1, "a":"\"})"},
+                                {Kind::kRegex, "\"a\\n"},
+                                {Kind::kChoice, R"(["x\"","y"])"},
+                                {Kind::kLark, "start: \"::=\""},
+                                {Kind::kEbnf, "root ::= \"a\""},
+                                {Kind::kStructuralTag, R"({"triggers":[]})"}}) {
+    const auto parsed = Parse("\"structured_outputs\":" + StructuredOutputsText(spec), true);
+    ASSERT_TRUE(parsed.ok()) << spec.text << parsed.status().message();
+    ASSERT_TRUE(parsed->generate.grammar.has_value()) << spec.text;
+    EXPECT_EQ(parsed->generate.grammar->kind, spec.kind) << spec.text;
+    EXPECT_EQ(parsed->generate.grammar->text, spec.text);
+  }
+  EXPECT_EQ(StructuredOutputsText({Kind::kLark, "root ::= \"a\""}), "") << "read as EBNF";
+}
+
 TEST(StructuredFieldsTest, WhatIsOffAsksForNothing) {
   for (const char* members :
        {R"("response_format":{"type":"text"})", R"("response_format":null)", R"("regex":"")",

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/answer/tool_format.h"
 #include "server/openai/token_request.h"
 #include "server/openai/token_response.h"
 #include "server/request_checks.h"
@@ -19,6 +20,7 @@ using Json = nlohmann::json;
 using testing::ClientReply;
 using testing::HttpClient;
 using testing::ServingFixture;
+using testing::ServingOptions;
 using testing::SseData;
 
 constexpr char kGenerate[] = "/inference/v1/generate";
@@ -70,6 +72,15 @@ TEST_F(TokenRequestTest, ASilentRequestGetsTheDefaults) {
   EXPECT_FALSE(parsed->request.stream || parsed->request.logprobs);
 }
 
+TEST_F(TokenRequestTest, TheFormOfTheAnswerIsThatOfStructuredOutputs) {
+  const Result<TokenRequest> parsed = Parse(
+      R"("token_ids":[5],"sampling_params":{"structured_outputs":{"json":{"b":0,"a":1}}})");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  ASSERT_TRUE(parsed->request.generate.grammar);
+  EXPECT_EQ(parsed->request.generate.grammar->kind, GrammarSpec::Kind::kJsonSchema);
+  EXPECT_EQ(parsed->request.generate.grammar->text, R"({"b":0,"a":1})");
+}
+
 TEST_F(TokenRequestTest, WhatIsWrongIsRefusedByItsName) {
   EXPECT_EQ(RefusedFor(""), "token_ids");
   for (const char* ids : {"7", "\"text\"", "[\"a\"]", "[1.5]", "[-1]", "[[1]]"})
@@ -79,8 +90,10 @@ TEST_F(TokenRequestTest, WhatIsWrongIsRefusedByItsName) {
   EXPECT_EQ(RefusedFor(R"("token_ids":[1],"kv_transfer_params":{"a":1})"), "kv_transfer_params");
   EXPECT_EQ(RefusedFor(R"("token_ids":[1],"stream_options":{})"), "stream_options");
   EXPECT_EQ(SamplingRefusedFor(R"("temperature":"hot")"), "sampling_params.temperature");
-  EXPECT_EQ(SamplingRefusedFor(R"("structured_outputs":{"regex":"a"})"),
-            "sampling_params.structured_outputs");
+  EXPECT_EQ(SamplingRefusedFor(R"("structured_outputs":{"regex":"a","choice":["b"]})"),
+            "structured_outputs.choice");
+  EXPECT_EQ(SamplingRefusedFor(R"("structured_outputs":{"regex":5})"),
+            "sampling_params.structured_outputs.regex");
   EXPECT_EQ(SamplingRefusedFor(R"("logits_processors":["a"])"),
             "sampling_params.logits_processors");
   EXPECT_EQ(SamplingRefusedFor(R"("logprobs":-1)"), "logprobs");
@@ -200,6 +213,40 @@ TEST(TokenRoutesTest, ARenderedPromptTellsWhatTheContextLeaves) {
                                           R"({"prompt":"a","max_tokens":5000})");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.json()["error"]["param"], "max_tokens");
+}
+
+TEST(TokenRoutesTest, AFormOfTheAnswerHoldsAlsoWhereThePromptWasRendered) {
+  ServingOptions options;
+  options.config.eos_token_ids = {1};
+  options.executor.vocab_size = testing::kWholeVocab;
+  ServingFixture server(std::move(options));
+  HttpClient client(server.port());
+  const std::string form = R"("structured_outputs":{"choice":["yes","no, \"not\""]})";
+  const std::string body = R"({"prompt":"a","max_tokens":30,"return_token_ids":true,)" + form + "}";
+  const Json answer = client.Post("/v1/completions", body).json();
+  const std::string text = answer["choices"][0]["text"];
+  EXPECT_TRUE(text == "yes" || text == "no, \"not\"") << text;
+  const Json rendered = client.Post("/v1/completions/render", body).json()[0];
+  EXPECT_EQ(rendered["sampling_params"]["structured_outputs"],
+            Json::parse("{" + form + "}")["structured_outputs"]);
+  const Json again = client.Post(kGenerate, rendered.dump()).json();
+  EXPECT_EQ(again["choices"][0]["token_ids"], answer["choices"][0]["token_ids"]);
+}
+
+TEST(TokenRoutesTest, WhatARenderedPromptWouldLoseIsRefused) {
+  ServingOptions options;
+  options.frontend.reasoning_format = FindReasoningFormat("deepseek_r1");
+  ServingFixture server(std::move(options));
+  HttpClient client(server.port());
+  const auto param = [&](const std::string& member) {
+    const ClientReply reply = client.Post(
+        "/v1/chat/completions/render",
+        R"({"messages":[{"role":"user","content":"a"}],)" + member + "}");
+    EXPECT_EQ(reply.status, 400) << member;
+    return reply.json()["error"]["param"];
+  };
+  EXPECT_EQ(param(R"("structured_outputs":{"regex":"a"})"), "structured_outputs.regex");
+  EXPECT_EQ(param(R"("max_reasoning_tokens":5)"), "max_reasoning_tokens");
 }
 
 TEST(TokenRoutesTest, TheTokenizersFilesAreTold) {

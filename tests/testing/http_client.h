@@ -106,7 +106,7 @@ class HttpClient {
       reply = {};
       if (!ReadHead(&reply)) return {};
     } while (reply.status == 100);
-    if (head_only) return reply;
+    if (head_only || reply.status == 204) return reply;
     if (reply.fields.count("transfer-encoding") > 0) {
       std::string piece;
       while (ReadChunk(&piece)) reply.body += piece;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +19,9 @@
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve::testing {
+
+// Of FakeExecutor::Options: what a constraint allows may be any token.
+inline constexpr int kWholeVocab = std::numeric_limits<int>::max();
 
 struct ServingOptions : ServerOptions {
   FakeExecutor::Options executor;

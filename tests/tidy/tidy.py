@@ -25,7 +25,7 @@ LAYERS = ["kernels/base/", "kernels/", "models/", "engine/", "server/"]  # each 
 # Library, what its includes look like, the files that may name it. A header among them is private:
 # only they may include it.
 HOMES = [
-    ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/", ["server/grpc/*"]),
+    ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/grpc/*"]),
     ("Beast and Asio", r"boost/", ["server/http/*"]),
     ("nlohmann", r"nlohmann/", ["server/openai/*.cc", "server/options.cc",
                                 "server/kv_event_message.cc", "models/config_reader.cc",

@@ -1,0 +1,46 @@
+// AnswerMessages: the events of one response made the messages of diffserve.v1.Inference.Generate.
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "engine/response_stream.h"
+#include "engine/text/tokenizer.h"
+#include "server/openai/chat_parts.h"
+#include "server/openai/request.h"
+
+namespace diffserve {
+
+namespace v1 {
+class GenerateResponse;
+}  // namespace v1
+
+class AnswerMessages {
+ public:
+  // `request`: the one that is answered, under the id that the client is told.
+  AnswerMessages(const OpenAiRequest& request, std::string request_id, const Tokenizer& tokenizer);
+  // Not moved: its choices refer to it.
+  AnswerMessages(const AnswerMessages&) = delete;
+  AnswerMessages& operator=(const AnswerMessages&) = delete;
+
+  // Appends the messages that one event becomes; ResponseDone becomes its usage if it is ok.
+  void Append(const ResponseEvent& event, std::deque<v1::GenerateResponse>* out);
+
+ private:
+  using Messages = std::deque<v1::GenerateResponse>;
+  void AppendOne(const ResponseStarted& started, Messages* out);
+  void AppendOne(const ResponsePromptLogprobs& scores, Messages* out);
+  void AppendOne(const ResponseDelta& delta, Messages* out);
+  void AppendOne(const ResponseDone& done, Messages* out);
+
+  const int n_;
+  const bool logprobs_, hides_eos_;
+  const ChatForm form_;
+  const Tokenizer& tokenizer_;
+  std::vector<ChatText> choices_;
+};
+
+}  // namespace diffserve
