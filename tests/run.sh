@@ -116,7 +116,8 @@ build() {  # build PRESET TARGET...
 
 programs=(kernels_test models_test engine_test text_test server_test faults_test cuda_test)
 fuzz=(safetensors_fuzz model_config_fuzz tokenizer_file_fuzz tokenizer_text_fuzz grammar_fuzz
-  chat_template_fuzz request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz)
+  chat_template_fuzz request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz
+  tool_messages_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
