@@ -3,7 +3,8 @@
 # nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve
 #   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime,
-#                                   Chromium, and a Python virtual environment in .venv
+#                                   Chromium, and a Python virtual environment in .venv, with
+#                                   JSON Schema's own test suite beside it
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
 set -euo pipefail
@@ -55,5 +56,11 @@ if $with_tests; then
     python3 -m venv .venv
     .venv/bin/pip install -q --disable-pip-version-check -r tests/e2e/requirements.txt
     cp tests/e2e/requirements.txt "$stamp"
+  fi
+  suite=.venv/json-schema-suite
+  if ! cmp -s tests/schema/requirements.txt "$suite/.requirements"; then
+    .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary :all: \
+      -d "$suite" -r tests/schema/requirements.txt
+    cp tests/schema/requirements.txt "$suite/.requirements"
   fi
 fi

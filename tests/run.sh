@@ -116,7 +116,8 @@ build() {  # build PRESET TARGET...
 
 programs=(kernels_test models_test engine_test text_test server_test faults_test cuda_test)
 fuzz=(safetensors_fuzz model_config_fuzz tokenizer_file_fuzz tokenizer_text_fuzz grammar_fuzz
-  chat_template_fuzz request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz)
+  chat_template_fuzz request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz
+  tool_messages_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
@@ -124,6 +125,7 @@ run format tests/tidy/format.sh
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 replay release ""
+run schema_suite python3 tests/schema/run.py
 run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
 run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'
 run fidelity_table python3 tests/golden/report.py --check
@@ -146,6 +148,7 @@ run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
   .venv/bin/python tests/e2e/run.py test_bit_exactness
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"
+grep -E '^[0-9]+ enforced, ' "$results/schema_suite.log"
 grep '^first contentful paint' "$results/ui.log"
 if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" \
   tests/helm/run.sh; fi

@@ -149,6 +149,13 @@ fn explained(message: String) -> String {
                 a required property that is a constant; use anyOf"
             .into();
     }
+    if message.contains("patternProperty regexes") {
+        return "patternProperties is enforced only where no name can match two of its patterns"
+            .into();
+    }
+    if message.contains("lookarounds not supported") || message.contains("regex parse error") {
+        return format!("a pattern is not supported: {message}");
+    }
     if message.contains("NoExtension") {
         return "no text satisfies it".into();
     }

@@ -8,6 +8,8 @@ use crate::schema_policy::SchemaPolicy;
 /// Attributes of a rule that nothing here acts on, or that take back text that was sent.
 const REFUSED_ATTRIBUTES: [&str; 3] = ["temperature", "stop", "stop_capture"];
 const REFUSED_OPTIONS: [&str; 1] = ["allow_invalid_utf8"];
+/// The library's first step through an intersection takes time by the power of its parts.
+const MAX_INTERSECTIONS: usize = 8;
 
 /// `text` as a string of the grammar.
 pub fn quoted(text: &str) -> String {
@@ -62,6 +64,7 @@ pub fn with_checked_schemas(text: &str, policy: &SchemaPolicy) -> Result<String,
     let bytes = text.as_bytes();
     let mut out = String::new();
     let mut copied = 0;
+    let mut intersections = 0;
     let mut at = 0;
     while at < bytes.len() {
         let rest = &text[at..];
@@ -94,6 +97,10 @@ pub fn with_checked_schemas(text: &str, policy: &SchemaPolicy) -> Result<String,
             check_word(&text[at..end], &text[end..])?;
             at = end;
         } else {
+            intersections += usize::from(bytes[at] == b'&');
+            if intersections > MAX_INTERSECTIONS {
+                return Err(format!("more than {MAX_INTERSECTIONS} intersections (&)"));
+            }
             at += rest.chars().next().map_or(1, char::len_utf8);
         }
     }

@@ -10,6 +10,8 @@ mod gbnf;
 mod grammar;
 mod lark_text;
 mod python_format;
+mod schema_intersections;
+mod schema_pattern;
 mod schema_policy;
 mod schema_values;
 mod structural_tag;

@@ -4,8 +4,10 @@
 
 use serde_json::{json, Map, Value};
 
+use crate::schema_intersections;
+use crate::schema_pattern::translated;
 use crate::schema_values::{
-    check_bounds, check_constant, check_pattern, count, format_rule, list, number, FormatRule,
+    bound_number, check_bounds, check_constant, count, format_rule, list, number, FormatRule,
 };
 
 const MAX_DEPTH: usize = 64;
@@ -18,6 +20,8 @@ const MAX_TARGET_LEVELS: usize = 1000;
 const MAX_ITEMS: usize = 4096;
 const MAX_ITEMS_TOGETHER: usize = 20_000;
 const MAX_LENGTH: usize = 65_536;
+/// Of names, in all: the library compares each with each.
+const MAX_NAME_PATTERNS: usize = 20;
 /// Alternatives of a schema that has other keywords, times its values: each gets copies of them.
 const MAX_COPIES: usize = 1_000_000;
 
@@ -67,6 +71,7 @@ impl SchemaPolicy {
         if !definitions.is_empty() {
             made.insert("$defs".into(), Value::Object(definitions));
         }
+        schema_intersections::check(&made)?;
         let whitespace = format!("[\\x20\\x0A\\x0D\\x09]{{1,{}}}", self.max_whitespace);
         let options = match self.max_whitespace {
             0 => json!({"whitespace_flexible": false, "json_allowed_escapes": "nrbtf\\\""}),
@@ -84,6 +89,7 @@ struct Walk<'a> {
     targets: Vec<String>,
     values: usize,
     items: usize,
+    name_patterns: usize,
     target_levels: usize,
     /// The definition that is made, and how many members or items lie between it and here.
     current: usize,
@@ -119,6 +125,7 @@ impl<'a> Walk<'a> {
             targets: Vec::new(),
             values: 0,
             items: 0,
+            name_patterns: 0,
             target_levels: 0,
             current: usize::MAX,
             inner: 0,
@@ -305,10 +312,14 @@ impl<'a> Walk<'a> {
                 }
                 return Ok(Some(items));
             }
-            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
-                number(value).map_err(fail)?;
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
+                bound_number(value).map_err(fail)?;
             }
-            "pattern" => check_pattern(value).map_err(fail)?,
+            "multipleOf" => number(value).map_err(fail)?,
+            "pattern" => {
+                let pattern = value.as_str().ok_or_else(|| fail("is not a string".into()))?;
+                return translated(pattern).map(|made| Some(made.into())).map_err(fail);
+            }
             "format" => return Ok(format_rule(value).map_err(fail)?.kept(value)),
             "required" => check_names(value).map_err(fail)?,
             "properties" | "patternProperties" => {
@@ -343,16 +354,25 @@ impl<'a> Walk<'a> {
     fn property_map(&mut self, key: &str, value: &Value, at: &Place) -> Result<Value, String> {
         let fail = |why: String| refused(at.shown, key, why);
         let object = value.as_object().ok_or_else(|| fail("is not an object".into()))?;
+        if key == "patternProperties" {
+            self.name_patterns += object.len();
+            if self.name_patterns > MAX_NAME_PATTERNS {
+                return Err(fail(format!("and the like are more than {MAX_NAME_PATTERNS}")));
+            }
+        }
         let mut made = Map::new();
         for (name, schema) in object {
             let checked = match key {
-                "properties" => check_constant(&Value::from(name.as_str())),
-                _ => check_pattern(&Value::from(name.as_str())),
+                "properties" => check_constant(&Value::from(name.as_str())).map(|()| name.clone()),
+                _ => translated(name),
             };
-            checked.map_err(|why| refused(at.shown, key, format!("{name:?} {why}")))?;
+            let kept = checked.map_err(|why| fail(format!("{name:?} {why}")))?;
             let escaped = name.replace('~', "~0").replace('/', "~1");
             let path = format!("{}/{key}/{escaped}", at.path);
-            made.insert(name.clone(), self.part(schema, path, at)?);
+            let part = self.part(schema, path, at)?;
+            if made.insert(kept, part).is_some() {
+                return Err(fail(format!("{name:?} is the same as one before it")));
+            }
         }
         Ok(Value::Object(made))
     }

@@ -3,7 +3,6 @@
 
 use serde_json::{Map, Value};
 
-const MAX_PATTERN_BYTES: usize = 2048;
 /// Whole numbers up to here are the same to every reader of JSON.
 const MAX_EXACT: u64 = 1 << 53;
 
@@ -74,6 +73,17 @@ pub fn number(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// What a value may be bounded by: whole numbers next to it are exact, too.
+pub fn bound_number(value: &Value) -> Result<(), String> {
+    number(value)?;
+    match value.as_f64() {
+        Some(number) if number.abs() >= MAX_EXACT as f64 => {
+            Err(format!("is {value}; allowed are numbers between -2^53 and 2^53"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Within a constant: strings that have one spelling, numbers that are exact.
 pub fn check_constant(value: &Value) -> Result<(), String> {
     match value {
@@ -137,40 +147,4 @@ fn check_distinct(object: &Map<String, Value>) -> Result<(), (&'static str, Stri
         )),
         _ => Ok(()),
     }
-}
-
-/// The library's expressions have more than ECMA-262's: what would mean something else is refused.
-pub fn check_pattern(value: &Value) -> Result<(), String> {
-    let pattern = value.as_str().ok_or("is not a string")?;
-    if pattern.len() > MAX_PATTERN_BYTES {
-        let found = pattern.len();
-        return Err(format!("has {found} bytes; at most {MAX_PATTERN_BYTES} are allowed"));
-    }
-    let chars: Vec<char> = pattern.chars().collect();
-    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
-    let mut class_start = None;
-    let mut i = 0;
-    while i < chars.len() {
-        let (c, next) = (chars[i], at(i + 1));
-        let other = match (c, class_start) {
-            ('\\', _) => next.is_alphanumeric() && !"dDwWsSnrtfvupPx".contains(next),
-            ('[', Some(_)) => true,
-            ('&' | '-' | '~', Some(start)) => next == c && i > start,
-            (']', Some(start)) => i == start + 1 || (i == start + 2 && at(start + 1) == '^'),
-            ('(', None) => next == '?' && !matches!(at(i + 2), ':' | '=' | '!' | '<'),
-            ('{', None) => next == ',',
-            _ => false,
-        };
-        if other {
-            return Err(format!("{pattern:?} has at character {i} what is not supported"));
-        }
-        match c {
-            '\\' => i += 1,
-            '[' => class_start = Some(i),
-            ']' => class_start = None,
-            _ => {}
-        }
-        i += 1;
-    }
-    Ok(())
 }

@@ -1,0 +1,68 @@
+//! A schema's regular expressions, which are ECMA-262's, in the library's own: what it reads in
+//! another way is written out, what would mean something else is refused.
+
+const MAX_PATTERN_BYTES: usize = 2048;
+/// What \s is in ECMA-262, as the inside of a class.
+const SPACES: &str =
+    "\\t\\n\\x0B\\x0C\\r \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000\\uFEFF";
+/// What "." does not match there.
+const LINE_ENDS: &str = "\\n\\r\\u2028\\u2029";
+
+/// The pattern for the library. Error: which character of it is not supported.
+pub fn translated(pattern: &str) -> Result<String, String> {
+    if pattern.len() > MAX_PATTERN_BYTES {
+        let found = pattern.len();
+        return Err(format!("has {found} bytes; at most {MAX_PATTERN_BYTES} are allowed"));
+    }
+    let chars: Vec<char> = pattern.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut made = String::new();
+    let mut class_start = None;
+    let mut i = 0;
+    while i < chars.len() {
+        let (c, next) = (chars[i], at(i + 1));
+        if differs(&chars, i, class_start) {
+            return Err(format!("{pattern:?} has at character {i} what is not supported"));
+        }
+        match (c, class_start) {
+            ('\\', None) if next == 's' => made.push_str(&format!("[{SPACES}]")),
+            ('\\', Some(_)) if next == 's' => made.push_str(SPACES),
+            ('\\', _) if next == 'S' => made.push_str(&format!("[^{SPACES}]")),
+            ('\\', _) => {
+                made.push(c);
+                made.extend(chars.get(i + 1));
+            }
+            ('.', None) => made.push_str(&format!("[^{LINE_ENDS}]")),
+            _ => made.push(c),
+        }
+        match c {
+            '\\' => i += 1,
+            '[' => class_start = Some(i),
+            ']' => class_start = None,
+            _ => {}
+        }
+        i += 1;
+    }
+    Ok(made)
+}
+
+/// Whether what stands at `i`, in the class that begins at `class_start`, is something else to the
+/// library, or nothing at all.
+fn differs(chars: &[char], i: usize, class_start: Option<usize>) -> bool {
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let next = at(i + 1);
+    match (chars[i], class_start) {
+        ('\\', _) => next.is_alphanumeric() && !"dDwWsSnrtfvupPx".contains(next),
+        ('[', Some(_)) => true,
+        ('&' | '-' | '~', Some(start)) => next == chars[i] && i > start,
+        (']', Some(start)) => i == start + 1 || (i == start + 2 && at(start + 1) == '^'),
+        ('(', None) => {
+            let named = at(i + 2) == '<' && !matches!(at(i + 3), '=' | '!');
+            next == '?' && at(i + 2) != ':' && !named
+        }
+        ('^', None) => i > 0 && !matches!(at(i - 1), '(' | '|' | ':'),
+        ('$', None) => !matches!(next, '\0' | ')' | '|'),
+        ('{', None) => next == ',',
+        _ => false,
+    }
+}
