@@ -19,6 +19,7 @@ using Point = grpc::experimental::InterceptionHookPoints;
 
 constexpr std::string_view kOwnMethods = "/diffserve.v1.Inference/";
 constexpr std::string_view kKserveMethods = "/inference.GRPCInferenceService/";
+constexpr std::string_view kVllmMethods = "/vllm.grpc.engine.VllmEngine/";
 constexpr std::string_view kHealthMethods = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflectionMethods = "/grpc.reflection.";
 
@@ -76,7 +77,8 @@ class CallWatch::Interceptor : public grpc::experimental::Interceptor {
     connection_ = watch_.Begun(info_->server_context()->peer());
     // Health stays open; our own methods check by themselves, before anything is done. The handlers
     // of the others ask nothing, so the call is ended under them.
-    for (const std::string_view checked : {kHealthMethods, kOwnMethods, kKserveMethods}) {
+    for (const std::string_view checked :
+         {kHealthMethods, kOwnMethods, kKserveMethods, kVllmMethods}) {
       if (method_.starts_with(checked)) return;
     }
     const Status access = CheckKey(watch_.keys_, metadata);

@@ -110,14 +110,15 @@ void StreamStore::Run() {
   const NamedThread named("streams", "the next one's end");
   std::unique_lock lock(mutex_);
   while (!closed_) {
+    const uint64_t seen = num_left_;
     lock.unlock();
     const std::optional<TimePoint> next = Expire();
     lock.lock();
-    if (closed_) return;
+    const auto woken = [&] { return closed_ || num_left_ != seen; };
     if (next)
-      changed_.wait_until(lock, *next);
+      changed_.wait_until(lock, *next, woken);
     else
-      changed_.wait(lock);
+      changed_.wait(lock, woken);
   }
 }
 
@@ -189,6 +190,7 @@ void StreamStore::Leave(const Reading& reading) noexcept {
   std::shared_ptr<KeptStream> gone;
   {
     std::lock_guard lock(mutex_);
+    ++num_left_;
     KeptStream& stream = *reading.stream;
     std::lock_guard stream_lock(stream.mutex_);
     if (stream.reader_ != reading.reader) return;

@@ -103,7 +103,8 @@ class StreamStore {
   ~StreamStore() { Close(); }
 
   bool keeps() const { return limits_.max_streams() > 0; }
-  // A thread of its own looks after the streams without reader.
+  // A thread of its own looks after the streams without reader. REQUIRES: the clock is
+  // steady_clock.
   void Start();
   // Ends all streams; none can be opened any more.
   void Close();
@@ -138,6 +139,7 @@ class StreamStore {
   mutable std::mutex mutex_;  // before a stream's
   std::condition_variable changed_;
   Streams streams_;
+  uint64_t num_left_ = 0;  // calls of Leave
   bool closed_ = false;
   std::thread thread_;
 };

@@ -21,7 +21,9 @@ using testing::ServingFixture;
 using testing::ServingOptions;
 
 constexpr char kPath[] = "/v1/completions";
-constexpr char kBody[] = R"({"prompt":"a","max_tokens":40,"ignore_eos":true,"stream":true})";
+constexpr char kBody[] =
+    R"({"prompt":"a","max_tokens":40,"temperature":0,"ignore_eos":true,"stream":true})";
+constexpr int kSomeSteps = 20;  // a token may be half a character, which is no event
 const std::string kResumable = "X-Resumable: true\r\n";
 
 ServingOptions Keeping(size_t bytes = 8 << 20) {
@@ -77,7 +79,7 @@ std::string WithNumber(const std::string& id, int number) {
 // Begins a stream and reads `count` events of it.
 std::vector<std::string> Begin(ServingFixture& server, EventReader& reader, const std::string& path,
                                const std::string& body, int count) {
-  server.steps.Allow(count + 4);
+  server.steps.Allow(kSomeSteps);
   const ClientReply head = reader.Post(path, body, kResumable);
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.fields.at("content-type"), "text/event-stream; charset=utf-8");
@@ -94,14 +96,14 @@ bool Counts(const ServingFixture& server, const std::string& fate, int count) {
 
 TEST(ResumeTest, EveryStreamGoesOnBehindTheLastEventOnAnotherConnection) {
   const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"stream":true,)"
-                           R"("max_tokens":40,"ignore_eos":true})";
+                           R"("max_tokens":40,"temperature":0,"ignore_eos":true})";
   const std::pair<std::string, std::string> routes[] = {
       {kPath, kBody},
       {"/v1/chat/completions", chat},
       {"/v1/messages", chat},
-      {"/v1/responses", R"({"input":"a","stream":true,"max_output_tokens":40,"ignore_eos":true})"},
+      {"/v1/responses", R"({"input":"a","stream":true,"max_output_tokens":40,"temperature":0})"},
       {"/inference/v1/generate",
-       R"({"token_ids":[70],"stream":true,"sampling_params":{"max_tokens":40,"ignore_eos":true}})"}};
+       R"({"token_ids":[70],"stream":true,"sampling_params":{"max_tokens":40,"temperature":0}})"}};
   ServingFixture server(Keeping());
   int resumed = 0;
   for (const auto& [path, body] : routes) {
@@ -168,7 +170,7 @@ TEST(ResumeTest, WithoutTheFieldNothingHasAnIdAndLeavingCancels) {
   for (const std::string& fields : {std::string(), std::string("X-Resumable: false\r\n")}) {
     ServingFixture server(Keeping());
     EventReader reader(server);
-    server.steps.Allow(6);
+    server.steps.Allow(kSomeSteps);
     EXPECT_EQ(reader.Post(kPath, kBody, fields).status, 200);
     EXPECT_TRUE(reader.Next().starts_with("data: "));
     reader.Leave();
@@ -215,7 +217,7 @@ TEST(ResumeTest, AStreamBelongsToTheKeyThatMadeIt) {
     return "Authorization: Bearer " + name + "-key-0123456789\r\n";
   };
   EventReader first(server);
-  server.steps.Allow(6);
+  server.steps.Allow(kSomeSteps);
   ASSERT_EQ(first.Post(kPath, kBody, kResumable + key("one")).status, 200);
   const std::string id = IdOf(first.Next());
   first.Leave();
