@@ -452,7 +452,9 @@ void JsonFields::Prompts(std::string_view name, size_t max_entries, std::vector<
 
 std::string JsonFields::JsonText(std::string_view name) const {
   const Json* const value = Find(node_, name);
-  return value == nullptr ? "null" : value->dump();
+  if (value == nullptr) return "null";
+  const auto text = document_->texts.find(value);
+  return text != document_->texts.end() ? text->second : value->dump();
 }
 
 std::vector<JsonFields> JsonFields::Object(std::string_view name) {

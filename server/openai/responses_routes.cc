@@ -126,7 +126,8 @@ HttpAnswer OpenAiRoutes::Impl::ResponsesRead(RouteCall& call, const ResponsesReq
     chat->request.generate.request_id = object.id;  // which nobody else has: Cancel ends it alone
   }
   auto encoder = std::make_unique<ResponsesResponse>(chat->request.stream, std::move(object),
-                                                     SplitterOf(chat->request, TokenBytesOf()), std::move(hooks));
+                                                     SplitterOf(chat->request, TokenBytesOf()),
+                                                     std::move(hooks));
   return StartResponse(call, std::move(chat->request.generate),
                        {std::move(encoder), chat->request.stream, errors});
 }

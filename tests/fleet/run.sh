@@ -27,7 +27,7 @@ venv=build/fleet-venv
 if ! cat tests/e2e/requirements.txt tests/fleet/requirements.txt |
   cmp -s - "$venv/.requirements"; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install -q --disable-pip-version-check -r tests/fleet/requirements.txt
+  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r tests/fleet/requirements.txt
   cat tests/e2e/requirements.txt tests/fleet/requirements.txt >"$venv/.requirements"
 fi
 

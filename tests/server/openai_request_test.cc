@@ -259,18 +259,11 @@ TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
 }
 
 TEST_F(OpenAiRequestTest, KnownButUnsupportedMembersAreRefusedByName) {
-  for (const char* member : {R"("functions":[{}])",
-                             R"("response_format":{})",
-                             R"("response_format":"text")",
-                             R"("audio":{"voice":"x"})",
-                             R"("modalities":["text","audio"])",
-                             R"("suffix":"x")",
-                             R"("use_beam_search":true)",
-                             R"("prompt_embeds":"AAAA")",
-                             R"("lora_request":{"a":1})",
-                             R"("logits_processors":["x"])",
-                             R"("function_call":"x")",
-                             R"("chat_template":"{{ 1 }}")"}) {
+  for (const char* member :
+       {R"("functions":[{}])", R"("response_format":{})", R"("response_format":"text")",
+        R"("audio":{"voice":"x"})", R"("modalities":["text","audio"])", R"("suffix":"x")",
+        R"("use_beam_search":true)", R"("prompt_embeds":"AAAA")", R"("lora_request":{"a":1})",
+        R"("logits_processors":["x"])", R"("function_call":"x")", R"("chat_template":"{{ 1 }}")"}) {
     const std::string text = member;
     const std::string name = text.substr(1, text.find('"', 1) - 1);
     EXPECT_EQ(RefusedFor(text), name) << member;
