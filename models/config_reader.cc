@@ -144,6 +144,14 @@ bool ConfigReader::IsString(std::string_view key) const {
   return Has(key) && state_->Find(key)->is_string();
 }
 
+std::vector<std::string> ConfigReader::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : state_->object->items()) {
+    if (!value.is_null()) keys.push_back(key);
+  }
+  return keys;
+}
+
 int ConfigReader::Int(std::string_view key, std::optional<int> fallback, int min, int max) {
   const Json* value = state_->Find(key);
   if (value == nullptr) {

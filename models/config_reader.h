@@ -30,6 +30,7 @@ class ConfigReader {
 
   bool Has(std::string_view key) const;  // present and not null
   bool IsString(std::string_view key) const;
+  std::vector<std::string> Keys() const;  // all that Has, sorted
 
   // Without a default (nullopt) the key is required.
   int Int(std::string_view key, std::optional<int> fallback, int min, int max);

@@ -101,13 +101,18 @@ Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
 }  // namespace
 
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
-  const std::filesystem::path dir(model_dir);
-  Result<ConfigReader> json = ConfigReader::Open((dir / "config.json").string());
+  Result<ConfigReader> json = ConfigReader::Open(
+      (std::filesystem::path(model_dir) / "config.json").string());
   if (!json.ok()) return json.status();
-  Result<ModelConfig> config = ReadModelConfig(*json);
+  return LoadModelConfig(model_dir, *json);
+}
+
+Result<ModelConfig> LoadModelConfig(const std::string& model_dir, ConfigReader& json) {
+  Result<ModelConfig> config = ReadModelConfig(json);
   if (!config.ok()) return config;
 
-  const std::filesystem::path generation_path = dir / "generation_config.json";
+  const std::filesystem::path generation_path = std::filesystem::path(model_dir) /
+                                                "generation_config.json";
   std::error_code absent;
   // A link that leads nowhere is there, and an error.
   if (std::filesystem::symlink_status(generation_path, absent).type() !=

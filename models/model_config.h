@@ -63,5 +63,7 @@ struct ModelConfig {
 // Reads DIR/config.json and DIR/generation_config.json (if there). Every refusal is one line: file,
 // key, found, allowed.
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
+// The same with `json` in the place of DIR/config.json.
+Result<ModelConfig> LoadModelConfig(const std::string& model_dir, ConfigReader& json);
 
 }  // namespace diffserve

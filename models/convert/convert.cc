@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "kernels/base/kernel_table.h"
+#include "kernels/base/regular_file.h"
 #include "kernels/ops/weight_packer.h"
+#include "models/convert/diff_mlx.h"
 #include "models/convert/json_members.h"
 #include "models/convert/output_directory.h"
 #include "models/convert/packed_output.h"
@@ -94,9 +96,7 @@ class Conversion {
     Result<std::unique_ptr<SourceDirectory>> source = SourceDirectory::Open(options_.source_dir);
     if (!source.ok()) return source.status();
     source_ = std::move(source).value();
-    Result<ModelConfig> config = LoadModelConfig(options_.source_dir);
-    if (!config.ok()) return config.status();
-    config_ = std::move(config).value();
+    DS_RETURN_IF_ERROR(ReadConfig());
     if (config_.packed) {
       return InvalidArgument(Joined(options_.source_dir, "config.json") +
                              ": quantization_config: is packed already, expected the original");
@@ -111,6 +111,21 @@ class Conversion {
     Result<TensorPlan> plan = PlanTensors(config_, source_->tensors(), options_.source_dir);
     if (!plan.ok()) return plan.status();
     plan_ = std::move(plan).value();
+    return Status();
+  }
+
+  Status ReadConfig() {
+    const std::string path = Joined(options_.source_dir, "config.json");
+    const Result<std::string> stored = ReadRegularFile(path, ConfigReader::kMaxBytes);
+    if (!stored.ok()) return stored.status();
+    Result<std::string> served = ServedConfigText(*stored, *source_);
+    if (!served.ok()) return served.status();
+    config_text_ = std::move(served).value();
+    Result<ConfigReader> json = ConfigReader::Parse(config_text_, path);
+    if (!json.ok()) return json.status();
+    Result<ModelConfig> config = LoadModelConfig(options_.source_dir, *json);
+    if (!config.ok()) return config.status();
+    config_ = std::move(config).value();
     return Status();
   }
 
@@ -141,21 +156,21 @@ class Conversion {
     if (packed_) edits.push_back({"quantization_config", packed_->ToJson(), /*add=*/true});
     if (dtype_) {
       const std::string value = "\"" + std::string(NameOf(*dtype_)) + "\"";
-      Result<std::string> text = source_->Read("config.json", kMaxJsonBytes);
-      if (!text.ok()) return text.status();
       // Two spellings; where a config has neither, the older, which every version of transformers
       // reads.
-      const Result<ConfigReader> json = ConfigReader::Parse(*text,
+      const Result<ConfigReader> json = ConfigReader::Parse(config_text_,
                                                             Joined(source_->path(), "config.json"));
       if (!json.ok()) return json.status();
       edits.push_back({"dtype", value});
       edits.push_back({"torch_dtype", value, /*add=*/!json->Has("dtype")});
     }
-    DS_RETURN_IF_ERROR(CopyJson("config.json", edits));
+    DS_RETURN_IF_ERROR(WriteJson("config.json", config_text_, edits));
     for (const char* name : kCopiedFiles) {
       if (!source_->Has(name)) continue;
       if (std::string_view(name) == "tokenizer_config.json") {
-        DS_RETURN_IF_ERROR(CopyJson(name, {{"auto_map", std::nullopt}}));
+        const Result<std::string> text = source_->Read(name, kMaxJsonBytes);
+        if (!text.ok()) return text.status();
+        DS_RETURN_IF_ERROR(WriteJson(name, *text, {{"auto_map", std::nullopt}}));
         continue;
       }
       const Result<std::string> bytes = source_->Read(name, kMaxCopiedBytes);
@@ -173,10 +188,9 @@ class Conversion {
     return Status();
   }
 
-  Status CopyJson(const std::string& name, const std::vector<MemberEdit>& edits) {
-    const Result<std::string> text = source_->Read(name, kMaxJsonBytes);
-    if (!text.ok()) return text.status();
-    const Result<std::string> edited = EditMembers(*text, Joined(source_->path(), name), edits);
+  Status WriteJson(const std::string& name, const std::string& text,
+                   const std::vector<MemberEdit>& edits) {
+    const Result<std::string> edited = EditMembers(text, Joined(source_->path(), name), edits);
     if (!edited.ok()) return edited.status();
     return OutputFile::WriteText(Joined(output_->temporary(), name), *edited);
   }
@@ -325,6 +339,7 @@ class Conversion {
   ThreadPool& pool_;
   LoadProgress progress_{options_.report, options_.pace};
   std::unique_ptr<SourceDirectory> source_;
+  std::string config_text_;  // config.json as it is served, before edits
   ModelConfig config_;
   TensorPlan plan_;
   PlanSource plan_source_{plan_, options_.source_dir};

@@ -1,8 +1,8 @@
-// `diffserve convert`: a checkpoint directory, or an original state dict of microsoft/unilm beside
-// a config.json, becomes a clean directory, which has been checked by loading it. The source is
-// trusted in nothing; the result appears whole or not at all. Tensors are copied in pieces, so that
-// memory does not depend on their sizes until the result is loaded; what is packed on the way is
-// in memory a linear layer at a time.
+// `diffserve convert`: a checkpoint directory, an original state dict of microsoft/unilm beside a
+// config.json, or a run directory of guygrigsby/diff-mlx becomes a clean directory, which has been
+// checked by loading it. The source is trusted in nothing; the result appears whole or not at all.
+// Tensors are copied in pieces, so that memory does not depend on their sizes until the result is
+// loaded; what is packed on the way is in memory a linear layer at a time.
 //
 // Thread safety: one thread, which runs the pool.
 #pragma once

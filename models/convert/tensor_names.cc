@@ -28,12 +28,15 @@ struct NameRule {
 constexpr char kAttention[] = "|self_attn|attn|attention|mixer";
 constexpr char kMlp[] = "mlp|ffn|feed_forward";
 constexpr char kLinear[] = "weight|bias";
+constexpr char kScale[] = "scale";  // of a norm: the target's weight
 
 // Names below a layer. The order is that of the converted checkpoint. fc1, gate and fc2 are those
-// of unilm's YOCO, where it is fc1 that goes through the activation.
+// of unilm's YOCO, where it is fc1 that goes through the activation; in an mlp of diff-mlx, which
+// has gate, up and down, it is gate.
 constexpr NameRule kLayerRules[] = {
     {"input_layernorm", "", "input_layernorm|attention_norm|self_attn_layer_norm|mixer_layer_norm",
      "weight"},
+    {"input_layernorm", "", "norm_attn", kScale},
     {"self_attn.q_proj", kAttention, "q_proj|wq", kLinear},
     {"self_attn.k_proj", kAttention, "k_proj|wk", kLinear},
     {"self_attn.v_proj", kAttention, "v_proj|wv", kLinear},
@@ -45,25 +48,36 @@ constexpr NameRule kLayerRules[] = {
     {"self_attn.lambda_k2", kAttention, "lambda_k2", ""},
     {"self_attn.lambda_proj", kAttention, "lambda_proj", "weight"},
     {"self_attn.subln", kAttention, "subln", "weight"},
+    {"self_attn.subln", kAttention, "subln", kScale},
     {"post_attention_layernorm", "", "post_attention_layernorm|ffn_norm|final_layer_norm",
      "weight"},
+    {"post_attention_layernorm", "", "norm_mlp", kScale},
     {"mlp.gate_proj", kMlp, "gate_proj|w1", kLinear},
     {"mlp.gate_proj", "ffn", "fc1", kLinear},
+    {"mlp.gate_proj", "mlp", "gate", kLinear},
     {"mlp.up_proj", kMlp, "up_proj|w3", kLinear},
     {"mlp.up_proj", "ffn", "gate", kLinear},
+    {"mlp.up_proj", "mlp", "up", kLinear},
     {"mlp.gate_proj+mlp.up_proj", kMlp, "gate_up_proj|w13", kLinear},
     {"mlp.act_fn", "mlp", "act_fn", kLinear},
     {"mlp.down_proj", kMlp, "down_proj|w2", kLinear},
     {"mlp.down_proj", "ffn", "fc2", kLinear},
+    {"mlp.down_proj", "mlp", "down", kLinear},
 };
 // Names outside of the layers, which may stand below any module that holds the layers.
 constexpr NameRule kOuterRules[] = {
-    {"model.embed_tokens", "", "embed_tokens|tok_embeddings", "weight"},
+    {"model.embed_tokens", "", "embed_tokens|tok_embeddings|tok_embed", "weight"},
     {"model.norm", "", "norm|layer_norm", "weight"},
+    {"model.norm", "", "final_norm", kScale},
     {"lm_head", "", "lm_head|output|output_projection", "weight"},
 };
 // Frequencies of the rotary embedding, which follow from the config.
 constexpr std::string_view kUnneeded[] = {"inv_freq", "rope.freqs"};
+constexpr std::string_view kOptimizer = "opt.";  // before the names of its state
+
+std::string_view TargetSuffix(std::string_view suffix) {
+  return suffix == kScale ? std::string_view("weight") : suffix;
+}
 
 std::vector<std::string_view> Split(std::string_view list, char separator) {
   std::vector<std::string_view> parts;
@@ -115,7 +129,7 @@ std::optional<std::string_view> Match(const NameRule& rule, std::string_view res
       const std::optional<std::string_view> found = After(*inner, name);
       if (!found) continue;
       for (std::string_view suffix : Split(rule.suffixes, '|')) {
-        if (*found == suffix) return suffix;
+        if (*found == suffix) return TargetSuffix(suffix);
       }
     }
   }
@@ -166,9 +180,11 @@ class Planner {
   }
 
   static bool IsUnneeded(std::string_view name) {
-    return std::ranges::any_of(kUnneeded, [name](std::string_view end) {
-      return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
-    });
+    return name.starts_with(kOptimizer) ||
+           std::ranges::any_of(kUnneeded, [name](std::string_view end) {
+             return name == end ||
+                    (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
+           });
   }
 
   Status Add(const SourceTensor& source) {
@@ -226,13 +242,15 @@ class Planner {
     return rows_.at(TargetName(0, target, suffix));
   }
 
-  // Where a target belongs: the first rule with its name counts.
-  static Place PlaceOf(std::optional<int> layer, std::string_view target, std::string_view suffix) {
-    const std::span<const NameRule> rules = layer ? std::span<const NameRule>(kLayerRules)
-                                                  : kOuterRules;
+  static size_t IndexOf(std::span<const NameRule> rules, std::string_view target) {
     const auto rule = std::ranges::find(
         rules, target, [](const NameRule& r) { return std::string_view(r.target); });
-    const size_t index = static_cast<size_t>(rule - rules.begin());
+    return static_cast<size_t>(rule - rules.begin());
+  }
+  // Where a target belongs: the first rule with its name counts.
+  static Place PlaceOf(std::optional<int> layer, std::string_view target, std::string_view suffix) {
+    const size_t index = IndexOf(layer ? std::span<const NameRule>(kLayerRules) : kOuterRules,
+                                 target);
     const int group = layer || index == 0 ? 0 : 1;  // the embedding comes first, what else is
                                                     // outside comes last
     return {group, layer.value_or(-1), index, suffix == "bias" ? "1" : "0"};
@@ -288,25 +306,29 @@ class Planner {
 
   std::string Accepted() const {
     std::string text;
-    const auto append = [&](const NameRule& rule, const std::string& before) {
-      if (!any_spelling_ && std::string_view(rule.target).find('+') != std::string_view::npos)
-        return;
-      if (!any_spelling_ && std::string_view(rule.modules) == "ffn") return;
+    const auto append = [&](std::span<const NameRule> rules, const NameRule& rule,
+                            const std::string& before) {
+      const std::string_view target = rule.target;
+      const bool is_first = &rules[IndexOf(rules, target)] == &rule;
+      if (!any_spelling_ && (!is_first || target.find('+') != std::string_view::npos)) return;
       text += (text.empty() ? "" : ", ") + before;
       if (!any_spelling_) {
-        text += rule.target;
+        text += target;
         return;
       }
       const std::string_view modules = rule.modules;
       if (modules == kAttention) text += "[" + std::string(modules.substr(1)) + ".]";
       if (modules != kAttention && !modules.empty()) text += "(" + std::string(modules) + ").";
       text += rule.names;
+      if (rule.suffixes == std::string_view(kScale)) text.append(".").append(kScale);
     };
-    for (const NameRule& rule : kOuterRules) append(rule, "");
+    for (const NameRule& rule : kOuterRules) append(kOuterRules, rule, "");
     for (const NameRule& rule : kLayerRules) {
-      const auto is_needed = [&](std::string_view suffix) { return IsNeeded(rule, suffix); };
+      const auto is_needed = [&](std::string_view suffix) {
+        return IsNeeded(rule, TargetSuffix(suffix));
+      };
       if (std::ranges::any_of(Split(rule.suffixes, '|'), is_needed))
-        append(rule, text.find("N.") == std::string::npos ? "and in layers.N. " : "");
+        append(kLayerRules, rule, text.find("N.") == std::string::npos ? "and in layers.N. " : "");
     }
     return text;
   }

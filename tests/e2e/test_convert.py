@@ -58,6 +58,47 @@ def state_dict() -> dict[str, np.ndarray]:
     return tensors
 
 
+def of_diff_mlx() -> tuple[dict, dict[str, np.ndarray], dict[str, str]]:
+    """config.json and tensors as diff-mlx writes them, and the served name of each tensor."""
+    model = {
+        "dim": 32, "n_layers": 2, "n_heads_vanilla": 4, "qk_head_dim": 8, "vocab_size": 64,
+        "mlp_intermediate": 48, "block_size": 64, "rope_base": 10000.0, "rms_eps": 1e-05,
+        "tie_embeddings": True, "amp_dtype": "bfloat16"
+    }
+    names = {"model.tok_embed.weight": "model.embed_tokens.weight"}
+    for layer in range(model["n_layers"]):
+        names |= {
+            f"model.blocks.{layer}.{name}": f"model.layers.{layer}.{served}"
+            for name, served in (("norm_attn.scale", "input_layernorm.weight"),
+                                 ("attn.q_proj.weight", "self_attn.q_proj.weight"),
+                                 ("attn.k_proj.weight", "self_attn.k_proj.weight"),
+                                 ("attn.v_proj.weight", "self_attn.v_proj.weight"),
+                                 ("attn.o_proj.weight", "self_attn.out_proj.weight"),
+                                 ("attn.lambda_q1", "self_attn.lambda_q1"),
+                                 ("attn.lambda_k1", "self_attn.lambda_k1"),
+                                 ("attn.lambda_q2", "self_attn.lambda_q2"),
+                                 ("attn.lambda_k2", "self_attn.lambda_k2"),
+                                 ("attn.subln.scale", "self_attn.subln.weight"),
+                                 ("norm_mlp.scale", "post_attention_layernorm.weight"),
+                                 ("mlp.gate.weight", "mlp.gate_proj.weight"),
+                                 ("mlp.up.weight", "mlp.up_proj.weight"),
+                                 ("mlp.down.weight", "mlp.down_proj.weight"))
+        }
+    names["model.final_norm.scale"] = "model.norm.weight"
+    shapes = {
+        "tok_embed.weight": (64, 32), "subln.scale": (16, ), "scale": (32, ),
+        "gate.weight": (48, 32), "up.weight": (48, 32), "down.weight": (32, 48),
+        "_proj.weight": (32, 32), "": (8, )
+    }
+    rng = np.random.default_rng(2)
+
+    def random(name: str) -> np.ndarray:
+        shape = next(shape for end, shape in shapes.items() if name.endswith(end))
+        return (rng.standard_normal(shape) / 3).astype(np.float32)
+
+    return {"model": model, "train": {"peak_lr": 4e-4}}, {n: random(n) for n in names}, names
+
+
 class ConvertTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -108,6 +149,69 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual(json.loads((result / "config.json").read_text()),
                          UNILM | {"torch_dtype": "bfloat16"})
         self.assertTrue(np.isfinite(self.logits(result)).all())
+
+    def write(self, name: str, config: dict, tensors: dict[str, np.ndarray]) -> Path:
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config, indent=2))
+        (folder / "latest.safetensors").write_bytes(tiny_model.safetensors_bytes(tensors))
+        return folder
+
+    def test_a_run_of_diff_mlx_becomes_the_diff_transformer_that_it_is(self):
+        config, tensors, names = of_diff_mlx()
+        by_hand = self.write("by_hand", UNILM | {
+            "num_key_value_heads": 2, "tie_word_embeddings": True
+        }, {names[name]: tensor
+            for name, tensor in tensors.items()})
+        (by_hand / "latest.safetensors").rename(by_hand / "model.safetensors")
+        expected = self.logits(by_hand)
+        without_prefix = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+        state = {
+            "opt." + name + moment: tensor
+            for name, tensor in without_prefix.items()
+            for moment in (".m", ".v")
+        }
+        for number, (sources, dropped) in enumerate(
+            ((tensors | state, 2 * len(tensors)), (without_prefix, 0))):
+            with self.subTest(dropped=dropped):
+                source = self.write(f"source{number}", config, sources)
+                (source / "metrics.jsonl").write_text("{}")
+                result = self.folder / f"result{number}"
+                done = run(source, result)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                for words in ("family diff_transformer", f"renamed              {len(tensors)}",
+                              "left behind    metrics.jsonl", "checked by loading"):
+                    self.assertIn(words, done.stdout)
+                if dropped:
+                    self.assertRegex(done.stdout, rf"dropped  opt\..* and {dropped - 8} more")
+                else:
+                    self.assertNotIn("dropped", done.stdout)
+                self.assertEqual(self.names(result), ["config.json", "model.safetensors"])
+                np.testing.assert_array_equal(self.logits(result), expected)
+
+    def test_a_run_of_diff_mlx_that_is_another_model_is_refused(self):
+        config, tensors, _ = of_diff_mlx()
+        vanilla = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if "lambda" not in name and "subln" not in name
+        }
+        one_missing = {n: t for n, t in tensors.items() if n != "model.blocks.1.attn.lambda_k2"}
+        for number, (changes, sources, words) in enumerate((
+            ({}, vanilla, "holds the vanilla variant of diff-mlx"),
+            ({}, one_missing, "model.layers.1.self_attn.lambda_k2 is missing, expected shape [8]"),
+            ({"rms_eps": 1e-6}, tensors, "config.json: model.rms_eps is 1e-06, expected 1e-05"),
+            ({"n_kv_heads": 2}, tensors, "config.json: model.n_kv_heads is 2, expected no key but"),
+        )):
+            with self.subTest(words):
+                changed = {"model": config["model"] | changes}
+                source = self.write(f"source{number}", changed, sources)
+                before = self.names(self.folder)
+                refused = run(source, self.folder / "result")
+                self.assertEqual((refused.returncode, refused.stdout), (1, ""), refused.stderr)
+                self.assertIn(words, refused.stderr)
+                self.assertEqual(len(refused.stderr.splitlines()), 1)
+                self.assertEqual(self.names(self.folder), before)
 
     def test_wrong_usage_is_exit_code_2(self):
         source = tiny_model.directory()

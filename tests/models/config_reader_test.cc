@@ -63,5 +63,13 @@ TEST(ConfigReaderTest, TheFirstProblemIsKeptAndNestedOnesCount) {
             "f.json: a.b is \"line\\nbreak\", expected an integer in 0..1");
 }
 
+TEST(ConfigReaderTest, KeysAreThoseOfTheObjectThatAreNotNull) {
+  Result<ConfigReader> reader = ConfigReader::Parse("{\"b\": 1, \"a\": {\"c\": 2}, \"d\": null}",
+                                                    "f.json");
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(reader->Keys(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(reader->Object("a")->Keys(), std::vector<std::string>{"c"});
+}
+
 }  // namespace
 }  // namespace diffserve

@@ -12,6 +12,7 @@ namespace diffserve {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr int kHidden = 16, kInner = 24;
@@ -75,25 +76,29 @@ TEST(TensorNamesTest, NamesAroundUnilmsCodeFindTheirPlaces) {
        {"1.out_proj.weight", "layers.1.attn.o_proj.weight", "layers.1.attention.wo.weight"}},
       {"model.layers.0.self_attn.lambda_q1",
        {"0.lambda_q1", "decoder.layers.0.self_attn.lambda_q1"}},
-      {"model.layers.0.self_attn.subln.weight", {"0.subln.weight", "layers.0.attn.subln.weight"}},
+      {"model.layers.0.self_attn.subln.weight",
+       {"0.subln.weight", "layers.0.attn.subln.weight", "blocks.0.attn.subln.scale"}},
       {"model.layers.1.input_layernorm.weight",
-       {"layers.1.input_layernorm.weight", "layers.1.attention_norm.weight",
-        "layers.1.self_attn_layer_norm.weight", "layers.1.mixer_layer_norm.weight"}},
+       {"layers.1.norm_attn.scale", "layers.1.input_layernorm.weight",
+        "layers.1.attention_norm.weight", "layers.1.self_attn_layer_norm.weight",
+        "layers.1.mixer_layer_norm.weight"}},
       {"model.layers.1.post_attention_layernorm.weight",
        {"layers.1.post_attention_layernorm.weight", "layers.1.ffn_norm.weight",
-        "layers.1.final_layer_norm.weight"}},
+        "layers.1.final_layer_norm.weight", "layers.1.norm_mlp.scale"}},
       {"model.layers.0.mlp.gate_proj.weight",
        {"layers.0.mlp.gate_proj.weight", "layers.0.ffn.gate_proj.weight",
-        "layers.0.feed_forward.w1.weight", "layers.0.ffn.fc1.weight"}},
+        "layers.0.feed_forward.w1.weight", "layers.0.ffn.fc1.weight", "blocks.0.mlp.gate.weight"}},
       {"model.layers.0.mlp.up_proj.weight",
        {"layers.0.ffn.up_proj.weight", "layers.0.feed_forward.w3.weight",
-        "layers.0.ffn.gate.weight"}},
+        "layers.0.ffn.gate.weight", "blocks.0.mlp.up.weight"}},
       {"model.layers.0.mlp.down_proj.weight",
        {"layers.0.mlp.down_proj.weight", "layers.0.feed_forward.w2.weight",
-        "layers.0.ffn.fc2.weight"}},
+        "layers.0.ffn.fc2.weight", "blocks.0.mlp.down.weight"}},
       {"model.embed_tokens.weight",
-       {"embed_tokens.weight", "tok_embeddings.weight", "model.embed_tokens.weight"}},
-      {"model.norm.weight", {"norm.weight", "model.norm.weight", "layer_norm.weight"}},
+       {"embed_tokens.weight", "tok_embeddings.weight", "model.embed_tokens.weight",
+        "tok_embed.weight"}},
+      {"model.norm.weight",
+       {"norm.weight", "model.norm.weight", "layer_norm.weight", "final_norm.scale"}},
       {"lm_head.weight", {"lm_head.weight", "output.weight", "output_projection.weight"}},
   };
   for (const auto& [target, sources] : cases) {
@@ -165,17 +170,23 @@ TEST(TensorNamesTest, TheOrderIsThatOfTheModel) {
 TEST(TensorNamesTest, WhatNoModelNeedsIsDroppedByName) {
   const Result<TensorPlan> plan = Plan(
       "llama", Tensors({"model.layers.0.self_attn.rotary_emb.inv_freq", "rope.freqs",
-                        "model.rotary_emb.inv_freq", "model.norm.weight"}));
+                        "model.rotary_emb.inv_freq", "model.norm.weight", "opt.step",
+                        "opt.layers.0.self_attn.q_proj.weight.m"}));
   EXPECT_THAT(Names(plan), ElementsAre("model.norm.weight"));
-  EXPECT_EQ(plan->dropped.size(), 3u);
+  EXPECT_EQ(plan->dropped.size(), 5u);
 }
 
 TEST(TensorNamesTest, AnotherFamilyTakesTheNamesOfTransformersAlone) {
   for (const char* name :
        {"model.layers.0.self_attn.wq.weight", "layers.0.self_attn.q_proj.weight", "norm.weight",
-        "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.self_attn.out_proj.weight"}) {
+        "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.self_attn.out_proj.weight",
+        "model.layers.0.mlp.gate.weight", "model.final_norm.scale"}) {
     EXPECT_THAT(Refusal(Plan("llama", Tensors({name}))),
-                HasSubstr(std::string("for tensor ") + name + "; accepted: model.embed"));
+                EndsWith(std::string("for tensor ") + name +
+                         "; accepted: model.embed_tokens, model.norm, lm_head, and in layers.N. "
+                         "input_layernorm, self_attn.q_proj, self_attn.k_proj, self_attn.v_proj, "
+                         "self_attn.o_proj, post_attention_layernorm, mlp.gate_proj, mlp.up_proj, "
+                         "mlp.down_proj"));
   }
 }
 
@@ -185,24 +196,27 @@ TEST(TensorNamesTest, ATensorWithoutAPlaceIsRefusedWithWhatIsAccepted) {
                                                    "layers.0.d", "layers.0.e"}))),
       "SRC: has no place in the diff_transformer_v2 model of config.json with 2 layers for tensor "
       "layers.0.a, layers.0.b, "
-      "layers.0.c and 2 more; accepted: embed_tokens|tok_embeddings, norm|layer_norm, "
-      "lm_head|output|output_projection, and "
+      "layers.0.c and 2 more; accepted: embed_tokens|tok_embeddings|tok_embed, norm|layer_norm, "
+      "final_norm.scale, lm_head|output|output_projection, and "
       "in layers.N. input_layernorm|attention_norm|self_attn_layer_norm|mixer_layer_norm, "
+      "norm_attn.scale, "
       "[self_attn|attn|attention|mixer.]q_proj|wq, [self_attn|attn|attention|mixer.]k_proj|wk, "
       "[self_attn|attn|attention|mixer.]v_proj|wv, [self_attn|attn|attention|mixer.]qkv_proj|wqkv, "
       "[self_attn|attn|attention|mixer.]out_proj|o_proj|wo, "
       "[self_attn|attn|attention|mixer.]lambda_proj, "
-      "post_attention_layernorm|ffn_norm|final_layer_norm, (mlp|ffn|feed_forward).gate_proj|w1, "
-      "(ffn).fc1, "
-      "(mlp|ffn|feed_forward).up_proj|w3, (ffn).gate, (mlp|ffn|feed_forward).gate_up_proj|w13, "
-      "(mlp|ffn|feed_forward).down_proj|w2, (ffn).fc2");
+      "post_attention_layernorm|ffn_norm|final_layer_norm, norm_mlp.scale, "
+      "(mlp|ffn|feed_forward).gate_proj|w1, (ffn).fc1, (mlp).gate, "
+      "(mlp|ffn|feed_forward).up_proj|w3, (ffn).gate, (mlp).up, "
+      "(mlp|ffn|feed_forward).gate_up_proj|w13, "
+      "(mlp|ffn|feed_forward).down_proj|w2, (ffn).fc2, (mlp).down");
   // Known names that this model is without: the layer, the bias, the norm, the kind of lambda, a
   // suffix, a part of a name.
   for (const char* name :
        {"layers.2.attn.q_proj.weight", "layers.0.attn.q_proj.bias",
         "layers.0.attn.lambda_proj.weight", "layers.0.attn.q_proj", "layers.0.attn.q_proj.weight.x",
         "layers.0.attn.q_pro", "layers.0.ffn", "0", "1.", "layers.0.attn.", "encoder.norm.weight",
-        "layers.0.mlp.act_fn.weight"}) {
+        "layers.0.mlp.act_fn.weight", "layers.0.norm_attn.weight", "layers.0.attention_norm.scale",
+        "layers.0.mlp.gate.scale", "final_norm.weight", "option.weight", "opt"}) {
     EXPECT_THAT(Refusal(Plan("diff_transformer", Tensors({name}))),
                 HasSubstr(std::string("for tensor ") + name + ";"));
   }
