@@ -222,7 +222,8 @@ TEST(TokenRoutesTest, AFormOfTheAnswerHoldsAlsoWhereThePromptWasRendered) {
   ServingFixture server(std::move(options));
   HttpClient client(server.port());
   const std::string form = R"("structured_outputs":{"choice":["yes","no, \"not\""]})";
-  const std::string body = R"({"prompt":"a","max_tokens":30,"return_token_ids":true,)" + form + "}";
+  const std::string body = R"({"prompt":"a","max_tokens":30,"seed":3,"return_token_ids":true,)" +
+                           form + "}";
   const Json answer = client.Post("/v1/completions", body).json();
   const std::string text = answer["choices"][0]["text"];
   EXPECT_TRUE(text == "yes" || text == "no, \"not\"") << text;
