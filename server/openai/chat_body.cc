@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/openai/chat_fields.h"
+#include "server/openai/request.h"
+
 namespace diffserve {
 
 void ChatMessages::Begin() {
@@ -106,12 +109,18 @@ std::string ChatTool(std::string_view name, std::string_view description,
 }
 
 void RefuseMembersBeyond(JsonFields& fields,
-                         std::initializer_list<std::vector<std::string_view>> known) {
+                         std::initializer_list<std::vector<std::string_view>> known, bool strict) {
   for (const std::string& name : fields.Names()) {
     const bool found = std::ranges::any_of(known, [&name](const auto& names) {
       return std::ranges::find(names, name) != names.end();
     });
     if (found) continue;
+    if (IsChatMember(name)) {
+      const bool is_one = (name == "n" || name == "best_of") && fields.JsonText(name) == "1";
+      if (!fields.IsOff(name) && !is_one) fields.Fail(Unsupported(name, " on this route"));
+      continue;
+    }
+    if (!strict) continue;
     const std::string shown = name.substr(0, 64);
     fields.Fail(
         InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));

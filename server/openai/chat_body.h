@@ -59,9 +59,10 @@ std::vector<std::string_view> SamplingMembers();
 std::string ChatTool(std::string_view name, std::string_view description,
                      std::string_view parameters, std::string_view strict);
 
-// --strict: refuses what is in none of the lists.
+// Of what is in none of the lists, refuses what the chat route would act on or refuse, unless it is
+// off, and with --strict all else.
 void RefuseMembersBeyond(JsonFields& fields,
-                         std::initializer_list<std::vector<std::string_view>> known);
+                         std::initializer_list<std::vector<std::string_view>> known, bool strict);
 
 // An integer that may not be less than `least`.
 int IntAtLeast(JsonFields& fields, std::string_view name, int least, int absent);

@@ -253,8 +253,7 @@ Result<MessagesChat> ChatOfMessages(std::string_view text, const OpenAiContext& 
   for (const std::string_view name : kUnsupported) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
-  if (context.strict)
-    RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()});
+  RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()}, context.strict);
   if (answers && !fields.Has("max_tokens"))
     fields.Fail(InvalidArgument("max_tokens is missing", "max_tokens"));
   const int max_tokens = IntAtLeast(fields, "max_tokens", 1, 1 << 30);

@@ -46,7 +46,22 @@ constexpr std::string_view kHarmlessFields[] = {"user",
                                                 "include_reasoning",
                                                 "spaces_between_special_tokens",
                                                 "length_penalty",
-                                                "stream_interval"};
+                                                "stream_interval",
+                                                "rid",
+                                                "routed_dp_rank",
+                                                "cache_prompt",
+                                                "id_slot",
+                                                "timings_per_token",
+                                                "repeat_last_n",
+                                                "dynatemp_exponent",
+                                                "xtc_threshold",
+                                                "dry_base",
+                                                "dry_allowed_length",
+                                                "dry_penalty_last_n",
+                                                "dry_sequence_breakers",
+                                                "mirostat_tau",
+                                                "mirostat_eta",
+                                                "repetition_ngram_threshold"};
 
 // What we know and do not offer: refused unless it is null, false, 0, or empty.
 constexpr std::string_view kUnsupportedFields[] = {"functions",
@@ -81,9 +96,36 @@ constexpr std::string_view kUnsupportedFields[] = {"functions",
                                                    "return_prompt_text",
                                                    "return_assistant_tokens_mask",
                                                    "return_hidden_states",
-                                                   "early_stopping"};
+                                                   "early_stopping",
+                                                   "moderation",
+                                                   "no_stop_trim",
+                                                   "token_ids_logprob",
+                                                   "session_params",
+                                                   "custom_params",
+                                                   "return_context_logits",
+                                                   "disaggregated_params",
+                                                   "input_ids",
+                                                   "n_predict",
+                                                   "n_probs",
+                                                   "n_cmpl",
+                                                   "min_new_tokens",
+                                                   "min_keep",
+                                                   "samplers",
+                                                   "t_max_predict_ms",
+                                                   "post_sampling_probs",
+                                                   "return_tokens"};
 // Likewise, with values that mean "off".
 constexpr std::string_view kConditionalFields[] = {"function_call", "modalities"};
+
+// Samplers that we do not have, each with the value that turns it off.
+struct ForeignSampler {
+  std::string_view name;
+  float off;
+};
+constexpr ForeignSampler kForeignSamplers[] = {
+    {"repeat_penalty", 1},  {"typical_p", 1},      {"top_n_sigma", -1},
+    {"xtc_probability", 0}, {"dynatemp_range", 0}, {"dry_multiplier", 0},
+    {"mirostat", 0},        {"top_p_min", 0},      {"repetition_ngram_size", 0}};
 
 bool Contains(Names names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -94,12 +136,30 @@ std::string_view InsteadOf(std::string_view name) {
   if (name == "suffix") return ": text is only continued; put what follows into the prompt";
   if (name == "use_beam_search" || name == "early_stopping")
     return ": continuations are drawn; ask for n with logprobs, and choose";
+  constexpr std::pair<std::string_view, std::string_view> kOurNames[] = {
+      {"n_predict", ": use max_tokens"},
+      {"n_probs", ": use logprobs"},
+      {"n_cmpl", ": use n"},
+      {"min_new_tokens", ": use min_tokens"},
+      {"no_stop_trim", ": use include_stop_str_in_output"},
+      {"return_tokens", ": use return_token_ids"},
+      {"repeat_penalty", " other than 1: use repetition_penalty"},
+      {"typical_p", " other than 1"},
+      {"input_ids", ": /v1/completions takes them as prompt"}};
+  for (const auto& [theirs, instead] : kOurNames) {
+    if (name == theirs) return instead;
+  }
   return "";
 }
 
 void RefuseUnsupported(JsonFields& fields) {
   for (const std::string_view name : kUnsupportedFields) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name, InsteadOf(name)));
+  }
+  for (const auto& [name, off] : kForeignSamplers) {
+    float value = off;
+    fields.Float(name, &value);
+    if (value != off) fields.Fail(Unsupported(name, InsteadOf(name)));
   }
   std::string choice = "none";
   if (fields.IsString("function_call"))
@@ -122,14 +182,19 @@ void RefuseTools(JsonFields& fields) {
   }
 }
 
+// What both generating routes act on, or refuse by its name.
+bool IsServedOrRefused(std::string_view name) {
+  return Contains(kGenerateFields, name) || Contains(kGenerationFields, name) ||
+         Contains(kUnsupportedFields, name) || Contains(kConditionalFields, name) ||
+         std::ranges::find(kForeignSamplers, name, &ForeignSampler::name) !=
+             std::end(kForeignSamplers) ||
+         Contains(StructuredFieldNames(), name) || Contains(kToolFields, name);
+}
+
 void RefuseUnknown(JsonFields& fields, Names known) {
   for (const std::string& name : fields.Names()) {
-    if (Contains(known, name) || Contains(kGenerateFields, name) ||
-        Contains(kGenerationFields, name) || Contains(kHarmlessFields, name) ||
-        Contains(kUnsupportedFields, name) || Contains(kConditionalFields, name) ||
-        Contains(StructuredFieldNames(), name) || Contains(kToolFields, name)) {
+    if (Contains(known, name) || Contains(kHarmlessFields, name) || IsServedOrRefused(name))
       continue;
-    }
     const std::string shown = name.substr(0, 64);
     fields.Fail(
         InvalidArgument("unknown member '" + shown + "' (the server runs with --strict)", shown));
@@ -180,6 +245,10 @@ AnswerHolds Holds(const OpenAiRequest& request) {
 }
 
 }  // namespace
+
+bool IsChatMember(std::string_view name) {
+  return Contains(kChatFields, name) || IsServedOrRefused(name);
+}
 
 Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context) {
   Result<JsonFields> parsed = JsonFields::Parse(body);

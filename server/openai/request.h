@@ -39,6 +39,8 @@ struct OpenAiRequest {
 // unsupported member from a wrong value.
 Result<OpenAiRequest> ParseCompletionRequest(std::string_view body, const OpenAiContext& context);
 Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContext& context);
+// Whether the chat route acts on a member of this name, or refuses it by its name.
+bool IsChatMember(std::string_view name);
 
 struct TokenizeRequest {
   std::string model;

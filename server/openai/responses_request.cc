@@ -157,8 +157,7 @@ void CheckMembers(JsonFields& fields, const OpenAiContext& context) {
   for (const std::string_view name : kUnsupported) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
-  if (context.strict)
-    RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()});
+  RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()}, context.strict);
 }
 
 void ReadSmallMembers(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {

@@ -77,7 +77,8 @@ std::string MadeUpTokenizer(int vocab_size) {
   std::string json =
       R"({"added_tokens":[{"id":0,"content":"<|end|>","special":true,)"
       R"("single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],)"
-      R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE","merges":[],"vocab":{)";
+      R"("decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+      R"("use_regex":true},"model":{"type":"BPE","merges":[],"vocab":{)";
   for (size_t i = 0; i < tokens.size(); ++i)
     json += (i > 0 ? ",\"" : "\"") + JsonEscaped(tokens[i]) + "\":" + std::to_string(i);
   return json + "}}}";

@@ -62,6 +62,16 @@ const Member kMembers[] = {
     {"functions", "[{}]", kRefused, kRefused},
     {"function_call", R"({"name":"f"})", kRefused, kRefused},
     {"web_search_options", R"({"a":1})", kRefused, kRefused},
+    {"moderation", R"({"a":1})", kRefused, kRefused},
+    {"tools", R"([{"type":"function","function":{"name":"f"}}])", kRefused, kServed},
+    {"tool_choice", R"("none")", kRefused, kServed},
+    {"parallel_tool_calls", "false", kIgnored, kServed},
+    {"reasoning_effort", R"("low")", kRefused, kServed},
+    {"reasoning", R"({"effort":"low"})", kRefused, kRefused},
+    {"response_format", R"({"type":"json_object"})", kServed, kServed},
+    {"response_format", R"({"type":"json_schema","json_schema":{"name":"a","schema":{}}})", kServed,
+     kServed},
+    {"response_format", R"({"type":"xml"})", kRefused, kRefused},
     // vLLM's.
     {"top_k", "5", kServed, kServed},
     {"min_p", "0.5", kServed, kServed},
@@ -83,6 +93,16 @@ const Member kMembers[] = {
     {"return_tokens_as_token_ids", "true", kServed, kServed},
     {"add_generation_prompt", "false", kUnknown, kServed},
     {"chat_template_kwargs", R"({"shout":true})", kUnknown, kServed},
+    {"structured_outputs", R"({"regex":"a"})", kServed, kServed},
+    {"guided_json", R"({"type":"object"})", kServed, kServed},
+    {"guided_regex", R"("a|b")", kServed, kServed},
+    {"guided_choice", R"(["a","b"])", kServed, kServed},
+    {"guided_grammar", R"("start: \"a\"")", kServed, kServed},
+    {"guided_decoding_backend", R"("outlines")", kRefused, kRefused},
+    {"guided_whitespace_pattern", R"(" ?")", kRefused, kRefused},
+    {"max_reasoning_tokens", "5", kServed, kServed},
+    {"thinking_token_budget", "5", kServed, kServed},
+    {"include_reasoning", "false", kIgnored, kServed},
     {"use_beam_search", "true", kRefused, kRefused},
     {"early_stopping", "true", kRefused, kRefused},
     {"length_penalty", "1.5", kIgnored, kIgnored},
@@ -105,7 +125,51 @@ const Member kMembers[] = {
     {"return_token_offsets", "true", kRefused, kRefused},
     {"return_prompt_text", "true", kRefused, kRefused},
     {"return_assistant_tokens_mask", "true", kRefused, kRefused},
-    // SGLang's and llama.cpp's.
+    // SGLang's, TensorRT-LLM's, LMDeploy's and llama.cpp's.
+    {"regex", R"("a|b")", kServed, kServed},
+    {"ebnf", R"("root ::= \"a\"")", kServed, kServed},
+    {"json_schema", R"({"type":"object"})", kServed, kServed},
+    {"grammar", R"("root ::= \"a\"")", kRefused, kRefused},
+    {"no_stop_trim", "true", kRefused, kRefused},
+    {"token_ids_logprob", "[1]", kRefused, kRefused},
+    {"session_params", R"({"a":1})", kRefused, kRefused},
+    {"custom_params", R"({"a":1})", kRefused, kRefused},
+    {"rid", R"("r")", kIgnored, kIgnored},
+    {"routed_dp_rank", "1", kIgnored, kIgnored},
+    {"return_context_logits", "true", kRefused, kRefused},
+    {"disaggregated_params", R"({"a":1})", kRefused, kRefused},
+    {"top_p_min", "0.5", kRefused, kRefused},
+    {"input_ids", "[1]", kRefused, kRefused},
+    {"min_new_tokens", "2", kRefused, kRefused},
+    {"repetition_ngram_size", "3", kRefused, kRefused},
+    {"repetition_ngram_threshold", "3", kIgnored, kIgnored},
+    {"n_predict", "5", kRefused, kRefused},
+    {"n_probs", "5", kRefused, kRefused},
+    {"n_cmpl", "2", kRefused, kRefused},
+    {"min_keep", "2", kRefused, kRefused},
+    {"samplers", R"(["top_k"])", kRefused, kRefused},
+    {"t_max_predict_ms", "5", kRefused, kRefused},
+    {"post_sampling_probs", "true", kRefused, kRefused},
+    {"return_tokens", "true", kRefused, kRefused},
+    {"repeat_penalty", "1.1", kRefused, kRefused},
+    {"typical_p", "0.9", kRefused, kRefused},
+    {"top_n_sigma", "1", kRefused, kRefused},
+    {"xtc_probability", "0.5", kRefused, kRefused},
+    {"dynatemp_range", "0.5", kRefused, kRefused},
+    {"dry_multiplier", "0.8", kRefused, kRefused},
+    {"mirostat", "2", kRefused, kRefused},
+    {"repeat_last_n", "64", kIgnored, kIgnored},
+    {"dynatemp_exponent", "2", kIgnored, kIgnored},
+    {"xtc_threshold", "0.2", kIgnored, kIgnored},
+    {"dry_base", "2", kIgnored, kIgnored},
+    {"dry_allowed_length", "2", kIgnored, kIgnored},
+    {"dry_penalty_last_n", "2", kIgnored, kIgnored},
+    {"dry_sequence_breakers", R"(["x"])", kIgnored, kIgnored},
+    {"mirostat_tau", "5", kIgnored, kIgnored},
+    {"mirostat_eta", "5", kIgnored, kIgnored},
+    {"cache_prompt", "false", kIgnored, kIgnored},
+    {"id_slot", "3", kIgnored, kIgnored},
+    {"timings_per_token", "true", kIgnored, kIgnored},
     {"input_embeds", "[[1.5]]", kRefused, kRefused},
     {"lora_path", R"("x")", kRefused, kRefused},
     {"custom_logit_processor", R"("x")", kRefused, kRefused},
@@ -124,6 +188,7 @@ class OpenAiFieldsTest : public ::testing::Test {
   Status Checked(const Member& member, bool chat, bool strict) const {
     std::string body = chat ? R"({"messages":[{"role":"user","content":"a"}])" : R"({"prompt":"a")";
     if (std::string(member.name) == "stream_options") body += R"(,"stream":true)";
+    if (chat && std::string(member.name) == "tools") body += R"(,"tool_choice":"none")";
     if (std::string(member.name) == "top_logprobs") body += R"(,"logprobs":1)";
     if (chat && std::string(member.name) == "top_logprobs")
       body.replace(body.size() - 1, 1, "true");
@@ -158,11 +223,12 @@ TEST_F(OpenAiFieldsTest, EachMemberIsServedIgnoredOrRefusedByItsName) {
 
 TEST_F(OpenAiFieldsTest, WhatIsIgnoredMayHaveAnyValueThatJsonHas) {
   for (const Member& member : kMembers) {
-    if (member.completion != Use::kIgnored) continue;
-    for (const char* value : {"null", "true", "-1.5", R"("x")", "[[]]", R"({"a":{}})"}) {
-      const Member odd = {member.name, value, kIgnored, kIgnored};
-      EXPECT_TRUE(Checked(odd, false, true).ok() && Checked(odd, true, true).ok())
-          << member.name << " " << value;
+    for (const bool chat : {false, true}) {
+      if ((chat ? member.chat : member.completion) != Use::kIgnored) continue;
+      for (const char* value : {"null", "true", "-1.5", R"("x")", "[[]]", R"({"a":{}})"}) {
+        const Member odd = {member.name, value, kIgnored, kIgnored};
+        EXPECT_TRUE(Checked(odd, chat, true).ok()) << member.name << " " << value;
+      }
     }
   }
 }
@@ -175,6 +241,20 @@ TEST_F(OpenAiFieldsTest, WhatIsRefusedIsTakenWhereItIsNull) {
   }
 }
 
+TEST_F(OpenAiFieldsTest, ASamplerThatIsTurnedOffIsTaken) {
+  for (const auto& [name, off] :
+       std::vector<std::pair<const char*, const char*>>{{"repeat_penalty", "1.0"},
+                                                        {"typical_p", "1"},
+                                                        {"top_n_sigma", "-1"},
+                                                        {"xtc_probability", "0"},
+                                                        {"dry_multiplier", "0.0"},
+                                                        {"mirostat", "0"},
+                                                        {"top_p_min", "0"}}) {
+    EXPECT_TRUE(Checked({name, off, kRefused, kRefused}, true, true).ok()) << name;
+    EXPECT_EQ(Checked({name, R"("x")", kRefused, kRefused}, true, true).param(), name);
+  }
+}
+
 TEST_F(OpenAiFieldsTest, ARefusalTellsWhatServesThePurposeInstead) {
   const auto message = [this](const char* name, const char* value) {
     return Checked({name, value, kRefused, kRefused}, false, false).message();
@@ -182,6 +262,8 @@ TEST_F(OpenAiFieldsTest, ARefusalTellsWhatServesThePurposeInstead) {
   EXPECT_NE(message("suffix", R"("x")").find("prompt"), std::string::npos);
   EXPECT_NE(message("use_beam_search", "true").find("logprobs"), std::string::npos);
   EXPECT_NE(message("best_of", "4").find("best_of is 4 and n 1"), std::string::npos);
+  EXPECT_NE(message("repeat_penalty", "1.1").find("repetition_penalty"), std::string::npos);
+  EXPECT_NE(message("n_predict", "5").find("max_tokens"), std::string::npos);
   EXPECT_NE(message("allowed_token_ids", "[]").find("leave it out"), std::string::npos);
   EXPECT_NE(message("truncate_prompt_tokens", "0").find("1 to 512, or -1"), std::string::npos);
 }
