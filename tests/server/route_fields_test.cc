@@ -212,7 +212,7 @@ const Member kOfGenerateSampling[] = {
     {"spaces_between_special_tokens", "true", kIgnored},
     {"length_penalty", "2", kIgnored},
     {"stream_interval", "2", kIgnored},
-    {"structured_outputs", R"({"regex":"a"})", kRefused},
+    {"structured_outputs", R"({"regex":"a"})", kServed},
     {"guided_decoding", R"({"regex":"a"})", kRefused},
     {"logits_processors", R"(["x"])", kRefused},
     {"use_beam_search", "true", kRefused},
