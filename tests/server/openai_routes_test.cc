@@ -276,8 +276,8 @@ TEST(OpenAiRoutesTest, SeedsRepeatAndItsAbsenceDoesNot) {
   const auto text = [&](const std::string& extra) {
     return client
         .Post("/v1/completions",
-              R"({"prompt":"a","max_tokens":100,"ignore_eos":true,"return_token_ids":true)" + extra +
-                  "}")
+              R"({"prompt":"a","max_tokens":100,"ignore_eos":true,"return_token_ids":true)" +
+                  extra + "}")
         .json()["choices"][0]["token_ids"]
         .dump();
   };
