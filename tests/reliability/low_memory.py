@@ -5,10 +5,10 @@ address space, or of data, is set to what it uses and a little more.
     low_memory.py [--requests 400] [--at-once 16] [--rooms 16 8 4] [--json FILE]
 
 For each limit and room (MiB) a server of its own, which has served some requests before. Prints one
-JSON object a server: how the requests under the limit ended, how often memory was short, and how
-those ended that came when the limit was lifted. Exit code 1 if a server died, if a request got
-something else than its whole answer, an error or the connection's end, or if one was not answered
-afterwards or left something behind.
+JSON object a server: how the requests under the limit ended, how often memory was short, how those
+ended that came when the limit was lifted, and how the server ended: 0, or with the word that gRPC
+lost a call. Exit code 1 if a server died, if a request got something else than its whole answer, an
+error or the connection's end, or if one was not answered afterwards or left something behind.
 """
 
 import argparse
@@ -124,6 +124,10 @@ def run(name: str, room_mib: int, arguments) -> dict:
         result["shortages"] = server.metric("diffserve_memory_shortages_total")
         result["pages_left"] = server.pages_used()
         result["requests_left"] = server.get("/load").json()["server_load"]
+        code = server.stop()
+        lost = code == 1 and "grpc_call_lost" in server.stderr()
+        result["end"] = "gRPC lost a call" if lost else code
+        server.code = 0  # problems() judges it
     return result
 
 
@@ -135,6 +139,8 @@ def problems(result: dict) -> list[str]:
     found = [f"{end}: {count}" for end, count in result["ends"].items() if end not in ends]
     found += [f"afterwards {end}: {count}" for end, count in result["ends_afterwards"].items()
               if not end.endswith("whole")]
+    if result["end"] not in (0, "gRPC lost a call"):
+        found.append(f"exit code {result['end']}")
     return found + [f"{name}: {result[name]}" for name in ("pages_left", "requests_left")
                     if result[name]]
 
