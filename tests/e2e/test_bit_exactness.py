@@ -33,12 +33,16 @@ def num_continuations(index: int) -> int:
 
 def ask(stub, index: int, ids: list[int]):
     """The exact answer to prompt `index`: greedy, or of each five the last a seeded draw of two
-    continuations."""
+    continuations; of each three the second in a form that holds it to more text than it has tokens
+    for."""
     request = generate_request(ids, MAX_TOKENS, logprobs=3,
                                prompt_logprobs=0 if index % 4 == 3 else None)
     if index % 5 == 4:
         request.sampling.MergeFrom(
             pb.SamplingParams(temperature=0.8, top_p=0.9, seed=index, n=num_continuations(index)))
+    if index % 3 == 1:
+        request.stopping.ignore_eos = False  # the form says where an end may be
+        request.grammar.regex = "([a-z]{1,3} [0-9]{2}, ){90}"
     answer = collect(stub.Generate(request))
     return answer.exact(), [(t.chosen.id, t.chosen.logprob) for t in answer.prompt_logprobs]
 
