@@ -74,20 +74,12 @@ class InferenceService : public v1::Inference::Service {
     Mark(kDetokenize, &InferenceService::DetokenizeCall);
     Mark(kGetModel, &InferenceService::GetModelCall);
     Mark(kCancel, &InferenceService::CancelCall);
-    Mark(kEmbed, &InferenceService::Embed);
+    Mark(kEmbed, &InferenceService::BeginEmbed);
   }
 
  private:
-  enum Method {
-    kGenerate,
-    kTokenize,
-    kDetokenize,
-    kGetModel,
-    kEmbed,
-    kAttention,
-    kCancel
-  };  // in the order of the
-      // .proto
+  // In the order of the .proto.
+  enum Method { kGenerate, kTokenize, kDetokenize, kGetModel, kEmbed, kAttention, kCancel };
   template <typename Request, typename Response>
   using Unary = grpc::ServerUnaryReactor* (InferenceService::*)(grpc::CallbackServerContext*,
                                                                 const WireRequest<Request>&,
@@ -162,9 +154,9 @@ class InferenceService : public v1::Inference::Service {
     });
   }
 
-  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
-                                  const WireRequest<v1::EmbedRequest>& request,
-                                  v1::EmbedResponse* response) {
+  grpc::ServerUnaryReactor* BeginEmbed(grpc::CallbackServerContext* context,
+                                       const WireRequest<v1::EmbedRequest>& request,
+                                       v1::EmbedResponse* response) {
     return EmbedCall<EmbedApi>::Begin(shared_, context, request.status, response, [&] {
       return FromProto(request.message, shared_.frontend.DefaultSampling());
     });
