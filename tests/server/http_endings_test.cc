@@ -113,6 +113,7 @@ TEST(HttpEndingsTest, ALongBodyComesInChunksAndIsWhole) {
   ServingFixture server;
   HttpClient client(server.port());
   ClientReply reply = client.Post("/v1/completions", kLongBody);
+  ASSERT_EQ(reply.status, 200) << reply.body;
   EXPECT_EQ(reply.fields.count("transfer-encoding"), 1u);
   EXPECT_EQ(reply.fields["content-type"], "application/json");
   EXPECT_EQ(reply.json()["choices"][0]["logprobs"]["tokens"].size(), 480u);
