@@ -1,10 +1,10 @@
 // The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128.
 //
-// A thread block takes a tile of query rows and a group, and walks the pages from the first that
-// one of them sees to the last. One warp fetches the pages into a ring in shared memory, where a
-// page, as it lies, is what wgmma reads: K along its rows, V across them. Two warpgroups of 64
-// accumulator rows compute, q and p in registers; while p V of one step runs, the scores of the
-// next are made and weighed. What the rows are depends on the shape:
+// A thread block takes a tile of query rows and a group, and walks the pages from slot 0 to the
+// tile's last. One warp fetches the pages into a ring in shared memory, where a page, as it lies,
+// is what wgmma reads: K along its rows, V across them. Two warpgroups of 64 accumulator rows
+// compute, q and p in registers; while p V of one step runs, the scores of the next are made and
+// weighed. What the rows are depends on the shape:
 //   k_maps 1: 64 queries of one map; or, with a second map, in each warp rows 0-7 are queries and
 //   rows 8-15 the same ones of map
 //     2, so that V is multiplied once for both.
@@ -15,9 +15,9 @@
 // A thread holds the same columns of both maps of a query, so the subtraction needs no exchange in
 // the first two.
 //
-// A row's chain of operations is by pages of 64 slots at absolute places. What the tile's other
-// rows add to it are pages of which every weight is 0 and the maximum stays: they change no bit, if
-// the hardware adds zeros exactly.
+// A row's chain of operations is by pages of 64 slots from slot 0. What the tile's other rows add
+// to it are pages of which every weight is 0 and the maximum stays: they change no bit, if the
+// hardware adds zeros exactly.
 //
 // Quantised logits whose codes need the whole row take two walks, the first over K alone, for the
 // extents of the rows; a page is a tile of those that do not.
@@ -45,7 +45,7 @@ inline constexpr int kExchangeRead = 2;
 struct PrefillRow {
   bool exists;
   const uint16_t* q;
-  int num_slots;     // it attends to the window's slots before this one
+  int num_slots;     // it attends to slots 0 .. num_slots - 1
   int64_t row_head;  // of the output
 };
 
@@ -143,24 +143,22 @@ struct PrefillWarpgroup {
     for (int step = 0; step < Shape::kVSteps; ++step) WgmmaHold(p[step]);
   }
 
-  __device__ __forceinline__ bool Attends(int i, int first_slot, int window) const {
-    const int slot = first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2;
-    return slot < num_slots[i % 4 / 2] && slot >= num_slots[i % 4 / 2] - window;
+  __device__ __forceinline__ bool Attends(int i, int first_slot) const {
+    return first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2 < num_slots[i % 4 / 2];
   }
-  __device__ __forceinline__ void Mask(int first_slot, int window) {
+  __device__ __forceinline__ void Mask(int first_slot) {
 #pragma unroll
     for (int i = 0; i < kImagePageSize / 2; ++i) {
-      if (!Attends(i, first_slot, window)) scores[i] = kMinusInfinity;
+      if (!Attends(i, first_slot)) scores[i] = kMinusInfinity;
     }
   }
 
-  __device__ __forceinline__ void Widen(float (&extents)[2], const AttentionLaunch& call,
+  __device__ __forceinline__ void Widen(float (&extents)[2], const ScoreQuant& quant,
                                         int first_slot) const {
 #pragma unroll
     for (int i = 0; i < kImagePageSize / 2; ++i) {
       float& extent = extents[i % 4 / 2];
-      if (Attends(i, first_slot, call.tiling.window))
-        extent = call.logits.Widened(extent, scores[i]);
+      if (Attends(i, first_slot)) extent = quant.Widened(extent, scores[i]);
     }
   }
   // What the four lanes of a row hold becomes the row's.
@@ -178,15 +176,14 @@ struct PrefillWarpgroup {
     return ring.Extents()[(2 * output + warpgroup) * kWarpgroupRows + row];
   }
   template <int kOutput>
-  __device__ __forceinline__ void Quantise(const AttentionLaunch& call, const PageRing<Shape>& ring,
+  __device__ __forceinline__ void Quantise(const ScoreQuant& quant, const PageRing<Shape>& ring,
                                            int first_slot) {
-    const ScoreQuant& quant = call.logits;
     float extents[2] = {quant.NoExtent(), quant.NoExtent()};
     if (quant.needs_row()) {
       extents[0] = RowExtent(ring, kOutput, 0);
       extents[1] = RowExtent(ring, kOutput, 1);
     } else {
-      Widen(extents, call, first_slot);
+      Widen(extents, quant, first_slot);
       Join(extents);
     }
 #pragma unroll
@@ -254,14 +251,13 @@ struct PrefillWarpgroup {
 
   template <int kOutput>
   __device__ __forceinline__ void FirstStep(const AttentionLaunch& call,
-                                            const PageRing<Shape>& ring, uint32_t k, int first_slot,
-                                            bool masked) {
+                                            const PageRing<Shape>& ring, uint32_t k, bool masked) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     WgmmaWait<0>();
     WgmmaHold(scores);
-    if constexpr (kQuantised) Quantise<kOutput>(call, ring, first_slot);
-    if (masked) Mask(first_slot, call.tiling.window);
+    if constexpr (kQuantised) Quantise<kOutput>(call.logits, ring, 0);
+    if (masked) Mask(0);
     float rescale[2];
     Weigh<kOutput>(call.scale_log2, rescale);
     Apply<kOutput>(rescale);
@@ -280,9 +276,9 @@ struct PrefillWarpgroup {
     WgmmaHold(scores);
     if constexpr (kQuantised) {
       WaitForValues<kPrevious>();
-      Quantise<kOutput>(call, ring, first_slot);
+      Quantise<kOutput>(call.logits, ring, first_slot);
     }
-    if (masked) Mask(first_slot, call.tiling.window);
+    if (masked) Mask(first_slot);
     float rescale[2];
     Weigh<kOutput>(call.scale_log2, rescale);
     if constexpr (!kQuantised) WaitForValues<kPrevious>();
@@ -297,13 +293,13 @@ struct PrefillWarpgroup {
   }
 
   template <int kOutput>
-  __device__ __forceinline__ void WidenByK(float (&extents)[2], uint32_t k,
-                                           const AttentionLaunch& call, int first_slot) {
+  __device__ __forceinline__ void WidenByK(float (&extents)[2], uint32_t k, const ScoreQuant& quant,
+                                           int first_slot) {
     WgmmaFence();
     IssueScores<kOutput>(k);
     WgmmaWait<0>();
     WgmmaHold(scores);
-    Widen(extents, call, first_slot);
+    Widen(extents, quant, first_slot);
   }
 
   __device__ __forceinline__ void LetGo(const PageRing<Shape>& ring, int stage) const {
@@ -315,7 +311,7 @@ struct PrefillWarpgroup {
                                               RingPosition& at);
   // A walk over K alone, for logits that need their row.
   __device__ __forceinline__ void FindExtents(const AttentionLaunch& call,
-                                              const PageRing<Shape>& ring, const QueryTile& part,
+                                              const PageRing<Shape>& ring, int num_pages,
                                               RingPosition& at);
   // The tile's pages behind the part's.
   __device__ __forceinline__ void SkipPages(const PageRing<Shape>& ring, int count,
@@ -342,42 +338,41 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::StreamPages
     const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part,
     RingPosition& at) {
   constexpr int kLast = kOutputs - 1;
-  if (NumPages(part) == 0) return;
-  const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, part);
-  int slot = part.first_slot;
+  const int num_pages = NumPages(part);
+  if (num_pages == 0) return;
+  const int unmasked_pages = UnmaskedSlots(call, part) / kImagePageSize;
   BarrierWait(ring.KFull(at.stage), at.parity);
-  FirstStep<0>(call, ring, ring.K(at.stage), slot, !unmasked.Hold(slot, kImagePageSize));
-  for (;;) {
+  FirstStep<0>(call, ring, ring.K(at.stage), unmasked_pages == 0);
+  for (int page = 0;; ++page) {
     const int stage = at.stage;
     BarrierWait(ring.VFull(stage), at.parity);
     if constexpr (kOutputs == 2) {
-      Step<1, 0>(call, ring, ring.K(stage), ring.V(stage), slot,
-                 !unmasked.Hold(slot, kImagePageSize));
+      Step<1, 0>(call, ring, ring.K(stage), ring.V(stage), page * kImagePageSize,
+                 page >= unmasked_pages);
     }
     at.Advance(ring.num_stages);
-    slot += kImagePageSize;
-    if (slot >= part.end_slot) {
+    if (page + 1 == num_pages) {
       LastStep<kLast>(ring.V(stage));
       return LetGo(ring, stage);
     }
     BarrierWait(ring.KFull(at.stage), at.parity);
-    Step<0, kLast>(call, ring, ring.K(at.stage), ring.V(stage), slot,
-                   !unmasked.Hold(slot, kImagePageSize));
+    Step<0, kLast>(call, ring, ring.K(at.stage), ring.V(stage), (page + 1) * kImagePageSize,
+                   page + 1 >= unmasked_pages);
     LetGo(ring, stage);
   }
 }
 
 template <typename Shape, bool kQuantised>
 __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::FindExtents(
-    const AttentionLaunch& call, const PageRing<Shape>& ring, const QueryTile& part,
-    RingPosition& at) {
+    const AttentionLaunch& call, const PageRing<Shape>& ring, int num_pages, RingPosition& at) {
   float extents[kOutputs][2];
 #pragma unroll
   for (int i = 0; i < 2 * kOutputs; ++i) extents[i / 2][i % 2] = call.logits.NoExtent();
-  for (int slot = part.first_slot; slot < part.end_slot; slot += kImagePageSize) {
+  for (int page = 0; page < num_pages; ++page) {
     BarrierWait(ring.KFull(at.stage), at.parity);
-    WidenByK<0>(extents[0], ring.K(at.stage), call, slot);
-    if constexpr (kOutputs == 2) WidenByK<1>(extents[1], ring.K(at.stage), call, slot);
+    WidenByK<0>(extents[0], ring.K(at.stage), call.logits, page * kImagePageSize);
+    if constexpr (kOutputs == 2)
+      WidenByK<1>(extents[1], ring.K(at.stage), call.logits, page * kImagePageSize);
     LetGo(ring, at.stage);
     at.Advance(ring.num_stages);
   }
@@ -421,7 +416,7 @@ __device__ __forceinline__ void HopperPrefillTiles(const AttentionLaunch& call) 
       state.Begin(call, part);
       if constexpr (kQuantised) {
         if (call.logits.needs_row()) {
-          state.FindExtents(call, ring, part, at);
+          state.FindExtents(call, ring, NumPages(part), at);
           state.SkipPages(ring, NumPages(PrefillTileOf(call, work)) - NumPages(part), at);
         }
       }

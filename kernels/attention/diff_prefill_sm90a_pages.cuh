@@ -89,9 +89,9 @@ struct RingPosition {
   }
 };
 
-// Of a tile or a part of it, from the tile's first page on.
+// Of a tile or a part of it, from slot 0.
 __device__ __forceinline__ int NumPages(const QueryTile& tile) {
-  return max(0, (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize);
+  return (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
 }
 
 // ---- The warp that fetches.
@@ -106,19 +106,17 @@ __device__ __forceinline__ void FetchK(const PageRing<Shape>& ring, int stage, c
   BarrierArrive(ring.VFull(stage));
 }
 
-// Slots [first, end) of V are copied and the rest becomes 0: a weight of 0 does not hide a NaN
-// there.
+// `num_slots` of V are copied and the rest becomes 0: a weight of 0 does not hide a NaN there.
 template <typename Shape>
 __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage,
-                                          const uint16_t* page, int first, int end, int lane) {
+                                          const uint16_t* page, int num_slots, int lane) {
   const uint32_t v = ring.V(stage);
-  const uint32_t begin_byte = static_cast<uint32_t>(first) * kImageRowBytes;
-  const uint32_t end_byte = static_cast<uint32_t>(end) * kImageRowBytes;
-  if (first > 0 || end < kImagePageSize) {
+  if (num_slots < kImagePageSize) {
     std::byte* bytes = DynamicShared() + (v - ring.base);
+    const uint32_t begin = static_cast<uint32_t>(num_slots) * kImageRowBytes +
+                           static_cast<uint32_t>(lane) * 16;
     for (uint32_t tile = 0; tile < Shape::kVBytes; tile += kImageTileBytes) {
-      for (uint32_t at = static_cast<uint32_t>(lane) * 16; at < kImageTileBytes; at += 32 * 16) {
-        if (at >= begin_byte && at < end_byte) continue;
+      for (uint32_t at = begin; at < kImageTileBytes; at += 32 * 16) {
         *reinterpret_cast<uint4*>(bytes + tile + at) = make_uint4(0, 0, 0, 0);
       }
     }
@@ -128,11 +126,11 @@ __device__ __forceinline__ void FetchPage(const PageRing<Shape>& ring, int stage
   if (lane != 0) return;
   BarrierArriveExpect(ring.KFull(stage), Shape::kKBytes);
   BulkCopy(ring.K(stage), page, Shape::kKBytes, ring.KFull(stage));
-  const uint32_t tile_bytes = end_byte - begin_byte;
+  const uint32_t tile_bytes = static_cast<uint32_t>(num_slots) * kImageRowBytes;
   const uint16_t* source = page + Shape::kKBytes / 2;
   BarrierArriveExpect(ring.VFull(stage), Shape::kVTiles * tile_bytes);
-  for (uint32_t at = begin_byte; at < Shape::kVBytes; at += kImageTileBytes) {
-    BulkCopy(v + at, source + at / 2, tile_bytes, ring.VFull(stage));
+  for (uint32_t tile = 0; tile < Shape::kVBytes; tile += kImageTileBytes) {
+    BulkCopy(v + tile, source + tile / 2, tile_bytes, ring.VFull(stage));
   }
 }
 
@@ -140,8 +138,7 @@ template <typename Shape, bool kKAlone>
 __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const PageRing<Shape>& ring,
                                           const QueryTile& tile, RingPosition& at, int lane) {
   const int num_pages = NumPages(tile);
-  const int32_t* pages = call.batch.pages + tile.sequence.first_page +
-                         tile.first_slot / kImagePageSize;
+  const int32_t* pages = call.batch.pages + tile.sequence.first_page;
   int32_t page_of_lane = 0;
   for (int page = 0; page < num_pages; ++page) {
     if (page % 32 == 0) page_of_lane = page + lane < num_pages ? pages[page + lane] : 0;
@@ -152,10 +149,8 @@ __device__ __forceinline__ void FetchTile(const AttentionLaunch& call, const Pag
     if constexpr (kKAlone) {
       FetchK<Shape>(ring, at.stage, source, lane);
     } else {
-      const int slot = tile.first_slot + page * kImagePageSize;
-      const int first = page > 0 ? 0 : max(UnmaskedSlots::Of(call, tile).first_of_any - slot, 0);
-      FetchPage<Shape>(ring, at.stage, source, first, min(tile.end_slot - slot, kImagePageSize),
-                       lane);
+      FetchPage<Shape>(ring, at.stage, source,
+                       min(tile.end_slot - page * kImagePageSize, kImagePageSize), lane);
     }
     at.Advance(ring.num_stages);
   }

@@ -171,7 +171,7 @@ std::vector<double> PooledModelTest::Expected(Kind kind, int dimensions) {
     const float* const x = &residual.hidden[t * width];
     const double squares = std::inner_product(x, x + width, x, 0.0);
     const double rms = std::sqrt(squares / static_cast<double>(width) +
-                                 model_->config().norm_eps);
+                                 model_->config().rms_norm_eps);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += double{x[i]} / rms * weight[i];
   }
   const double length = std::sqrt(std::inner_product(sum.begin(), sum.end(), sum.begin(), 0.0));

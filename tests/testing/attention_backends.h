@@ -1,5 +1,5 @@
-// What the test texts of diff_attention run. kernels_test and cuda_test compile the same texts
-// (tests/kernels/diff_attention_test.cc and attention_window_test.cc), each with its own backends
+// What the test text of diff_attention runs. kernels_test and cuda_test compile the same text
+// (tests/kernels/diff_attention_test.cc), each with its own backends
 // (tests/kernels/diff_attention_on_cpu.cc, tests/cuda/diff_attention_on_cuda.cc); without a device
 // cuda_test has none.
 #pragma once
@@ -23,7 +23,5 @@ struct AttentionBackend {
   std::function<std::vector<float>(AttentionBatch&)> run;
 };
 std::vector<AttentionBackend> DiffAttentionBackends();
-// The same over pages of codes, which round q.
-std::vector<AttentionBackend> CodePageBackends();
 
 }  // namespace diffserve::testing
