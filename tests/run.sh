@@ -51,13 +51,25 @@ count() {  # count NAME LOG EXIT_CODE
   echo "== $1: $p passed, $f failed$skipped (at $SECONDS s)"
 }
 
-run() {  # run NAME COMMAND...
-  local name=$1 log="$results/$1.log" code
+declare -A started
+start() {  # start NAME COMMAND...: in the background, until `finish NAME`
+  local name=$1
   shift
-  limited "$@" >"$log" 2>&1
+  limited "$@" >"$results/$name.log" 2>&1 &
+  started[$name]=$!
+}
+
+finish() {  # finish NAME
+  local log="$results/$1.log" code
+  wait "${started[$1]}"
   code=$?
   [ $code -ne 0 ] && tail -n 60 "$log"
-  count "$name" "$log" $code
+  count "$1" "$log" $code
+}
+
+run() {  # run NAME COMMAND...
+  start "$@"
+  finish "$1"
 }
 
 # unittest reports "Ran N tests" and "OK" or "FAILED (failures=N, errors=N)".
@@ -72,15 +84,19 @@ run_unittest() {  # run_unittest NAME FILE
   count "$name" "$log" $code
 }
 
-# gtest ends with "[  PASSED  ] N tests." and "[  SKIPPED ] N tests"; each failure is a line
-# "[  FAILED  ] NAME (N ms)".
+# Half of the tests at a time on each of two cores. gtest ends with "[  PASSED  ] N tests." and
+# "[  SKIPPED ] N tests"; each failure is a line "[  FAILED  ] NAME (N ms)".
 run_gtest() {  # run_gtest NAME PROGRAM
-  local name=$1 log="$results/$1.log" code p f s
-  limited "$2" >"$log" 2>&1
-  code=$?
-  p=$(grep -oE '^\[  PASSED  \] [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1)
+  local name=$1 log="$results/$1.log" code=0 half p f s
+  for half in 0 1; do
+    start "$name.$half" env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$half "$2"
+  done
+  for half in 0 1; do wait "${started[$name.$half]}" || code=$?; done
+  cat "$results/$name".[01].log >"$log"
+  total() { grep -oE "^\\[  $1 \\] [0-9]+" "$log" | awk '{ n += $NF } END { print n }'; }
+  p=$(total 'PASSED ')
+  s=$(total 'SKIPPED')
   f=$(grep -cE '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log")
-  s=$(grep -oE '^\[  SKIPPED \] [0-9]+ test' "$log" | grep -oE '[0-9]+' | tail -n 1)
   [ $code -ne 0 ] && grep -vE '^\[( RUN      |       OK |-+)\]' "$log" | tail -n 80
   echo "${p:-0} passed, ${f:-0} failed, ${s:-0} skipped" >>"$log"
   count "$name" "$log" $code
@@ -140,18 +156,19 @@ run many_shot_table python3 tests/experiments/many_shot.py --check
 run kept_slots_table python3 tests/experiments/kept_slots.py --check
 run speed_table python3 tests/bench/report_cpu.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
-run e2e .venv/bin/python tests/e2e/run.py
-run ui .venv/bin/python tests/ui/run.py
 on_shim=$PWD/build/release/tests/diffserve_on_shim
-run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
+start e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
   DIFFSERVE_GATED_BINARY="$on_shim" \
   .venv/bin/python tests/e2e/run.py test_bit_exactness
+run e2e .venv/bin/python tests/e2e/run.py
+run ui .venv/bin/python tests/ui/run.py
+if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" \
+  tests/helm/run.sh; fi
+finish e2e_cuda_on_cpu
 grep -A 5 '^needles asked' "$results/e2e.log"
 grep -E " skipped '" "$results/e2e.log"
 grep -E '^[0-9]+ enforced, ' "$results/schema_suite.log"
 grep '^first contentful paint' "$results/ui.log"
-if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" \
-  tests/helm/run.sh; fi
 
 if $sanitizers; then
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1

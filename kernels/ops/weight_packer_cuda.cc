@@ -119,7 +119,7 @@ void WeightPacker::CopyRows(const DeviceBuffer& to, size_t offset, const LinearP
                     continue;
                   }
                   CopyToFloat(tensor, first, width, wide.data());
-                  std::ranges::transform(wide, out, FloatToBFloat16);
+                  std::ranges::transform(wide, out, [](float x) { return FloatToBFloat16(x); });
                 }
               });
   }
