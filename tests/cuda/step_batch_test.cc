@@ -38,7 +38,7 @@ template <typename T>
 std::vector<T> Read(const std::vector<std::byte>& bytes, size_t offset, size_t count) {
   std::vector<T> values(count);
   EXPECT_LE(offset + count * sizeof(T), bytes.size());
-  std::memcpy(values.data(), bytes.data() + offset, count * sizeof(T));
+  if (count > 0) std::memcpy(values.data(), bytes.data() + offset, count * sizeof(T));
   return values;
 }
 
