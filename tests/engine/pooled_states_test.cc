@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -46,6 +47,24 @@ std::string CheckpointWithALoudToken() {
   return SafetensorsBytes(tensors);
 }
 
+// Its first step waits until `is_open`: by then all requests are in the line.
+class HeldExecutor : public Executor {
+ public:
+  HeldExecutor(std::unique_ptr<Executor> executor, const std::atomic<bool>& is_open)
+      : executor_(std::move(executor)), is_open_(is_open) {}
+
+  int depth() const override { return executor_->depth(); }
+  void Launch(const StepPlan& plan) override {
+    is_open_.wait(false);
+    executor_->Launch(plan);
+  }
+  StepResult Collect() override { return executor_->Collect(); }
+
+ private:
+  const std::unique_ptr<Executor> executor_;
+  const std::atomic<bool>& is_open_;
+};
+
 // An engine of its own with the tiny model.
 class PoolingEngine {
  public:
@@ -64,7 +83,8 @@ class PoolingEngine {
                          KvFormat::Of(model->config().attention, kPageSize, kv_dtype),
                          options.num_pages)
                      .value();
-    engine_.emplace(options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
+    auto executor = std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
+    engine_.emplace(options, std::make_unique<HeldExecutor>(std::move(executor), is_open_),
                     [this](TokenEvent event) { Take(std::move(event)); });
   }
 
@@ -89,6 +109,8 @@ class PoolingEngine {
   // Returns when all have ended; their last events by id.
   std::map<RequestId, TokenEvent> Run(const std::vector<Request>& requests) {
     for (const Request& request : requests) EXPECT_TRUE(engine_->Submit(request).ok());
+    is_open_ = true;
+    is_open_.notify_all();
     std::unique_lock lock(mutex_);
     all_ended_.wait(lock, [&] { return ended_.size() == requests.size(); });
     return std::exchange(ended_, {});
@@ -110,6 +132,7 @@ class PoolingEngine {
   std::mutex mutex_;
   std::condition_variable all_ended_;
   std::map<RequestId, TokenEvent> ended_;
+  std::atomic<bool> is_open_ = false;
   std::optional<Engine> engine_;  // last: its thread uses all of the above
 };
 
