@@ -203,9 +203,11 @@ class LiveTest(unittest.TestCase):
             server.wait()
             eventually(lambda: scraper.value("up + diffserve:ready") == 0,
                        "it is gone and not ready", WITHIN_S)
-            self.assertEqual(
-                scraper.series('ALERTS{alertname="DiffserveNotReady"}')[0][0]["alertstate"],
-                "pending")
+            alert = 'ALERTS{alertname="DiffserveNotReady"}'
+            eventually(
+                lambda: [labels["alertstate"]
+                         for labels, _ in scraper.series(alert)] == ["pending"],
+                "its alert is pending", WITHIN_S)
 
 
 class DashboardFilesTest(unittest.TestCase):
