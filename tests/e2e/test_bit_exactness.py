@@ -80,7 +80,7 @@ class Exactness:
             cls.expected = run_alone(server)
 
     def check(self, *flags, at_once=True, rounds=2):
-        with GatedServer(*flags, *self.FORMATS) as server:
+        with GatedServer("--max-queue-wait", 3600, *flags, *self.FORMATS) as server:
             for _ in range(rounds):
                 answers = run_at_once(server) if at_once else run_alone(server)
                 for index, (mine, expected) in enumerate(zip(answers, self.expected, strict=True)):
