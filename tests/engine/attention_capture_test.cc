@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/model_executor.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/step_gate.h"
 
 namespace diffserve {
 namespace {
@@ -39,8 +40,10 @@ class ServedModel {
     source.layers.assign(static_cast<size_t>(model->config().num_layers),
                          KvFormat::Of(source.spec, kPageSize, DType::kFloat32));
     KvCache kv = model->MakeKvCache(source.layers, options.num_pages).value();
-    engine = std::make_unique<Engine>(
-        options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
+    engine_ = std::make_unique<Engine>(
+        options,
+        std::make_unique<testing::GatedExecutor>(
+            std::make_unique<ModelExecutor>(std::move(model), std::move(kv)), gate_),
         [this](TokenEvent event) { Take(std::move(event)); });
   }
 
@@ -50,14 +53,16 @@ class ServedModel {
       answers_.clear();
       ended_ = 0;
     }
-    for (const Request& request : requests) EXPECT_TRUE(engine->Submit(request).ok());
+    gate_.Close();
+    for (const Request& request : requests) EXPECT_TRUE(engine_->Submit(request).ok());
+    gate_.Open();
     std::unique_lock lock(mutex_);
     all_ended_.wait(lock, [&] { return ended_ == requests.size(); });
     return answers_;
   }
+  EngineStats Stats() const { return engine_->Snapshot(); }
 
   AttentionSource source;
-  std::unique_ptr<Engine> engine;
 
  private:
   void Take(TokenEvent event) {
@@ -76,6 +81,8 @@ class ServedModel {
   std::condition_variable all_ended_;
   std::map<RequestId, Answer> answers_;
   size_t ended_ = 0;
+  testing::StepGate gate_{testing::StepGate::State::kOpen};
+  std::unique_ptr<Engine> engine_;  // last: its thread uses all of the above
 };
 
 class EngineCaptureTest : public ::testing::Test {
@@ -200,7 +207,7 @@ TEST_F(EngineCaptureTest, APreemptionChangesNoBitOfIt) {
   ServedModel served(checkpoint_.dir(), pool_, options);
   const Request request = Capturing(MakeRequest(2, 60), served.source, positions);
   const std::map<RequestId, Answer> answers = served.Serve({MakeRequest(1, 60), request});
-  EXPECT_GT(served.engine->Snapshot().preemptions, 0u);
+  EXPECT_GT(served.Stats().preemptions, 0u);
   EXPECT_EQ(answers.at(2).tokens.size(), 60u);
   EXPECT_EQ(WeightsOf(*request.capture, served.source), expected);
 }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -15,6 +14,7 @@
 #include "engine/model_executor.h"
 #include "models/diagnostics/hidden_state_pool.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/step_gate.h"
 
 namespace diffserve {
 namespace {
@@ -47,24 +47,6 @@ std::string CheckpointWithALoudToken() {
   return SafetensorsBytes(tensors);
 }
 
-// Its first step waits until `is_open`: by then all requests are in the line.
-class HeldExecutor : public Executor {
- public:
-  HeldExecutor(std::unique_ptr<Executor> executor, const std::atomic<bool>& is_open)
-      : executor_(std::move(executor)), is_open_(is_open) {}
-
-  int depth() const override { return executor_->depth(); }
-  void Launch(const StepPlan& plan) override {
-    is_open_.wait(false);
-    executor_->Launch(plan);
-  }
-  StepResult Collect() override { return executor_->Collect(); }
-
- private:
-  const std::unique_ptr<Executor> executor_;
-  const std::atomic<bool>& is_open_;
-};
-
 // An engine of its own with the tiny model.
 class PoolingEngine {
  public:
@@ -84,7 +66,7 @@ class PoolingEngine {
                          options.num_pages)
                      .value();
     auto executor = std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
-    engine_.emplace(options, std::make_unique<HeldExecutor>(std::move(executor), is_open_),
+    engine_.emplace(options, std::make_unique<testing::GatedExecutor>(std::move(executor), gate_),
                     [this](TokenEvent event) { Take(std::move(event)); });
   }
 
@@ -106,11 +88,12 @@ class PoolingEngine {
     return request;
   }
 
-  // Returns when all have ended; their last events by id.
+  // All are in the line before the first step. Returns when all have ended: their last events by
+  // id.
   std::map<RequestId, TokenEvent> Run(const std::vector<Request>& requests) {
+    gate_.Close();
     for (const Request& request : requests) EXPECT_TRUE(engine_->Submit(request).ok());
-    is_open_ = true;
-    is_open_.notify_all();
+    gate_.Open();
     std::unique_lock lock(mutex_);
     all_ended_.wait(lock, [&] { return ended_.size() == requests.size(); });
     return std::exchange(ended_, {});
@@ -132,7 +115,7 @@ class PoolingEngine {
   std::mutex mutex_;
   std::condition_variable all_ended_;
   std::map<RequestId, TokenEvent> ended_;
-  std::atomic<bool> is_open_ = false;
+  testing::StepGate gate_{testing::StepGate::State::kOpen};
   std::optional<Engine> engine_;  // last: its thread uses all of the above
 };
 

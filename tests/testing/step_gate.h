@@ -1,9 +1,10 @@
-// StepGate: stands between the engine and its fake executor, so that a test decides how far the
-// engine comes while clients act.
+// StepGate: stands between the engine and its executor, so that a test decides how far the engine
+// comes while clients act.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -64,5 +65,23 @@ inline FakeExecutor::Options WithGate(FakeExecutor::Options options, StepGate& g
   };
   return options;
 }
+
+// Any executor, its launches behind a gate that outlives it.
+class GatedExecutor : public Executor {
+ public:
+  GatedExecutor(std::unique_ptr<Executor> executor, StepGate& gate)
+      : executor_(std::move(executor)), gate_(gate) {}
+
+  int depth() const override { return executor_->depth(); }
+  void Launch(const StepPlan& plan) override {
+    gate_.Pass();
+    executor_->Launch(plan);
+  }
+  StepResult Collect() override { return executor_->Collect(); }
+
+ private:
+  const std::unique_ptr<Executor> executor_;
+  StepGate& gate_;
+};
 
 }  // namespace diffserve::testing
