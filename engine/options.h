@@ -1,6 +1,7 @@
 // Every limit and size of the engine. The command line fills it; nothing reads the environment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,6 +18,9 @@ struct EngineOptions {
   int max_model_len = 0;              // tokens of prompt and output together
   int max_num_seqs = 256;             // sequences running at once
   int max_num_batched_tokens = 2048;  // computed in a step
+  // Sequences that can run at once: slots for what each keeps beside its pages.
+  int MaxRunning() const { return std::min(max_num_seqs, max_num_batched_tokens); }
+  // REQUIRES: false for a model whose layers keep states, of which a page holds nothing.
   bool enable_prefix_caching = true;
   // Admission bounds: what may wait before new work is refused with kResourceExhausted.
   int max_waiting_requests = 1024;

@@ -76,11 +76,12 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
 
 Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_options)
     : options_(options),
-      max_running_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
+      max_running_(options.MaxRunning()),
       pool_(options.num_pages),
       index_(Complete(index_options, options)) {
   DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
+  for (int slot = max_running_; slot-- > 0;) free_state_slots_.push_back(slot);
 }
 
 void Scheduler::Add(Request request) {
@@ -267,6 +268,8 @@ int Scheduler::TokensFor(int remaining, const Budget& budget) const {
 Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
   Sequence& head = *running_.emplace_back(line_.TakeNext());
   ++head.client->num_running;
+  head.state_slot = free_state_slots_.back();
+  free_state_slots_.pop_back();
   head.share = kUnlimited;
   head.last_turn = step_;  // so it takes its turn behind those that run
   for (int32_t page : hits) pool_.Share(page);
@@ -328,6 +331,7 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   planned.scores_prompt = sequence.wants_prompt_scores() &&
                           sequence.num_computed < sequence.num_prompt_tokens();
   planned.pages = sequence.pages;
+  planned.state_slot = sequence.state_slot;
   const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
   if (planned.samples > 0) {
     if (sequence.num_outputs() < request.min_tokens) {

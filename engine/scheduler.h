@@ -166,6 +166,7 @@ class Scheduler {
   const int max_running_;
   PagePool pool_;
   PrefixIndex index_;
+  std::vector<int32_t> free_state_slots_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in the order in which they started
   WaitingLine line_;
   bool short_of_pages_ = false;  // the last plan left the next one waiting for pages

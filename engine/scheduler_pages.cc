@@ -2,6 +2,7 @@
 // them.
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/scheduler.h"
 #include "kernels/base/check.h"
@@ -41,6 +42,7 @@ void Scheduler::TrimPages(Sequence& sequence) {
   }
 }
 
+// And the state slot. A step under way may still write that; whoever gets it begins in a later one.
 // The last page first, so that of a cached chain the end is evicted before what it hangs on.
 void Scheduler::ReleasePages(Sequence& sequence) {
   for (size_t i = sequence.pages.size(); i-- > 0;)
@@ -48,6 +50,7 @@ void Scheduler::ReleasePages(Sequence& sequence) {
   sequence.client->num_pages -= std::ssize(sequence.pages);
   sequence.pages.clear();
   sequence.num_indexed_pages = 0;
+  free_state_slots_.push_back(std::exchange(sequence.state_slot, -1));
 }
 
 // Whether the head of the line may run now. What can run to its end together with all that run is
@@ -165,6 +168,7 @@ void Scheduler::CheckInvariants() const {
   pool_.CheckInvariants();
   index_.CheckInvariants();
   std::vector<int> holders(pool_.num_pages(), 0);
+  std::vector<int32_t> state_slots = free_state_slots_;
   for (const auto& sequence : running_) {
     const int64_t slots = int64_t{sequence->num_computed} + sequence->num_planned;
     DS_CHECK(slots <= sequence->num_tokens(),
@@ -177,14 +181,21 @@ void Scheduler::CheckInvariants() const {
     DS_CHECK(static_cast<int64_t>(sequence->pages.size()) == PagesFor(slots, options_.page_size),
              "a page table is as long as its tokens need");
     for (int32_t page : sequence->pages) ++holders[page];
+    state_slots.push_back(sequence->state_slot);
     for (size_t i = static_cast<size_t>(sequence->num_indexed_pages); i < sequence->pages.size();
          ++i) {
       DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");
     }
   }
+  std::ranges::sort(state_slots);
+  for (int32_t slot = 0; slot < max_running_; ++slot) {
+    DS_CHECK(state_slots.size() == static_cast<size_t>(max_running_) && state_slots[slot] == slot,
+             "each state slot is free or one running sequence's");
+  }
   const std::vector<const Sequence*> waiting = line_.ByArrival();
   for (const Sequence* sequence : waiting) {
-    DS_CHECK(sequence->pages.empty() && sequence->num_planned == 0, "what waits holds nothing");
+    DS_CHECK(sequence->state_slot < 0 && sequence->pages.empty() && sequence->num_planned == 0,
+             "what waits holds nothing");
     DS_CHECK(sequence->num_computed == 0 && sequence->num_committed == 0, "what waits begins anew");
     DS_CHECK(!sequence->awaits_draw(), "what waits has known tokens only");
   }

@@ -55,6 +55,7 @@ struct Sequence {
   int share = 0;              // tokens that it may plan at most
   uint64_t last_turn = 0;     // the last step in which it had a share
   std::vector<int32_t> pages;
+  int32_t state_slot = -1;    // while it runs: where it keeps what is not in pages
   int num_indexed_pages = 0;  // leading pages that this sequence found in or put into the prefix
                               // index
   std::vector<uint64_t> page_hashes;  // chain hash of leading full pages of its tokens, as far as

@@ -28,6 +28,7 @@ struct PlannedSequence {
   std::span<const int32_t> proposed;   // planned behind the last token that is known or under way:
                                        // samples - 1 tokens that may be what is drawn before them
   std::span<const int32_t> pages;      // page table covering num_computed + num_planned slots
+  int32_t state_slot = -1;             // its own while it runs
   std::vector<int32_t> banned_tokens;  // not to be drawn: EOS and stop ids while the request is
                                        // below its min_tokens
 

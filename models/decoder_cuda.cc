@@ -100,7 +100,7 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
 
   // Stage 5: its output joins the residual stream.
-  return Linear(layer.attention_out,
+  return Linear(layer.mixer_out,
                 {.x = work.attention.as<BFloat16>(),
                  .num_tokens = tokens,
                  .y = work.hidden.as<float>(),
@@ -151,7 +151,7 @@ Status Decoder::Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
                   .out = out,
                   .num_tokens = tokens,
                   .width = parts_.config.hidden_size,
-                  .eps = parts_.config.rms_norm_eps,
+                  .eps = parts_.config.norm_eps,
                   .indices = indices},
                  stream_);
 }

@@ -1,5 +1,6 @@
 #include "models/kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -20,10 +21,13 @@ KvCache::Memory HostMemory(size_t size_bytes) {
 
 }  // namespace
 
-KvCache::KvCache(std::vector<KvFormat> layers, int num_pages)
+KvCache::KvCache(std::vector<KvFormat> layers, int num_pages, SequenceStates states)
     : layers_(std::move(layers)),
       num_pages_(num_pages),
-      memory_(HostMemory(BytesPerPage(layers_) * static_cast<size_t>(num_pages))) {}
+      memory_(HostMemory(BytesPerPage(layers_) * static_cast<size_t>(num_pages))),
+      states_(states),
+      state_memory_(static_cast<size_t>(states.floats) * static_cast<size_t>(states.num_slots) *
+                    sizeof(float)) {}
 
 KvCache::KvCache(std::vector<KvFormat> layers, int num_pages, Memory memory)
     : layers_(std::move(layers)), num_pages_(num_pages), memory_(std::move(memory)) {}
@@ -45,6 +49,10 @@ PagedKv KvCache::Layer(int layer) {
           layers_[static_cast<size_t>(layer)]};
 }
 
+StateSlots KvCache::StatesFrom(int64_t begin) {
+  return {state_memory_.as<float>() + begin, states_.floats};
+}
+
 Status KvCache::CopyPage(int32_t from, int32_t to) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     const PagedKv pages = Layer(static_cast<int>(layer));
@@ -52,6 +60,11 @@ Status KvCache::CopyPage(int32_t from, int32_t to) {
         memory_.copy(pages.Page(from, 0), pages.Page(to, 0), BytesPerPage({&layers_[layer], 1})));
   }
   return Status();
+}
+
+void KvCache::CopyState(int from, int to) {
+  float* const slots = state_memory_.as<float>();
+  std::copy_n(slots + from * states_.floats, states_.floats, slots + to * states_.floats);
 }
 
 size_t KvCache::BytesPerPage(std::span<const KvFormat> layers) {

@@ -106,7 +106,9 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
-  const size_t rope_bytes = static_cast<size_t>(model.max_positions) * head_dim * sizeof(float);
+  const bool rotates = model.config.rope.style != RopeStyle::kNone;
+  const size_t rope_bytes = rotates * static_cast<size_t>(model.max_positions) * head_dim *
+                            sizeof(float);
   model.sizes.memory_bytes += rope_bytes;
   if (!on_cuda) DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes));
   return model;

@@ -79,11 +79,21 @@ constexpr DType DTypeServed(DType checkpoint) {
 // are scored in slices of it.
 inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
+// The slots of a sequence's state before a step and after it; where they differ, the first stays as
+// it is.
+struct StateSlotUse {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
 // One step's work: tokens of sequences, those of each together. Activations are one row a token.
 struct Batch {
   std::vector<int32_t> tokens;  // [tokens]; -1 - i: the token that entry i of the step before drew
   std::vector<SequenceTokens> sequences;  // cover all tokens; pages already hold room for every one
   std::vector<int32_t> logit_rows;        // tokens whose logits are wanted, ascending
+  // [sequences], where layers have states: what each reads, unless it begins in this step, and
+  // writes. Empty: sequence i has slot i.
+  std::vector<StateSlotUse> states = {};
   // [sequences]: how many of the first tokens of each are its prompt's. Empty: all. A device
   // computes tokens of a prompt and generated ones by different kernels, so which one a token meets
   // must not depend on how the work was cut into steps.
@@ -108,12 +118,15 @@ class Model {
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
-  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement; a format for
-  // each layer, or one for all. Error: kResourceExhausted with the numbers.
-  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const = 0;
-  Result<KvCache> MakeUniformKvCache(const KvFormat& format, int num_pages) const {
-    return MakeKvCache(std::vector<KvFormat>(static_cast<size_t>(config().num_layers), format),
-                       num_pages);
+  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement, and of
+  // `num_states` slots, if layers have states; a format for each layer with K and V of its own, or
+  // one for all. Error: kResourceExhausted with the numbers.
+  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages,
+                                      int num_states = 1) const = 0;
+  Result<KvCache> MakeUniformKvCache(const KvFormat& format, int num_pages,
+                                     int num_states = 1) const {
+    return MakeKvCache(std::vector<KvFormat>(static_cast<size_t>(config().num_kv_layers()), format),
+                       num_pages, num_states);
   }
   // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state
   // of logit_rows for Logits, and draws or scores where sample_rows says so. Errors are the

@@ -82,6 +82,13 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
                                ", allowed with --device cuda: auto, bfloat16",
                            "--dtype");
   }
+  const auto attends = [](const LayerConfig& layer) {
+    return layer.writes_kv() && layer.window == 0;
+  };
+  if (config.norm != NormKind::kRmsNorm || !std::ranges::all_of(config.layers, attends)) {
+    return InvalidArgument(model_dir + "/config.json: --device cuda: family " + config.family +
+                           " has layers that only the CPU computes, allowed: --device cpu");
+  }
   constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
   const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},
                                                 {"intermediate_size", config.intermediate_size}};

@@ -31,7 +31,8 @@ class StepRunner : public Model {
   const ModelConfig& config() const override { return decoder_.config(); }
   WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
-  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const override;
+  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages,
+                              int num_states) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -54,7 +55,8 @@ class StepRunner : public Model {
   std::vector<float> host_logits_;
 };
 
-Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers, int num_pages) const {
+Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers, int num_pages,
+                                        int /*num_states*/) const {
   for (KvFormat& format : layers) {
     const KvFormat image = ImageFormat(config().attention, format.codec.dtype);
     DS_CHECK(format.page_size == image.page_size &&

@@ -39,16 +39,30 @@ struct TokenCost {
   explicit TokenCost(const ModelConfig& config) {
     const DiffSpec& a = config.attention;
     const double hidden = config.hidden_size;
-    const double per_layer = hidden * (a.q_width() + a.k_width() + a.v_width() + a.out_width() +
-                                       3.0 * config.intermediate_size);
-    linear_flops = 2 * per_layer * config.num_layers;
+    const MambaSpec& m = config.mamba;
+    double weights = 3.0 * hidden * config.intermediate_size * config.num_layers;
+    for (const LayerConfig& layer : config.layers) {
+      switch (layer.mixer) {
+        case MixerKind::kAttention:
+          weights += hidden * (a.q_width() + a.out_width());
+          if (layer.writes_kv()) weights += hidden * (a.k_width() + a.v_width());
+          if (layer.window == 0)
+            attention_flops += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
+          break;
+        case MixerKind::kMamba:
+          weights += m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
+          break;
+        case MixerKind::kGatedMemory:
+          weights += 2 * hidden * m.inner;
+          break;
+      }
+    }
+    linear_flops = 2 * weights;
     head_flops = 2 * hidden * config.vocab_size;
-    attention_flops = 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim) *
-                      config.num_layers;
   }
-  double linear_flops = 0;     // all layers, without the output matrix
+  double linear_flops = 0;     // all layers, without the output matrix; no convolutions and scans
   double head_flops = 0;       // the output matrix
-  double attention_flops = 0;  // for each token of context
+  double attention_flops = 0;  // for each token of context, of layers without a window
 };
 
 // Uses the session's pages; sequence s has pages [s * pages_per_sequence, (s + 1) *
@@ -90,6 +104,7 @@ class Runner {
                       to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
         Check(session_.kv().CopyPage(from, to));
       }
+      if (s > 0 && depth > 0) session_.kv().CopyState(0, s);
     }
   }
 

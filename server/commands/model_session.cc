@@ -193,7 +193,7 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   const DType as_weights = DTypeOf(plan->summary.weight_format);
   plan->layout = plan->PagesOf(options.kv_cache_dtype.value_or(as_weights));
   DS_RETURN_IF_ERROR(CheckPages(*plan));
-  plan->layouts.assign(static_cast<size_t>(config.num_layers), plan->layout);
+  plan->layouts.assign(static_cast<size_t>(config.num_kv_layers()), plan->layout);
   for (int layer : options.kv_cache_skip_layers) {
     if (layer < -config.num_layers || layer >= config.num_layers) {
       return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
@@ -203,8 +203,27 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
                              "--kv-cache-dtype-skip-layers");
     }
     const int from_first = layer < 0 ? layer + config.num_layers : layer;
-    plan->layouts[static_cast<size_t>(from_first)] = plan->PagesOf(as_weights);
+    const LayerConfig& kind = config.layers[static_cast<size_t>(from_first)];
+    if (!kind.writes_kv()) {
+      return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
+                                 ", a layer without K and V of its own",
+                             "--kv-cache-dtype-skip-layers");
+    }
+    plan->layouts[static_cast<size_t>(kind.kv)] = plan->PagesOf(as_weights);
   }
+  return {};
+}
+
+// A page holds nothing of a layer's state, so what a page says of a prefix is not all of it.
+Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
+  const ModelConfig& config = plan->summary.config;
+  if (config.num_state_layers() == 0) return {};
+  if (options.prompt_lookup) {
+    return InvalidArgument("--speculative is prompt-lookup, allowed for family " + config.family +
+                               ", whose states cannot go back: off",
+                           "--speculative");
+  }
+  plan->engine.enable_prefix_caching = false;
   return {};
 }
 
@@ -250,10 +269,12 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
+  DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));
   const ModelSummary& summary = plan.summary;
   DS_RETURN_IF_ERROR(ChooseLayouts(options, &plan));
   plan.page_bytes = KvCache::BytesPerPage(plan.layouts);
-  double free = -static_cast<double>(summary.memory_bytes);
+  double free = -static_cast<double>(summary.memory_bytes) -
+                static_cast<double>(plan.state_bytes());
   if (plan.on_gpu()) {
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
@@ -292,7 +313,8 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
     if (!pages.ok()) return pages.status();
     loaded.engine.num_pages = pages.value();
   }
-  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layouts, loaded.engine.num_pages);
+  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layouts, loaded.engine.num_pages,
+                                                    loaded.engine.MaxRunning());
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
   if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);

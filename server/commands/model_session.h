@@ -52,6 +52,11 @@ struct SessionPlan {
   bool HasPagesOf(DType dtype) const;
   KvFormat PagesOf(DType dtype) const;
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
+  // Of what sequences keep beside their pages.
+  size_t state_bytes() const {
+    return static_cast<size_t>(summary.config.state_floats()) * sizeof(float) *
+           static_cast<size_t>(engine.MaxRunning());
+  }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
   int64_t PagesFor(int64_t tokens) const { return diffserve::PagesFor(tokens, engine.page_size); }
 };

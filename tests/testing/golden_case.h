@@ -205,7 +205,7 @@ class GoldenRunner {
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
         kv_(model
                 .MakeKvCache(LayersOf(model, page_size, kv_dtype.value_or(model.dtype()), skipped),
-                             2 * static_cast<int>(pages_per_sequence_))
+                             2 * static_cast<int>(pages_per_sequence_), /*num_states=*/3)
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
       odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
@@ -243,11 +243,12 @@ class GoldenRunner {
         for (size_t i = kShared; i < other.size(); ++i)
           other[i] = (other[i] + 1) % model_.config().vocab_size;
         std::vector<float> of_other;
-        Append(even_pages_, other, 0, other.size(), 11, of_other);
+        Append(even_pages_, other, 0, kShared, 11, of_other);
+        Append(even_pages_, other, kShared, other.size(), 11, of_other, {0, 1});
         std::vector<int32_t> pages = odd_pages_;
         std::copy_n(even_pages_.begin(), static_cast<long>(kShared / page_size_), pages.begin());
         run.first_row = kShared;
-        Append(pages, tokens, kShared, tokens.size(), 1, run.logits);
+        Append(pages, tokens, kShared, tokens.size(), 1, run.logits, {0, 2});
         return run;
       }
     }
@@ -264,7 +265,7 @@ class GoldenRunner {
   static std::vector<KvFormat> LayersOf(const Model& model, int page_size, DType dtype,
                                         const std::vector<size_t>& skipped) {
     const DiffSpec& spec = model.config().attention;
-    std::vector<KvFormat> layers(static_cast<size_t>(model.config().num_layers),
+    std::vector<KvFormat> layers(static_cast<size_t>(model.config().num_kv_layers()),
                                  KvFormat::Of(spec, page_size, dtype));
     for (size_t layer : skipped) layers.at(layer) = KvFormat::Of(spec, page_size, model.dtype());
     return layers;
@@ -274,17 +275,20 @@ class GoldenRunner {
     if (page_size_ != kGoldenPageSize) return;
     const size_t bytes = KvCache::BytesPerPage(kv_.layers()) * static_cast<size_t>(kv_.num_pages());
     std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // a NaN in every format
+    const SequenceStates& states = kv_.states();
+    std::fill_n(kv_.StatesFrom(0).data, states.floats * states.num_slots, NAN);
   }
 
   // Computes tokens[begin, end) in steps of `chunk` and appends their logits.
   void Append(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens, size_t begin,
-              size_t end, size_t chunk, std::vector<float>& logits) {
-    for (; begin < end; begin += chunk) {
+              size_t end, size_t chunk, std::vector<float>& logits, StateSlotUse state = {}) {
+    for (; begin < end; begin += chunk, state.from = state.to) {
       const int rows = static_cast<int>(std::min(chunk, end - begin));
       Batch batch;
       batch.tokens.assign(tokens.begin() + static_cast<long>(begin),
                           tokens.begin() + static_cast<long>(begin) + rows);
       batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
+      batch.states = {state};
       batch.logit_rows.resize(static_cast<size_t>(rows));
       std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
       const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin,
