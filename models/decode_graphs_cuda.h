@@ -17,7 +17,7 @@ class DecodeGraphs {
   struct Memory {
     const std::byte* step = nullptr;
     const std::byte* pages = nullptr;
-    int num_pages = 0;
+    size_t pages_bytes = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

@@ -83,17 +83,20 @@ void Decoder::Begin(const Batch& batch) {
   num_logit_rows_ = static_cast<int>(batch.logit_rows.size());
   DS_CHECK(std::ranges::all_of(batch.logit_rows, [&](int row) { return row >= 0 && row < tokens; }),
            "logit_rows are rows of the batch");
-  rows_ = {tokens, batch.sequences, batch.logit_rows};
-  states_.clear();
+  rows_ = {tokens, batch.sequences, batch.sequences, batch.logit_rows};
+  for (SequenceTokens& sequence : rows_.in_windows) {
+    if (sequence.window_pages != nullptr) sequence.pages = sequence.window_pages;
+  }
+  state_waves_.clear();
   if (parts_.config.num_state_layers() == 0) return;
   DS_CHECK(batch.states.empty() || batch.states.size() == batch.sequences.size(),
            "slots for each sequence");
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const SequenceTokens& sequence = batch.sequences[i];
     const auto own = static_cast<int32_t>(i);
-    const StateSlotUse use = batch.states.empty() ? StateSlotUse{own, own} : batch.states[i];
-    states_.push_back({sequence.first_row, sequence.num_tokens,
-                       sequence.position == 0 ? kNoState : use.from, use.to});
+    if (sequence.num_tokens == 0) continue;
+    AddToWaves({sequence.position, sequence.first_row, 0, sequence.num_tokens},
+               batch.states.empty() ? StateSlotUse{own, own} : batch.states[i], state_waves_);
   }
 }
 
@@ -152,7 +155,8 @@ void Decoder::Attention(int l, const Batch& batch, KvCache& kv) {
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs<float> append;
   append.spec = spec;
-  append.batch = rows_.sequences;
+  const auto& sequences = kind.window > 0 ? rows_.in_windows : rows_.sequences;
+  append.batch = sequences;
   append.kv = pages;
   append.rope = rope_.angles();
   append.style = parts_.config.rope.style;
@@ -172,7 +176,7 @@ void Decoder::Attention(int l, const Batch& batch, KvCache& kv) {
   // Stage 4: attention over the pages.
   DiffAttentionArgs<float> attention;
   attention.spec = spec;
-  attention.batch = rows_.sequences;
+  attention.batch = kind.window > 0 ? rows_.in_windows : rows_.sequences;
   attention.kv = pages;
   attention.q = work_.q.data();
   attention.out = work_.attention.data();
@@ -278,9 +282,8 @@ std::span<const float> Decoder::LogitsOf(int first, int count) {
   return {work_.logits.data(), static_cast<size_t>(count) * vocab};
 }
 
-Result<KvCache> Decoder::MakeKvCache(std::vector<KvFormat> layers, int num_pages,
-                                     int num_states) const {
-  return KvCache(std::move(layers), num_pages, {parts_.config.state_floats(), num_states});
+Result<KvCache> Decoder::MakeKvCache(std::vector<KvFormat> layers, const KvCacheSize& size) const {
+  return KvCache(LayoutOf(parts_.config, std::move(layers), size));
 }
 
 Result<std::span<const float>> Decoder::Logits(int first, int count) {

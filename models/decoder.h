@@ -15,6 +15,7 @@
 #include "kernels/ops/weight_packer.h"
 #include "models/activations.h"
 #include "models/model.h"
+#include "models/state_waves.h"
 #include "models/weights.h"
 
 namespace diffserve::cpu {
@@ -37,8 +38,7 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return parts_.config; }
   WeightFormat weight_format() const override { return parts_.weight_format; }
-  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages,
-                              int num_states) const override;
+  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, const KvCacheSize& size) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -62,6 +62,7 @@ class Decoder : public Model {
   struct Rows {
     int tokens = 0;
     std::vector<SequenceTokens> sequences;
+    std::vector<SequenceTokens> in_windows;  // the same, by the pages of layers with a window
     std::vector<int32_t> logit_rows;
   };
 
@@ -83,8 +84,8 @@ class Decoder : public Model {
   RopeTable rope_;
   Workspace work_;
   Rows rows_;
-  std::vector<StateSequence> states_;  // of the batch's sequences, where layers have states
-  int num_logit_rows_ = 0;             // of the last Forward
+  StateWaves state_waves_;  // of the batch's sequences, where layers have states
+  int num_logit_rows_ = 0;  // of the last Forward
   std::vector<SampledToken> sampled_;
 };
 

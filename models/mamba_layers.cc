@@ -8,6 +8,15 @@
 #include "models/decoder.h"
 
 namespace diffserve::cpu {
+namespace {
+
+StateBatch BatchOf(const std::vector<StateSequence>& wave) {
+  int tokens = 0;
+  for (const StateSequence& sequence : wave) tokens += sequence.num_tokens;
+  return {wave.data(), static_cast<int>(wave.size()), tokens};
+}
+
+}  // namespace
 
 // hidden += W_out(scan(conv(W_in norm(hidden)))); the sequences' states advance by their tokens.
 void Decoder::Mamba(int l, KvCache& kv) {
@@ -15,7 +24,6 @@ void Decoder::Mamba(int l, KvCache& kv) {
   const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
   const MambaSpec& mamba = parts_.config.mamba;
   const int tokens = rows_.tokens;
-  const StateBatch batch = {states_.data(), static_cast<int>(states_.size()), tokens};
   const int64_t state = kind.state * mamba.state_floats();
   const float* const z = work_.projected.data() + mamba.inner;
   const int64_t projected_width = 2 * int64_t{mamba.inner};
@@ -26,7 +34,6 @@ void Decoder::Mamba(int l, KvCache& kv) {
 
   // The convolution over the last tokens.
   CausalConvArgs<float> conv;
-  conv.batch = batch;
   conv.x = work_.projected.data();
   conv.x_stride = projected_width;
   conv.taps = layer.conv_taps.data();
@@ -35,7 +42,10 @@ void Decoder::Mamba(int l, KvCache& kv) {
   conv.state = kv.StatesFrom(state);
   conv.channels = mamba.inner;
   conv.width = mamba.conv_width;
-  CausalConv(conv, parts_.isa, pool_);
+  for (const std::vector<StateSequence>& wave : state_waves_) {
+    conv.batch = BatchOf(wave);
+    CausalConv(conv, parts_.isa, pool_);
+  }
 
   // What the scan selects by: dt, B and C of each token.
   const int rank = mamba.dt_rank, width = rank + 2 * mamba.state_dim;
@@ -50,7 +60,6 @@ void Decoder::Mamba(int l, KvCache& kv) {
 
   // The scan. What later layers read of it as their memory is not gated.
   SelectiveScanArgs<float> scan;
-  scan.batch = batch;
   scan.x = work_.convolved.data();
   scan.dt = work_.dt.data();
   scan.dt_bias = layer.dt_bias.data();
@@ -65,7 +74,10 @@ void Decoder::Mamba(int l, KvCache& kv) {
   scan.state = kv.StatesFrom(state + mamba.conv_floats());
   scan.channels = mamba.inner;
   scan.states = mamba.state_dim;
-  SelectiveScan(scan, parts_.isa, pool_);
+  for (const std::vector<StateSequence>& wave : state_waves_) {
+    scan.batch = BatchOf(wave);
+    SelectiveScan(scan, parts_.isa, pool_);
+  }
   if (kind.makes_memory) {
     cpu::GatedMemory({.gate = z,
                       .gate_stride = projected_width,

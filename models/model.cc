@@ -116,6 +116,20 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
 
 }  // namespace
 
+KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers,
+                         const KvCacheSize& size) {
+  KvCache::Layout layout;
+  layout.layers = std::move(layers);
+  for (const LayerConfig& layer : config.layers) {
+    const bool has_own_ids = layer.window > 0 && size.num_window_pages > 0;
+    if (layer.writes_kv())
+      layout.num_pages.push_back(has_own_ids ? size.num_window_pages : size.num_pages);
+  }
+  layout.state_floats = config.state_floats();
+  layout.num_states = config.num_state_layers() > 0 ? size.num_states : 0;
+  return layout;
+}
+
 Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);
   if (!model.ok()) return model.status();

@@ -79,11 +79,18 @@ constexpr DType DTypeServed(DType checkpoint) {
 // are scored in slices of it.
 inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
 
+// A sequence's state after so many of the tokens that it has in a step goes to a slot of its own.
+struct StateSnapshot {
+  int num_tokens = 0;
+  int32_t slot = 0;
+};
+
 // The slots of a sequence's state before a step and after it; where they differ, the first stays as
-// it is.
+// it is. The state after the step is in `to`, unless the last snapshot is that.
 struct StateSlotUse {
   int32_t from = 0;
   int32_t to = 0;
+  std::vector<StateSnapshot> snapshots = {};  // ascending; each stays as it is
 };
 
 // One step's work: tokens of sequences, those of each together. Activations are one row a token.
@@ -106,6 +113,10 @@ struct Batch {
   LayerObserver* observer = nullptr;  // told of each layer, if there is one; the CPU's
 };
 
+// What a KvCache of that size is for the model.
+KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers,
+                         const KvCacheSize& size);
+
 class Model {
  public:
   // Every refusal is one line that names file, tensor or key, found and expected.
@@ -118,15 +129,14 @@ class Model {
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
-  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement, and of
-  // `num_states` slots, if layers have states; a format for each layer with K and V of its own, or
-  // one for all. Error: kResourceExhausted with the numbers.
-  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages,
-                                      int num_states = 1) const = 0;
-  Result<KvCache> MakeUniformKvCache(const KvFormat& format, int num_pages,
-                                     int num_states = 1) const {
+  // The memory of KV pages and, if layers have states, of slots for those, for Forward, in the
+  // device's own arrangement; a format for each layer with K and V of its own, or one for all.
+  // Error: kResourceExhausted with the numbers.
+  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers,
+                                      const KvCacheSize& size) const = 0;
+  Result<KvCache> MakeUniformKvCache(const KvFormat& format, const KvCacheSize& size) const {
     return MakeKvCache(std::vector<KvFormat>(static_cast<size_t>(config().num_kv_layers()), format),
-                       num_pages, num_states);
+                       size);
   }
   // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state
   // of logit_rows for Logits, and draws or scores where sample_rows says so. Errors are the

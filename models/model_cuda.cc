@@ -55,7 +55,8 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
 
 // A prompt's token and a generated one, both with a draw: what can fail on this device fails now.
 Status WarmUp(Model& model) {
-  Result<KvCache> kv = model.MakeUniformKvCache(ImageFormat(model.config().attention), 2);
+  Result<KvCache> kv = model.MakeUniformKvCache(ImageFormat(model.config().attention),
+                                                {.num_pages = 2, .num_states = 2});
   if (!kv.ok()) return kv.status();
   const int32_t pages[] = {0, 1};
   Batch batch;

@@ -122,7 +122,7 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
     sizes.stored_bytes += checkpoint.SizeBytes(tensor);
   }
   sizes.num_parameters = list.num_parameters;
-  if (config.packed && config.tie_word_embeddings)
+  if (config.tie_word_embeddings && tables.embedding != tables.lm_head)
     sizes.num_parameters -= int64_t{config.vocab_size} * config.hidden_size;
   for (const std::string& name : list.absent) {
     if (!checkpoint.Has(name)) continue;

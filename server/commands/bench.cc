@@ -102,9 +102,10 @@ class Runner {
       for (int p = s == 0 ? computed : 0; p < pages; ++p) {
         const int32_t from = tables_[0][static_cast<size_t>(p % computed)],
                       to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
-        Check(session_.kv().CopyPage(from, to));
+        for (int layer = 0; layer < std::ssize(session_.kv().layers()); ++layer)
+          Check(session_.kv().CopyPage(layer, from, to));
       }
-      if (s > 0 && depth > 0) session_.kv().CopyState(0, s);
+      if (s > 0 && depth > 0) Check(session_.kv().CopyState(0, s));
     }
   }
 

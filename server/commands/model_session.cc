@@ -313,8 +313,9 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
     if (!pages.ok()) return pages.status();
     loaded.engine.num_pages = pages.value();
   }
-  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layouts, loaded.engine.num_pages,
-                                                    loaded.engine.MaxRunning());
+  Result<KvCache> kv = session->model_->MakeKvCache(
+      loaded.layouts,
+      {.num_pages = loaded.engine.num_pages, .num_states = loaded.engine.MaxRunning()});
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
   if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);

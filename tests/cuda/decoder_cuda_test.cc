@@ -245,7 +245,7 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
     options.limits.attention_partial_bytes_max = partial_bytes;
     const std::unique_ptr<Model> model = std::move(Model::Load(options, pool_)).value();
     KvCache kv =
-        model->MakeUniformKvCache(KvFormat::Of(model->config().attention, 64, DType::kBFloat16), 6)
+        model->MakeUniformKvCache(KvFormat::Of(model->config().attention, 64, DType::kBFloat16), {6})
             .value();
     const int32_t pages[] = {4, 1, 0, 5, 2, 3};
     Batch batch;
@@ -287,7 +287,7 @@ TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
 TEST_F(CudaDecoderTest, PagesThatDoNotFitAreRefusedWithTheNumbers) {
   const std::unique_ptr<Model> model = Load(ReadGoldenCase("llama_mha_tied_bf16").value());
   const auto kv = model->MakeUniformKvCache(
-      KvFormat::Of(model->config().attention, 64, DType::kBFloat16), 1 << 26);
+      KvFormat::Of(model->config().attention, 64, DType::kBFloat16), {1 << 26});
   ASSERT_FALSE(kv.ok());
   EXPECT_EQ(kv.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(kv.status().message(), ::testing::HasSubstr("free on the device"));

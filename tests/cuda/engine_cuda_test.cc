@@ -57,7 +57,7 @@ class CudaEngineTest : public ::testing::Test {
     KvCache kv = model
                      ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16),
-                         options_.num_pages)
+                         {options_.num_pages})
                      .value();
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
   }

@@ -144,7 +144,7 @@ class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::str
     std::iota(pages.begin(), pages.end(), 0);
     std::reverse(pages.begin(), pages.end());
     std::iota(others.begin(), others.end(), kPages);
-    KvCache kv = model_->MakeKvCache(source_.layers, 2 * kPages).value();
+    KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
     capturing.Add(beside ? 1 : 0, capture);
     for (int begin = 0; begin < kTokens; begin += chunk) {
       const int count = std::min(chunk, kTokens - begin);
@@ -242,7 +242,7 @@ TEST_P(AttentionCaptureTest, IsTheSameToTheBitInChunksAndBesideAnotherSequence) 
 
 TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
   constexpr int kPages = kTokens / kPageSize + 1;
-  KvCache kv = model_->MakeKvCache(source_.layers, 2 * kPages).value();
+  KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
   const auto capture = MakeCapture();
   CapturingObserver capturing;
   capturing.Add(0, capture);

@@ -377,7 +377,10 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     const std::vector<int> new_rows = {1, 1, 17, 5, 1};
     const KvFormat format = KvFormat::Of(model.config().attention, kGoldenPageSize, model.dtype());
     const auto num_sequences = static_cast<int>(lengths.size());
-    KvCache kv = model.MakeUniformKvCache(format, 3 * num_sequences, num_sequences).value();
+    KvCache kv = model
+                     .MakeUniformKvCache(
+                         format, {.num_pages = 3 * num_sequences, .num_states = num_sequences})
+                     .value();
     std::vector<std::vector<int32_t>> pages;
     Batch batch;
     for (size_t s = 0; s < lengths.size(); ++s) {

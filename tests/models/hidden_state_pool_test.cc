@@ -122,7 +122,7 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
     std::iota(others.begin(), others.end(), kPages);
     const KvFormat format = KvFormat::Of(model_->config().attention, kGoldenPageSize,
                                          DType::kFloat32);
-    KvCache kv = model_->MakeUniformKvCache(format, 2 * kPages).value();
+    KvCache kv = model_->MakeUniformKvCache(format, {2 * kPages}).value();
     std::vector<float> logits;
     for (int begin = 0; begin < end; begin += chunk) {
       const int count = std::min(chunk, end - begin);

@@ -26,7 +26,7 @@ inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
   const Result<std::unique_ptr<Model>> model = Model::Load(options, pool);
   if (!model.ok()) return {false, model.status().message()};
   const KvFormat layout = KvFormat::Of(summary->config.attention, 16, (*model)->dtype());
-  KvCache kv = (*model)->MakeUniformKvCache(layout, 1).value();
+  KvCache kv = (*model)->MakeUniformKvCache(layout, {1}).value();
   const int32_t page = 0;
   const int num_tokens = std::min({4, summary->config.vocab_size, summary->config.max_positions});
   Batch batch;
