@@ -18,6 +18,7 @@
 #include "models/kv_cache.h"
 #include "models/load_progress.h"
 #include "models/model_config.h"
+#include "models/state_slot_use.h"
 
 namespace diffserve {
 
@@ -78,20 +79,6 @@ constexpr DType DTypeServed(DType checkpoint) {
 // Logits of at most this many elements (but of one row at least) are asked for at once; a prompt's
 // are scored in slices of it.
 inline constexpr int64_t kMaxLogitElements = int64_t{1} << 24;
-
-// A sequence's state after so many of the tokens that it has in a step goes to a slot of its own.
-struct StateSnapshot {
-  int num_tokens = 0;
-  int32_t slot = 0;
-};
-
-// The slots of a sequence's state before a step and after it; where they differ, the first stays as
-// it is. The state after the step is in `to`, unless the last snapshot is that.
-struct StateSlotUse {
-  int32_t from = 0;
-  int32_t to = 0;
-  std::vector<StateSnapshot> snapshots = {};  // ascending; each stays as it is
-};
 
 // One step's work: tokens of sequences, those of each together. Activations are one row a token.
 struct Batch {

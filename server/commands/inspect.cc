@@ -139,10 +139,18 @@ std::vector<std::string> Pairing(const ModelConfig& config) {
   return heads;
 }
 
+// What a sequence keeps beside the pages of its tokens: its state, and full windows.
+double BytesBesidePages(const SessionPlan& plan) {
+  const int64_t pages = plan.engine.window > 0 ? plan.engine.WindowPagesOfASequence() : 0;
+  return static_cast<double>(plan.slot_bytes()) +
+         static_cast<double>(plan.window_page_bytes) * static_cast<double>(pages);
+}
+
 // Memory for --max-num-seqs sequences of --max-model-len tokens each.
 double FullKvBytes(const SessionPlan& plan) {
-  return static_cast<double>(plan.PagesFor(plan.engine.max_model_len)) *
-         static_cast<double>(plan.page_bytes) * plan.engine.max_num_seqs;
+  const double pages = static_cast<double>(plan.PagesFor(plan.engine.max_model_len)) *
+                       static_cast<double>(plan.page_bytes);
+  return (pages + BytesBesidePages(plan)) * plan.engine.max_num_seqs;
 }
 
 // Activations of the largest step, what its attention needs, and the logits of the tokens that
@@ -177,7 +185,9 @@ std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
   std::vector<DTypeBytes> found;
   for (DType dtype : kDTypes) {
     if (!plan.HasPagesOf(dtype)) continue;
-    const std::vector<KvFormat> layers(static_cast<size_t>(c.num_kv_layers()), plan.PagesOf(dtype));
+    const auto in_pages = std::ranges::count_if(
+        c.layers, [](const LayerConfig& layer) { return layer.writes_kv() && layer.window == 0; });
+    const std::vector<KvFormat> layers(static_cast<size_t>(in_pages), plan.PagesOf(dtype));
     found.push_back(
         {dtype, KvCache::BytesPerPage(layers) / static_cast<size_t>(plan.engine.page_size)});
   }
@@ -241,9 +251,15 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
     std::printf(" %s %zu", NameOf(dtype).data(), bytes);
   std::printf("\n");
   if (plan.state_bytes() > 0) {
-    std::printf("states               %lld bytes a sequence, %s of %d\n",
-                static_cast<long long>(c.state_floats()) * static_cast<long long>(sizeof(float)),
-                MiB(static_cast<double>(plan.state_bytes())).c_str(), plan.engine.MaxRunning());
+    std::printf("beside its pages     a sequence has a state of %s, with full windows %s\n",
+                MiB(static_cast<double>(plan.slot_bytes())).c_str(),
+                MiB(BytesBesidePages(plan)).c_str());
+    std::printf(
+        "states, windows      %d slots, %d window pages, %s, for %d sequences and %d "
+        "snapshots\n",
+        plan.engine.num_state_slots, plan.engine.num_window_pages,
+        MiB(static_cast<double>(plan.state_bytes())).c_str(), plan.engine.MaxRunning(),
+        plan.engine.num_state_slots - plan.engine.MaxRunning());
   }
   std::printf("KV pages             %d of %d tokens, %s\n", plan.engine.num_pages,
               plan.engine.page_size, MiB(static_cast<double>(plan.kv_bytes())).c_str());
@@ -283,7 +299,11 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("kv_pages", plan.engine.num_pages)
       .Add("kv_bytes", plan.kv_bytes())
       .Add("kv_bytes_full", FullKvBytes(plan))
-      .Add("state_bytes_per_sequence", c.state_floats() * static_cast<int64_t>(sizeof(float)))
+      .Add("state_bytes_per_sequence", plan.slot_bytes())
+      .Add("bytes_per_sequence_beside_pages", BytesBesidePages(plan))
+      .Add("state_slots", plan.engine.num_state_slots)
+      .Add("window_pages", plan.engine.num_window_pages)
+      .Add("state_bytes", plan.state_bytes())
       .Add("step_bytes", StepBytes(plan))
       .Add("total_bytes", TotalBytes(plan))
       .Add("free_bytes", plan.free_bytes);
