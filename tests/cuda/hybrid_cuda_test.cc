@@ -10,14 +10,17 @@
 #include "tests/cuda/device_array.h"
 #include "tests/testing/checkpoint_writer.h"
 #include "tests/testing/golden_case.h"
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+#include "tests/kernels/shim/host_calls.h"
+#endif
 
 namespace diffserve {
 namespace {
 
-constexpr int kSequences = 3;
+constexpr int kSequences = 4;
 constexpr int kPages = 2;  // of a sequence
 constexpr int kLength = 100;
-constexpr int kGeneratedFrom[kSequences] = {70, 60, kLength};
+constexpr int kGeneratedFrom[kSequences] = {70, 60, kLength, 50};
 
 // Tokens [begin, end) of a sequence in a step.
 struct Part {
@@ -36,9 +39,9 @@ class CudaHybridTest : public ::testing::Test {
     options_.limits.num_tokens = 320;
     options_.limits.num_sequences = 8;
     options_.batch_invariant = true;
-    // The window ends within a page, and begins within the one before.
+    // There are twice as many of the one as of the other: a wrong table reaches into other layers.
     for (int i = 0; i < kSequences * kPages; ++i) {
-      pages_.push_back((5 * i + 2) % (kSequences * kPages));
+      pages_.push_back(2 * ((3 * i + 2) % (kSequences * kPages)) + 1);
       window_pages_.push_back(kSequences * kPages - 1 - i);
     }
   }
@@ -51,9 +54,9 @@ class CudaHybridTest : public ::testing::Test {
   static KvCache Cache(const Model& model) {
     const KvFormat format = cuda::ImageFormat(model.config().attention);
     return model
-        .MakeUniformKvCache(format, {.num_pages = kSequences * kPages,
+        .MakeUniformKvCache(format, {.num_pages = 2 * kSequences * kPages,
                                      .num_window_pages = kSequences * kPages,
-                                     .num_states = 8})
+                                     .num_states = 9})
         .value();
   }
 
@@ -160,6 +163,24 @@ TEST_F(CudaHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
     ExpectTheBitsAlone(*model, parts, Step(*model, kv, parts));
 }
 
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+TEST_F(CudaHybridTest, TokensThatNobodyAsksForAreNotComputedByTheLastLayers) {
+  const std::unique_ptr<Model> model = Load();
+  ASSERT_NE(model, nullptr);
+  KvCache kv = Cache(*model);
+  const auto products = [&](const std::vector<int>& wanted) {
+    const int64_t before = shim::multiply_adds;
+    Step(*model, kv, {{2, 0, kLength, wanted, {0, 0}}});
+    return shim::multiply_adds - before;
+  };
+  const int64_t all = products({0}), half = products({kLength / 2}), one = products({kLength - 1});
+  // Of eight layers two, which have no scan, and most of a third.
+  EXPECT_LT(one, all * 3 / 4);
+  EXPECT_NEAR(static_cast<double>(half), static_cast<double>(all + one) / 2,
+              static_cast<double>(all) / 100);
+}
+#endif
+
 // Generated tokens with room for the partial results of one: each is a pass of its own. States that
 // are kept before, at and behind the end of the prompt are begun from later.
 TEST_F(CudaHybridTest, StatesAreKeptOnTheWayWhateverThePasses) {
@@ -184,27 +205,26 @@ TEST_F(CudaHybridTest, StatesAreKeptOnTheWayWhateverThePasses) {
   }
 }
 
-// Steps that draw run as graphs from their second on; the slots, the pages and how many of the
-// graph's tokens are somebody's are other ones each time.
+// Steps that draw run as graphs from their second on, three of them as one of four; the slots are
+// other ones each time.
 TEST_F(CudaHybridTest, DecodeGraphsTakeSlotsAndWindowsFromTheStep) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);
   KvCache kv = Cache(*model);
   std::vector<Part> parts;
-  for (int s : {0, 1}) parts.push_back({s, 0, kGeneratedFrom[s], {}, {s, s}});
+  for (int s : {0, 1, 3})
+    parts.push_back({s, 0, kGeneratedFrom[s], {}, {static_cast<int>(parts.size()), 0}});
+  for (Part& part : parts) part.state.to = part.state.from;
   Step(*model, kv, parts);
-  for (int s : {0, 1}) parts[static_cast<size_t>(s)].end = kGeneratedFrom[s];
   for (int i = 0; i < 20; ++i) {
-    const bool both = i % 3 != 2;
     std::vector<Part> decode;
-    for (int s : {0, 1}) {
-      Part& part = parts[static_cast<size_t>(s)];
-      if (s == 1 && !both) continue;
-      const int32_t from = part.state.to, to = (from + (i % 2 == 0 ? 2 : 0)) % 6;
-      part = {s, part.end, part.end + 1, {part.end}, {from, to}};
-      if (i % 4 == 1) part.state = {from, from, {{1, (from + 4) % 6}}};
+    for (Part& part : parts) {
+      if (part.sequence == 1 && i % 3 == 2) continue;
+      const int32_t from = part.state.to, to = (from + (i % 2 == 0 ? 3 : 0)) % 9;
+      part = {part.sequence, part.end, part.end + 1, {part.end}, {from, to}};
+      if (i % 4 == 1) part.state.snapshots = {{1, (from + 6) % 9}};
       decode.push_back(part);
-      if (i % 4 == 1) part.state.to = (from + 4) % 6;
+      if (i % 4 == 1) part.state.to = (from + 6) % 9;
     }
     Batch batch = BatchOf(decode);
     batch.sample_rows.resize(decode.size(), {.kind = SampleKind::kGreedy});

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -92,7 +93,8 @@ struct SimulatedDevice {
   size_t memory_bytes = size_t{1} << 30;
 };
 inline SimulatedDevice simulated_device;
-inline std::string last_failure;  // of a launch: what the kernel did wrong
+inline int64_t multiply_adds = 0;  // of products that have run
+inline std::string last_failure;   // of a launch: what the kernel did wrong
 
 // As if the process started anew: forgets an error that poisoned the context.
 void ResetContext();
