@@ -245,11 +245,14 @@ void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packi
   shape.num_sample_rows = static_cast<int>(sample_rows.size());
   std::vector<StateSequence> states;
   for (const std::vector<StateSequence>& wave : arrays.waves) {
+    StepShape::Wave& sizes = shape.waves.emplace_back();
+    sizes.num_sequences = static_cast<int>(wave.size());
+    for (const StateSequence& sequence : wave) {
+      sizes.num_tokens += sequence.num_tokens;
+      sizes.num_tokens_max = std::max(sizes.num_tokens_max, sequence.num_tokens);
+    }
     // A padded step's shape does not depend on how much of it is somebody's.
-    int tokens = packing.num_padded;
-    for (const StateSequence& sequence : wave)
-      tokens += packing.num_padded > 0 ? 0 : sequence.num_tokens;
-    shape.waves.push_back({static_cast<int>(wave.size()), tokens});
+    if (packing.num_padded > 0) sizes.num_tokens = packing.num_padded;
     states.insert(states.end(), wave.begin(), wave.end());
   }
   const StepOffsets offsets(shape);
@@ -304,7 +307,7 @@ DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionT
   in_windows = shape.has_windows ? rows_of(at.in_windows) : rows;
   const auto* states = reinterpret_cast<const StateSequence*>(base + at.states);
   for (const StepShape::Wave& wave : shape.waves) {
-    waves.push_back({states, wave.num_sequences, wave.num_tokens});
+    waves.push_back({states, wave.num_sequences, wave.num_tokens, wave.num_tokens_max});
     states += wave.num_sequences;
   }
   tokens = ints(at.tokens);

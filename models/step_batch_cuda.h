@@ -65,6 +65,7 @@ struct StepShape {
   struct Wave {
     int num_sequences = 0;
     int num_tokens = 0;
+    int num_tokens_max = 0;  // of a sequence
   };
   std::vector<Wave> waves;
 };

@@ -244,7 +244,7 @@ TEST(StepBatchTest, StatesAreTakenOnInTheOrderOfTheTokensAndKeptOnTheWay) {
       const DeviceStep step(packed.shape, packed.bytes.data(), {1, 1, 64});
       for (const StateBatch& wave : step.waves) {
         std::set<size_t> seen;
-        int tokens = 0;
+        int tokens = 0, most = 0;
         for (int i = 0; i < wave.num_sequences; ++i) {
           const StateSequence& run = wave.sequences[i];
           const auto [s, token] = Find(step, run.first_row);
@@ -254,12 +254,14 @@ TEST(StepBatchTest, StatesAreTakenOnInTheOrderOfTheTokensAndKeptOnTheWay) {
           EXPECT_EQ(token, std::exchange(taken_on[s], end));
           EXPECT_EQ(run.from, std::exchange(state[s], run.to));
           tokens += run.num_tokens;
+          most = std::max(most, run.num_tokens);
           for (const StateSnapshot& snapshot : batch.states[s].snapshots) {
             EXPECT_FALSE(snapshot.num_tokens > token && snapshot.num_tokens < end);
             EXPECT_EQ(snapshot.num_tokens == end, run.to == snapshot.slot) << "kept elsewhere";
           }
         }
         EXPECT_EQ(wave.num_tokens, tokens);
+        EXPECT_EQ(wave.num_tokens_max, most);
       }
     }
     for (size_t s = 0; s < taken_on.size(); ++s)
@@ -289,6 +291,7 @@ TEST(StepBatchTest, APaddedStepsShapeIsTheSameWhoeverIsInIt) {
       EXPECT_EQ(run.to, i >= sequences ? 0 : i % 2 == 0 ? 20 + i : i);
     }
     EXPECT_EQ(step.waves[0].num_tokens, 8);
+    EXPECT_EQ(step.waves[0].num_tokens_max, 1);
   }
 }
 
