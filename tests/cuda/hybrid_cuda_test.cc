@@ -270,14 +270,17 @@ TEST_F(CudaHybridTest, WideHeadsAgreeWithTheCpu) {
   EXPECT_GT(worst, 0.0f) << "one computed both";
 }
 
-TEST_F(CudaHybridTest, SlotsAreAlignedBehindThePages) {
+TEST_F(CudaHybridTest, SlotsAreAlignedBehindThePagesAndCopiesOfThemAreBegunFrom) {
   const std::unique_ptr<Model> model = Load();
   ASSERT_NE(model, nullptr);
   KvCache kv = Cache(*model);
   const StateSlots slots = kv.StatesFrom(0);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(slots.data) % 16, 0u);
   EXPECT_EQ(slots.stride % 4, 0);
+  Step(*model, kv, {{0, 0, 33, {}, {0, 0}}});
   EXPECT_TRUE(testing::IsOk(kv.CopyState(0, 7)));
+  const std::vector<Part> rest = {{0, 33, 34, {33}, {7, 0}}};
+  ExpectTheBitsAlone(*model, rest, Step(*model, kv, rest));
 }
 
 }  // namespace
