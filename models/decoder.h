@@ -2,8 +2,7 @@
 // MLP). What differs between families is data: DiffSpec, head order and rope in the ModelConfig.
 // All operations treat a token on its own, so its result does not depend on the batch it is in.
 //
-// The CUDA backend has the same functions in the same order (decoder_cuda.h), but for those of
-// mamba_layers.cc, which the CPU alone has.
+// The CUDA backend has the same functions in the same order (decoder_cuda.h).
 //
 // Thread safety: as Model; the pool's workers compute while that thread waits.
 #pragma once
@@ -70,6 +69,7 @@ class Decoder : public Model {
   void Narrow();
   void Attention(int l, const Batch& batch, KvCache& kv);
   void Mamba(int l, KvCache& kv);
+  void Scan(int l, KvCache& kv);
   void GatedMemory(const Weights::Layer& layer);
   void AddToHidden(const Weights::Layer& layer, const std::vector<float>& mixed);
   void Mlp(const Weights::Layer& layer);

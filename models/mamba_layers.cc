@@ -21,12 +21,8 @@ StateBatch BatchOf(const std::vector<StateSequence>& wave) {
 // hidden += W_out(scan(conv(W_in norm(hidden)))); the sequences' states advance by their tokens.
 void Decoder::Mamba(int l, KvCache& kv) {
   const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
-  const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
   const MambaSpec& mamba = parts_.config.mamba;
   const int tokens = rows_.tokens;
-  const int64_t state = kind.state * mamba.state_floats();
-  const float* const z = work_.projected.data() + mamba.inner;
-  const int64_t projected_width = 2 * int64_t{mamba.inner};
   // What is convolved, x, and the gate, z.
   Norm(layer.input_norm, layer.input_norm_bias, tokens, work_.normed.data());
   Linear(layer.in_proj,
@@ -35,11 +31,11 @@ void Decoder::Mamba(int l, KvCache& kv) {
   // The convolution over the last tokens.
   CausalConvArgs<float> conv;
   conv.x = work_.projected.data();
-  conv.x_stride = projected_width;
+  conv.x_stride = 2 * int64_t{mamba.inner};
   conv.taps = layer.conv_taps.data();
   conv.bias = layer.conv_bias.data();
   conv.out = work_.convolved.data();
-  conv.state = kv.StatesFrom(state);
+  conv.state = kv.StatesFrom(parts_.config.StateBegin(l));
   conv.channels = mamba.inner;
   conv.width = mamba.conv_width;
   for (const std::vector<StateSequence>& wave : state_waves_) {
@@ -58,20 +54,33 @@ void Decoder::Mamba(int l, KvCache& kv) {
   Linear(layer.dt_proj, {.x = work_.dt_in.data(), .num_tokens = tokens, .y = work_.dt.data()},
          pool_);
 
-  // The scan. What later layers read of it as their memory is not gated.
+  Scan(l, kv);
+
+  // Its output joins the residual stream.
+  AddToHidden(layer, work_.scanned);
+}
+
+// The scan of what was convolved, then its gate. What later layers read of it as their memory is
+// not gated.
+void Decoder::Scan(int l, KvCache& kv) {
+  const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
+  const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
+  const MambaSpec& mamba = parts_.config.mamba;
+  const int rank = mamba.dt_rank;
+  const float* const z = work_.projected.data() + mamba.inner;
   SelectiveScanArgs<float> scan;
   scan.x = work_.convolved.data();
   scan.dt = work_.dt.data();
   scan.dt_bias = layer.dt_bias.data();
   scan.b = work_.selection.data() + rank;
   scan.c = scan.b + mamba.state_dim;
-  scan.bc_stride = width;
+  scan.bc_stride = rank + 2 * int64_t{mamba.state_dim};
   scan.rates = layer.scan_rates.data();
   scan.skip = layer.scan_skip.data();
   scan.z = kind.makes_memory ? nullptr : z;
-  scan.z_stride = projected_width;
+  scan.z_stride = 2 * int64_t{mamba.inner};
   scan.out = kind.makes_memory ? work_.memory.data() : work_.scanned.data();
-  scan.state = kv.StatesFrom(state + mamba.conv_floats());
+  scan.state = kv.StatesFrom(parts_.config.StateBegin(l) + mamba.conv_floats());
   scan.channels = mamba.inner;
   scan.states = mamba.state_dim;
   for (const std::vector<StateSequence>& wave : state_waves_) {
@@ -80,16 +89,13 @@ void Decoder::Mamba(int l, KvCache& kv) {
   }
   if (kind.makes_memory) {
     cpu::GatedMemory({.gate = z,
-                      .gate_stride = projected_width,
+                      .gate_stride = scan.z_stride,
                       .memory = work_.memory.data(),
                       .out = work_.scanned.data(),
-                      .num_tokens = tokens,
+                      .num_tokens = rows_.tokens,
                       .width = mamba.inner},
                      parts_.isa, pool_);
   }
-
-  // Its output joins the residual stream.
-  AddToHidden(layer, work_.scanned);
 }
 
 // hidden += W_out(silu(W_in norm(hidden)) * memory), the memory of the same token.

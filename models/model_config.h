@@ -120,6 +120,10 @@ struct ModelConfig {
   int num_state_layers() const;  // that have a state
   // float32 numbers that all layers keep of a sequence beside its pages; 0: none.
   int64_t state_floats() const { return num_state_layers() * mamba.state_floats(); }
+  // Which of them is the first of a layer that has a state.
+  int64_t StateBegin(int layer) const {
+    return layers[static_cast<size_t>(layer)].state * mamba.state_floats();
+  }
   // The last layer that keeps anything of a token: behind it, only tokens whose logits are wanted
   // need to be computed.
   int last_keeping_layer() const;

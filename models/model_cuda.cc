@@ -20,6 +20,7 @@ void Complete(const ModelConfig& config, StepLimits* limits) {
 
 Status UploadRope(const ModelConfig& config, int max_positions, const Stream& stream,
                   Decoder::Parts* parts) {
+  if (config.rope.style == RopeStyle::kNone) return Status();
   const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim), max_positions,
                        config.rope.attention_factor);
   parts->rope = rope.angles();
@@ -48,7 +49,8 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
       &parts->work, Workspace::Allocate(options.config, options.limits, options.logit_quant)));
   // The first step's work reaches no memory that was never written, but for pages.
   const Workspace& work = parts->work;
-  for (const DeviceBuffer* buffer : {&work.normed, &work.attention, &work.sampled})
+  for (const DeviceBuffer* buffer :
+       {&work.normed, &work.attention, &work.sampled, &work.convolved, &work.scanned, &work.memory})
     DS_RETURN_IF_ERROR(FillBytes(*buffer, std::byte{0}, stream));
   return Status();
 }
@@ -82,13 +84,6 @@ Status CheckModel(const std::string& model_dir, const ModelConfig& config, Weigh
     return InvalidArgument("--dtype is " + std::string(NameOf(format)) +
                                ", allowed with --device cuda: auto, bfloat16",
                            "--dtype");
-  }
-  const auto attends = [](const LayerConfig& layer) {
-    return layer.writes_kv() && layer.window == 0;
-  };
-  if (config.norm != NormKind::kRmsNorm || !std::ranges::all_of(config.layers, attends)) {
-    return InvalidArgument(model_dir + "/config.json: --device cuda: family " + config.family +
-                           " has layers that only the CPU computes, allowed: --device cpu");
   }
   constexpr int kUnit = 8;  // elements in 16 bytes, to which rows of activations must be aligned
   const std::pair<const char*, int> widths[] = {{"hidden_size", config.hidden_size},

@@ -91,7 +91,12 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
     const bool is_last = &pass == &passes.back();
-    PackStep(batch, pass, kImagePageSize, /*draws=*/is_last, graph_tokens, &packed_);
+    PackStep(batch, pass,
+             {.needs = StepNeeds::Of(config()),
+              .page_size = kImagePageSize,
+              .draws = is_last,
+              .num_padded = graph_tokens},
+             &packed_);
     DS_RETURN_IF_ERROR(upload_.Copy(packed_, *stream_));
     const DeviceStep step(packed_.shape, upload_.memory(), tiling);
     if (graph_tokens > 0) {
@@ -108,8 +113,9 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
 }
 
 Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
-  const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.layout().Bytes()};
-  return graphs_.Run(step.all.num_tokens, memory, *stream_, [&] {
+  const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.StatesFrom(0).data,
+                                       kv.layout().Bytes()};
+  return graphs_.Run(step.rows.all.num_tokens, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);
   });

@@ -74,8 +74,9 @@ Status CausalConv(const CausalConvArgs<BFloat16>& args, const Stream& stream) {
     return Status(StatusCode::kInternal, "a convolution of these shapes is not in its contract");
   if (args.batch.num_tokens == 0) return Status();
   const int strips = (args.channels + kConvThreads - 1) / kConvThreads;
-  // No sequence has more tokens than the batch.
-  const int runs = std::min((args.batch.num_tokens + kConvRun - 1) / kConvRun, kConvRunsMax);
+  const int most = args.batch.num_tokens_max > 0 ? args.batch.num_tokens_max
+                                                 : args.batch.num_tokens;
+  const int runs = std::min((most + kConvRun - 1) / kConvRun, kConvRunsMax);
   return Launch("CausalConv",
                 {.grid = dim3(static_cast<unsigned>(strips), static_cast<unsigned>(runs),
                               static_cast<unsigned>(args.batch.num_sequences)),

@@ -26,7 +26,8 @@ struct StateSequence {
 struct StateBatch {
   const StateSequence* sequences = nullptr;  // [num_sequences]
   int num_sequences = 0;
-  int num_tokens = 0;  // of all sequences
+  int num_tokens = 0;      // of all sequences
+  int num_tokens_max = 0;  // no sequence has more; 0: not told
 };
 
 // Slot i is data[i * stride, ...). A stride beyond what an operation keeps there leaves room for

@@ -4,6 +4,8 @@
 // the attention of all later layers reads. Nothing is rotated. Heads are paired side by side, as in
 // diff_transformer.cc: output head i is query head 2i minus lambda times query head 2i + 1, key
 // heads 2j and 2j + 1 are K1 and K2 of group j, value heads 2j and 2j + 1 side by side its V.
+#include "kernels/mamba/causal_conv.h"
+#include "kernels/mamba/selective_scan.h"
 #include "models/families/family.h"
 #include "models/families/heads.h"
 
@@ -12,8 +14,6 @@ namespace {
 
 constexpr float kSubNormEps = 1e-5f;  // a constant in the authors' code
 constexpr int kMaxWindow = 1 << 24;
-constexpr int kMaxStateDim = 256;
-constexpr int kMaxConvWidth = 8;
 constexpr int kMaxExpand = 8;
 
 bool IsWindowed(const ModelConfig& config, int layer) {
@@ -62,8 +62,8 @@ void SetLayers(ConfigReader& json, ModelConfig& config) {
 void ReadMamba(ConfigReader& json, ModelConfig& config) {
   MambaSpec& mamba = config.mamba;
   mamba.inner = json.Int("mamba_expand", 2, 1, kMaxExpand) * config.hidden_size;
-  mamba.state_dim = json.Int("mamba_d_state", 16, 1, kMaxStateDim);
-  mamba.conv_width = json.Int("mamba_d_conv", 4, 2, kMaxConvWidth);
+  mamba.state_dim = json.Int("mamba_d_state", 16, 1, kScanStatesMax);
+  mamba.conv_width = json.Int("mamba_d_conv", 4, kConvWidthMin, kConvWidthMax);
   // What the authors' code does whatever these keys say, so another value is a mistake.
   mamba.dt_rank = (config.hidden_size + 15) / 16;
   const bool is_auto = json.IsString("mamba_dt_rank") &&

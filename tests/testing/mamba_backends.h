@@ -3,6 +3,7 @@
 // tests/cuda/mamba_on_cuda.cc); without a device cuda_test has none.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,10 +19,15 @@ namespace diffserve::testing {
 struct StatefulRows {
   std::vector<StateSequence> sequences;
 
+  // Of batches with an odd number of sequences the most tokens of one are told.
   StateBatch Batch() const {
-    int num_tokens = 0;
-    for (const StateSequence& sequence : sequences) num_tokens += sequence.num_tokens;
-    return {sequences.data(), static_cast<int>(sequences.size()), num_tokens};
+    int num_tokens = 0, most = 0;
+    for (const StateSequence& sequence : sequences) {
+      num_tokens += sequence.num_tokens;
+      most = std::max(most, sequence.num_tokens);
+    }
+    return {sequences.data(), static_cast<int>(sequences.size()), num_tokens,
+            sequences.size() % 2 == 1 ? most : 0};
   }
 };
 
