@@ -367,9 +367,8 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
     // The weights and all memory that steps need are taken, and a step has run.
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
     if (!memory.ok()) return memory.status();
-    const Result<int> pages = ChoosePages(
-        options.kv_cache_memory, loaded,
-        static_cast<double>(memory->free_bytes) - static_cast<double>(loaded.state_bytes()));
+    const Result<int> pages = ChoosePages(options.kv_cache_memory, loaded,
+                                          static_cast<double>(memory->free_bytes));
     if (!pages.ok()) return pages.status();
     loaded.engine.num_pages = pages.value();
   }
