@@ -3,8 +3,6 @@
 // LoadWeights has returned.
 #pragma once
 
-#include <functional>
-#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -32,12 +30,6 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
 
 // All tensors of a layer that is not packed.
 std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer);
-
-// All tensors of the model, likewise, but for the embedding and the output projection.
-std::vector<NamedShape> ModelTensors(const ModelConfig& config);
-
-// Those of them that are kept in float32 whatever the rest is, some with more than one dimension.
-std::set<std::string> VectorNames(const ModelConfig& config);
 
 // Which tensors the embedding and the output projection come from. Tied weights as transformers
 // resolves them: one of the two may be absent, and where a checkpoint has both, both are used. A
@@ -87,11 +79,10 @@ class WeightLoader {
     weight = packer_.Linear(reader_.Parts(parts), output, may_quantize);
     reader_.ReleaseMemory();
   }
-  template <typename Weight, typename Made = std::identity>
-  void Vector(Weight& weight, const VectorTensor& vector, const Made& made = {}) {
+  template <typename Weight>
+  void Vector(Weight& weight, const VectorTensor& vector) {
     if (!status().ok()) return;
-    const std::vector<float> values = reader_.Vector(vector);
-    if (status().ok()) weight = packer_.Floats(made(values));
+    weight = packer_.Floats(reader_.Vector(vector));
     reader_.ReleaseMemory();
   }
   template <typename Use>
@@ -133,8 +124,7 @@ class WeightLoader {
 };
 
 // Error: a layer's vectors are finite, but what is computed of them is not.
-Status CheckLambdas(const ModelConfig& config, const std::vector<float>& lambdas,
-                    const Checkpoint& checkpoint);
+Status CheckLambdas(const std::vector<float>& lambdas, const Checkpoint& checkpoint);
 
 // REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, the packer's,
 // and a lambda that is not finite.
@@ -146,7 +136,7 @@ Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, P
   WeightLoader loader(reader, packer);
   VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
   DS_RETURN_IF_ERROR(loader.status());
-  DS_RETURN_IF_ERROR(CheckLambdas(config, weights.Lambdas(config), checkpoint));
+  DS_RETURN_IF_ERROR(CheckLambdas(weights.Lambdas(config), checkpoint));
   return weights;
 }
 

@@ -20,13 +20,12 @@ struct ItemList {
     if (may_quantize) return Packed(parts, parts);
     for (const LinearTensors& part : parts) Matrix(part.name, part);
   }
-  template <typename Made = std::identity>
-  void Vector(Nothing&, const VectorTensor& vector, const Made& = {}) {
-    Copied(vector.name, vector.name, vector.shape);
+  void Vector(Nothing&, const VectorTensor& vector) {
+    Copied(vector.name, vector.name, {vector.count});
   }
   template <typename Use>
   void Numbers(const VectorTensors& vectors, const Use&) {
-    for (const VectorTensor& vector : vectors) Copied(vector.name, vector.name, vector.shape);
+    for (const VectorTensor& vector : vectors) Copied(vector.name, vector.name, {vector.count});
   }
   void Tables(Nothing&, const LinearTensors& table, Nothing&, const LinearTensors& head) {
     Matrix(source_tables.embedding, table);

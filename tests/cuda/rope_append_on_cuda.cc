@@ -23,7 +23,6 @@ void Append(RopeCase& rope) {
                                      .kv = pages.kv(),
                                      .rope = angles,
                                      .style = rope.style,
-                                     .has_kv = rope.has_kv,
                                      .qkv = qkv.data(),
                                      .q = q.data()},
                                     stream)));

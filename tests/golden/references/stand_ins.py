@@ -4,20 +4,12 @@ attention and rotary embedding.
 Everything here is float32 arithmetic; results are rounded to the dtype of what came in, as the
 kernels do.
 """
-import types
-
 import torch
 
 
-def module(name, **attributes):
-    made = types.ModuleType(name)
-    vars(made).update(attributes)
-    return made
-
-
-def causal_attention(q, k, v, scale, window=None):
+def causal_attention(q, k, v, scale):
     """q [rows, heads, d], k [keys, kv heads, d], v [keys, kv heads, any width]; the rows are the
-    last ones of the keys; `window`: how many keys a row sees at most, itself included.
+    last ones of the keys.
 
     Query head h reads KV head h // (heads / kv heads). As in flash attention the probabilities meet
     V in V's dtype.
@@ -27,9 +19,8 @@ def causal_attention(q, k, v, scale, window=None):
     k = k.repeat_interleave(heads // kv_heads, dim=1)
     v = v.repeat_interleave(heads // kv_heads, dim=1)
     scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) * scale
-    ages = torch.arange(rows)[:, None] + (keys - rows) - torch.arange(keys)[None, :]
-    hidden = (ages < 0) | (ages >= (window or keys))
-    probabilities = torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1).to(v.dtype)
+    future = torch.arange(keys)[None, :] > torch.arange(rows)[:, None] + (keys - rows)
+    probabilities = torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1).to(v.dtype)
     return torch.einsum("hqk,khe->qhe", probabilities.float(), v.float()).to(q.dtype)
 
 
