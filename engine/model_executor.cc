@@ -59,7 +59,9 @@ void ModelExecutor::Launch(const StepPlan& plan) {
     const int num_prompt_tokens = static_cast<int>(request.prompt.size());
     const int first_token = static_cast<int>(batch.tokens.size());
     batch.sequences.push_back(
-        {first_token, planned.num_planned, planned.num_computed, planned.pages.data()});
+        {first_token, planned.num_planned, planned.num_computed, planned.pages.data(),
+         planned.window_pages.empty() ? nullptr : planned.window_pages.data()});
+    batch.states.push_back(planned.states);
     if (Captures(planned)) observer.captures.Add(i, request.capture);
     if (request.pool != nullptr) {
       observer.pools.Add(request.pool, batch.sequences.back(), num_prompt_tokens);

@@ -1,6 +1,7 @@
 // Every limit and size of the engine. The command line fills it; nothing reads the environment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +18,24 @@ struct EngineOptions {
   int max_model_len = 0;              // tokens of prompt and output together
   int max_num_seqs = 256;             // sequences running at once
   int max_num_batched_tokens = 2048;  // computed in a step
+  // Sequences that can run at once: slots for what each keeps beside its pages.
+  int MaxRunning() const { return std::min(max_num_seqs, max_num_batched_tokens); }
   bool enable_prefix_caching = true;
+  // Where layers keep states or see a window, what sequences have beside the pages of their tokens:
+  // slots, for each that may run and for snapshots, and pages of the layers with a window (0: they
+  // have page ids in common with the others). 0 slots: the model has no such layers.
+  int num_state_slots = 0;
+  int num_window_pages = 0;
+  int window = 0;  // tokens that the widest window sees
+  // Tokens between the states that the prefix cache keeps, beside those at prompts' ends; 0: none
+  // is kept, so nothing is found. REQUIRES: a multiple of page_size.
+  int state_snapshot_interval = 0;
+  // Window pages that a token and the window before it can lie in.
+  int64_t WindowPagesOfASequence() const { return PagesFor(window, page_size) + 1; }
+  // What so many sequences can need, each for its window and all for what a step computes.
+  int64_t WindowPagesMin(int running) const {
+    return running * (WindowPagesOfASequence() + 1) + PagesFor(max_num_batched_tokens, page_size);
+  }
   // Admission bounds: what may wait before new work is refused with kResourceExhausted.
   int max_waiting_requests = 1024;
   int64_t max_waiting_tokens = int64_t{1} << 22;

@@ -76,9 +76,10 @@ Status CheckFits(const EngineOptions& options, const Request& request) {
 
 Scheduler::Scheduler(const EngineOptions& options, PrefixIndex::Options index_options)
     : options_(options),
-      max_running_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
+      max_running_(options.MaxRunning()),
       pool_(options.num_pages),
-      index_(Complete(index_options, options)) {
+      index_(Complete(index_options, options)),
+      states_(options) {
   DS_CHECK(max_running_ > 0 && options.page_size > 0 && options.max_model_len > 0,
            "every size of the engine is positive");
 }
@@ -143,6 +144,7 @@ StepPlan Scheduler::Plan() {
   DS_CHECK(due_.empty() || options_.speculative_tokens == 0,
            "what is proposed follows known tokens, so nothing is planned ahead");
   StepPlan plan;
+  states_.BeginPlan(running_);
   if (MustCommitFirst() || !MakeRoom()) return plan;
   ShareOut();
   Budget budget = NewBudget();
@@ -274,6 +276,7 @@ Sequence& Scheduler::Admit(const std::vector<int32_t>& hits) {
   head.client->num_pages += std::ssize(hits);
   head.num_indexed_pages = static_cast<int>(hits.size());
   head.num_computed = head.num_committed = head.num_indexed_pages * options_.page_size;
+  states_.Begin(head, hits.empty() ? -1 : hits.back());
   if (!head.admitted_before) {
     head.admitted_before = true;
     head.cached_tokens = std::min(head.num_computed, head.num_prompt_tokens());
@@ -314,7 +317,7 @@ void Scheduler::Preempt(Sequence& victim) {
 }
 
 // What the step is to do with the sequence; the tokens that it draws become the sequence's.
-PlannedSequence Scheduler::Describe(Sequence& sequence) const {
+PlannedSequence Scheduler::Describe(Sequence& sequence) {
   const Request& request = sequence.request;
   PlannedSequence planned;
   planned.request = &request;
@@ -328,6 +331,8 @@ PlannedSequence Scheduler::Describe(Sequence& sequence) const {
   planned.scores_prompt = sequence.wants_prompt_scores() &&
                           sequence.num_computed < sequence.num_prompt_tokens();
   planned.pages = sequence.pages;
+  planned.states = states_.PlanStep(sequence);
+  planned.window_pages = sequence.state.window_pages;
   const auto num_outputs = static_cast<size_t>(sequence.num_outputs());
   if (planned.samples > 0) {
     if (sequence.num_outputs() < request.min_tokens) {
@@ -390,6 +395,7 @@ TokenEvent Scheduler::CommitSequence(Sequence& sequence, const Due& due,
   const int rejected = TakeDraws(sequence, due, result.samples, event);
   sequence.num_committed = due.end - rejected;
   IndexFullPages(sequence);
+  states_.Commit(sequence, index_);
   if (due.end == MaxCachedTokens(sequence.request) && due.samples == 0)
     event.finish = FinishReason::kLength;  // max_tokens is 0: only the prompt was to be computed
   return event;

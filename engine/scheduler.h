@@ -48,6 +48,7 @@
 #include "engine/page_pool.h"
 #include "engine/prefix_index.h"
 #include "engine/sequence.h"
+#include "engine/state_store.h"
 #include "engine/stats.h"
 #include "engine/step_plan.h"
 #include "engine/waiting_line.h"
@@ -98,6 +99,7 @@ class Scheduler {
   int free_seats() const;
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }
+  const StateStore& states() const { return states_; }
   const SchedulerCounters& counters() const { return counters_; }
   // What entered and left the prefix index since the last call, if its options say that this is
   // recorded.
@@ -134,7 +136,7 @@ class Scheduler {
   Sequence* VictimBehind(size_t index) const;
   void Preempt(Sequence& victim);
   void TakeBackPlan();
-  PlannedSequence Describe(Sequence& sequence) const;
+  PlannedSequence Describe(Sequence& sequence);
   // Pages.
   int PlanTokens(Sequence& sequence, int tokens);  // as many of them as there are pages for;
                                                    // returns how many
@@ -166,6 +168,7 @@ class Scheduler {
   const int max_running_;
   PagePool pool_;
   PrefixIndex index_;
+  StateStore states_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in the order in which they started
   WaitingLine line_;
   bool short_of_pages_ = false;  // the last plan left the next one waiting for pages

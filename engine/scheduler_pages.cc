@@ -2,6 +2,7 @@
 // them.
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/scheduler.h"
 #include "kernels/base/check.h"
@@ -21,7 +22,10 @@ int Scheduler::PlanTokens(Sequence& sequence, int tokens) {
   while (tokens > 0 && PagesMissing(sequence, tokens) > 0) {
     const std::optional<PagePool::Grant> grant = pool_.Allocate();
     if (!grant) break;
-    if (grant->was_cached) index_.Evict(grant->page);
+    if (grant->was_cached) {
+      states_.Forget(grant->page);
+      index_.Evict(grant->page);
+    }
     sequence.pages.push_back(grant->page);
     ++sequence.client->num_pages;
   }
@@ -41,13 +45,15 @@ void Scheduler::TrimPages(Sequence& sequence) {
   }
 }
 
-// The last page first, so that of a cached chain the end is evicted before what it hangs on.
+// And its state. The last page first, so that of a cached chain the end is evicted before what it
+// hangs on.
 void Scheduler::ReleasePages(Sequence& sequence) {
   for (size_t i = sequence.pages.size(); i-- > 0;)
     pool_.Release(sequence.pages[i], index_.Contains(sequence.pages[i]));
   sequence.client->num_pages -= std::ssize(sequence.pages);
   sequence.pages.clear();
   sequence.num_indexed_pages = 0;
+  states_.End(sequence);
 }
 
 // Whether the head of the line may run now. What can run to its end together with all that run is
@@ -89,7 +95,8 @@ PrefixIndex::Key Scheduler::KeyOf(Sequence& sequence, int page, int32_t parent) 
           sequence.request.cache_salt};
 }
 
-// The longest run of indexed pages that the sequence may take.
+// The longest run of indexed pages that the sequence may take; where there are states, up to a
+// snapshot.
 std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
   std::vector<int32_t> hits;
   if (!TakesFromCache(sequence)) return hits;
@@ -99,23 +106,29 @@ std::vector<int32_t> Scheduler::FindPrefix(Sequence& sequence) const {
     if (hit < 0) break;
     hits.push_back(hit);
   }
+  while (!states_.empty() && !hits.empty() && !states_.HasSnapshot(hits.back())) hits.pop_back();
   return hits;
 }
 
-// Whether a running sequence is about to compute the page that the head needs next, and at least as
+// Whether a running sequence is about to compute the page that the head needs next, or where there
+// are states takes the next snapshot that the head can go on from, and at least as
 // fast as the head could, or has it in a step that is not committed: then the head waits for it
 // instead of computing the same again (n continuations of one prompt arrive together).
 bool Scheduler::PrefixIsUnderWay(Sequence& head, int num_hits, int tokens) const {
-  const int64_t end = int64_t{num_hits + 1} * options_.page_size;
-  if (!TakesFromCache(head) || end > head.max_tokens_from_cache()) return false;
-  const uint64_t wanted = KeyOf(head, num_hits, -1).hash;
+  if (!TakesFromCache(head)) return false;
+  const int found = num_hits * options_.page_size;
   return std::ranges::any_of(running_, [&](const auto& other) {
-    const bool chain_is_indexed = other->num_indexed_pages ==
-                                  other->num_committed / options_.page_size;
+    const int committed = other->num_committed / options_.page_size * options_.page_size;
+    if (other->num_indexed_pages * options_.page_size != committed) return false;
+    // Where the head could go on from.
+    const int end = states_.empty() ? found + options_.page_size
+                                    : states_.NextSnapshot(*other, std::max(found, committed));
+    const bool is_ahead = end > committed && end <= other->num_tokens() &&
+                          end <= head.max_tokens_from_cache();
     const bool soon = other->num_planned >= tokens || end <= other->num_computed;
-    return soon && chain_is_indexed && other->num_indexed_pages <= num_hits &&
-           end <= other->num_tokens() && IsKnown(*other, num_hits) &&
-           KeyOf(*other, num_hits, -1).hash == wanted;
+    const int page = end / options_.page_size - 1;
+    return is_ahead && soon && IsKnown(*other, page) &&
+           KeyOf(*other, page, -1).hash == KeyOf(head, page, -1).hash;
   });
 }
 
@@ -128,7 +141,9 @@ void Scheduler::CountPrefix(Sequence& sequence, int num_hits) {
   counters_.prefix_hits += sequence.cached_tokens;
   if (num_hits > 0) return;
   if (sequence.num_tokens() <= options_.page_size) return count(MissReason::kPartialPage);
-  count(index_.WhyMissing(KeyOf(sequence, 0, -1)));
+  const PrefixIndex::Key first = KeyOf(sequence, 0, -1);
+  count(!states_.empty() && index_.Find(first) >= 0 ? MissReason::kNoSnapshot
+                                                    : index_.WhyMissing(first));
 }
 
 // Puts the pages whose slots are all committed into the index: their tokens are known, and no step
@@ -157,6 +172,7 @@ void Scheduler::IndexFullPages(Sequence& sequence) {
 void Scheduler::ForgetContent(Sequence& sequence) {
   if (sequence.num_indexed_pages == 0 || !index_.Contains(sequence.pages[0])) return;
   for (int32_t page : index_.EraseChain(sequence.pages[0])) {
+    states_.Forget(page);
     if (pool_.is_cached(page)) pool_.Forget(page);
   }
 }
@@ -182,9 +198,11 @@ void Scheduler::CheckInvariants() const {
       DS_CHECK(pool_.holders(sequence->pages[i]) == 1, "a page that may be written has one holder");
     }
   }
+  states_.CheckInvariants(running_, index_);
   const std::vector<const Sequence*> waiting = line_.ByArrival();
   for (const Sequence* sequence : waiting) {
-    DS_CHECK(sequence->pages.empty() && sequence->num_planned == 0, "what waits holds nothing");
+    DS_CHECK(sequence->state.slot < 0 && sequence->pages.empty() && sequence->num_planned == 0,
+             "what waits holds nothing");
     DS_CHECK(sequence->num_computed == 0 && sequence->num_committed == 0, "what waits begins anew");
     DS_CHECK(!sequence->awaits_draw(), "what waits has known tokens only");
   }

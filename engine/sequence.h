@@ -35,6 +35,22 @@ inline int64_t MaxCachedTokens(const Request& request) {
          (request.max_tokens > 0 ? request.max_tokens - 1 : 0);
 }
 
+// What a running sequence holds of the StateStore.
+struct HeldState {
+  struct Pending {  // a snapshot of a step that is not committed
+    int position = 0;
+    int32_t slot = 0;
+    uint64_t id = 0;
+  };
+  int32_t slot = -1;                  // its own
+  int32_t from = -1;                  // where its state is: there, or in a snapshot's slot
+  std::vector<int32_t> window_pages;  // its page table for layers with a window, if those have page
+                                      // ids of their own; -1: no window of its next tokens sees it
+  int first_window_page = 0;          // the first that is not -1
+  int last_snapshot = 0;              // position
+  std::vector<Pending> pending;       // ascending
+};
+
 struct Sequence {
   Sequence(Request request_in, int page_size)
       : request(std::move(request_in)),
@@ -55,6 +71,7 @@ struct Sequence {
   int share = 0;              // tokens that it may plan at most
   uint64_t last_turn = 0;     // the last step in which it had a share
   std::vector<int32_t> pages;
+  HeldState state;            // while it runs
   int num_indexed_pages = 0;  // leading pages that this sequence found in or put into the prefix
                               // index
   std::vector<uint64_t> page_hashes;  // chain hash of leading full pages of its tokens, as far as

@@ -43,7 +43,7 @@ struct ShareHistogram : Histogram<kShareBounds.size()> {
   ShareHistogram() { bounds = kShareBounds; }
 };
 
-enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kCount };
+enum class MissReason { kNoPrefix, kEvicted, kSalt, kPartialPage, kDisabled, kNoSnapshot, kCount };
 enum class RefusalReason {
   kTooLong,
   kQueueFull,
@@ -61,6 +61,10 @@ struct EngineStats {
   int waiting = 0;
   int64_t waiting_tokens = 0;
   int pages_total = 0, pages_free = 0, pages_cached = 0, pages_used = 0;
+  // Where the model's layers keep states or see a window. A slot or window page that is neither
+  // free nor used holds snapshots alone.
+  int state_slots_total = 0, state_slots_free = 0, state_snapshots = 0;
+  int window_pages_total = 0, window_pages_free = 0;
   int last_step_tokens = 0;
   int last_step_sequences = 0;
   uint64_t steps = 0;
@@ -82,6 +86,7 @@ struct EngineStats {
                                   // another one was computing
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused{};  // requests
   std::array<uint64_t, kNumFinishReasons> finished{};  // requests; see num_finished
+  uint64_t snapshots_taken = 0, snapshots_resumed = 0, snapshots_evicted = 0;
   uint64_t preemptions = 0;
   // How often tokens were proposed to be verified, how many, and how many of them were right.
   uint64_t proposals = 0, proposed_tokens = 0, accepted_tokens = 0;

@@ -96,6 +96,15 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   stats_.proposed_tokens = counters.proposed_tokens;
   stats_.accepted_tokens = counters.accepted_tokens;
   stats_.corrupted = counters.corrupted;
+  const StateStore& states = scheduler.states();
+  stats_.state_slots_total = states.num_slots();
+  stats_.state_slots_free = states.num_free_slots();
+  stats_.state_snapshots = states.num_snapshots();
+  stats_.window_pages_total = states.num_window_pages();
+  stats_.window_pages_free = states.num_free_window_pages();
+  stats_.snapshots_taken = states.counters().taken;
+  stats_.snapshots_resumed = states.counters().resumed;
+  stats_.snapshots_evicted = states.counters().evicted;
 }
 
 }  // namespace diffserve

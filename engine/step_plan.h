@@ -10,6 +10,7 @@
 
 #include "engine/sequence.h"
 #include "kernels/base/status.h"
+#include "models/state_slot_use.h"
 
 namespace diffserve {
 
@@ -23,13 +24,15 @@ struct PlannedSequence {
                     // after it; 0 where the sequence's last known token is not planned
   bool scores_prompt = false;  // prompt logprobs are wanted of every planned token that another
                                // prompt token follows
-  std::span<const int32_t> outputs;    // generated so far; the last one may be kDrawnByStepBefore,
-                                       // but not if Sequence::draws_by_outputs()
-  std::span<const int32_t> proposed;   // planned behind the last token that is known or under way:
-                                       // samples - 1 tokens that may be what is drawn before them
-  std::span<const int32_t> pages;      // page table covering num_computed + num_planned slots
-  std::vector<int32_t> banned_tokens;  // not to be drawn: EOS and stop ids while the request is
-                                       // below its min_tokens
+  std::span<const int32_t> outputs;   // generated so far; the last one may be kDrawnByStepBefore,
+                                      // but not if Sequence::draws_by_outputs()
+  std::span<const int32_t> proposed;  // planned behind the last token that is known or under way:
+                                      // samples - 1 tokens that may be what is drawn before them
+  std::span<const int32_t> pages;     // page table covering num_computed + num_planned slots
+  std::span<const int32_t> window_pages;  // HeldState's
+  StateSlotUse states;                    // where the model's layers have states
+  std::vector<int32_t> banned_tokens;     // not to be drawn: EOS and stop ids while the request is
+                                          // below its min_tokens
 
   RequestId id() const { return request->id; }
   int end() const { return num_computed + num_planned; }

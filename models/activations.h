@@ -19,14 +19,23 @@ struct Activations {
   Memory attention;  // [tokens, out_width]
   Memory gate_up;    // [tokens, 2 * intermediate_size]
   Memory mlp;        // [tokens, intermediate_size]
+  // Of Mamba layers and gated memory units; inner is MambaSpec's.
+  Memory projected;  // [tokens, 2 * inner]: x and z; a gated memory unit's gate: [tokens, inner]
+  Memory convolved;  // [tokens, inner]
+  Memory selection;  // [tokens, dt_rank + 2 * state_dim]: dt before its projection, B, C
+  Memory dt_in;      // [tokens, dt_rank]
+  Memory dt;         // [tokens, inner]
+  Memory scanned;    // [tokens, inner], what goes to out_proj
+  Memory memory;     // [tokens, inner], of the layer that makes it
 
   struct Sized {
     Memory Activations::* memory;
     int width;
     bool is_float32 = false;
   };
-  static std::array<Sized, 8> PerToken(const ModelConfig& config) {
+  static std::array<Sized, 15> PerToken(const ModelConfig& config) {
     const DiffSpec& spec = config.attention;
+    const MambaSpec& mamba = config.mamba;
     const bool has_lambdas = spec.lambda_kind == LambdaKind::kPerTokenHead;
     return {{{&Activations::hidden, config.hidden_size, /*is_float32=*/true},
              {&Activations::normed, config.hidden_size},
@@ -35,7 +44,14 @@ struct Activations {
              {&Activations::lambda, has_lambdas ? spec.num_q1_heads : 0, /*is_float32=*/true},
              {&Activations::attention, spec.out_width()},
              {&Activations::gate_up, 2 * config.intermediate_size},
-             {&Activations::mlp, config.intermediate_size}}};
+             {&Activations::mlp, config.intermediate_size},
+             {&Activations::projected, 2 * mamba.inner},
+             {&Activations::convolved, mamba.inner},
+             {&Activations::selection, mamba.dt_rank + 2 * mamba.state_dim},
+             {&Activations::dt_in, mamba.dt_rank},
+             {&Activations::dt, mamba.inner},
+             {&Activations::scanned, mamba.inner},
+             {&Activations::memory, mamba.inner}}};
   }
 };
 

@@ -144,6 +144,10 @@ bool ConfigReader::IsString(std::string_view key) const {
   return Has(key) && state_->Find(key)->is_string();
 }
 
+bool ConfigReader::IsList(std::string_view key) const {
+  return Has(key) && state_->Find(key)->is_array();
+}
+
 std::vector<std::string> ConfigReader::Keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : state_->object->items()) {
@@ -217,6 +221,23 @@ std::vector<int32_t> ConfigReader::IntOrList(std::string_view key, int min, int 
     numbers.push_back(item.get<int32_t>());
   }
   return numbers;
+}
+
+std::vector<std::optional<int>> ConfigReader::IntsOrNulls(std::string_view key, int min, int max) {
+  const Json* value = state_->Find(key);
+  std::vector<std::optional<int>> numbers;
+  if (value == nullptr) return numbers;
+  bool good = value->is_array();
+  for (size_t i = 0; good && i < value->size(); ++i) {
+    const Json& item = (*value)[i];
+    good = item.is_null() || (item.is_number_integer() && item >= Json(min) && item <= Json(max));
+    if (good) numbers.push_back(item.is_null() ? std::nullopt : std::optional(item.get<int>()));
+  }
+  if (!good) {
+    Refuse(key, "a list of integers in " + std::to_string(min) + ".." + std::to_string(max) +
+                    " and nulls");
+  }
+  return good ? numbers : std::vector<std::optional<int>>();
 }
 
 std::vector<std::string> ConfigReader::Strings(std::string_view key) {

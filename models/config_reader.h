@@ -30,6 +30,7 @@ class ConfigReader {
 
   bool Has(std::string_view key) const;  // present and not null
   bool IsString(std::string_view key) const;
+  bool IsList(std::string_view key) const;
   std::vector<std::string> Keys() const;  // all that Has, sorted
 
   // Without a default (nullopt) the key is required.
@@ -40,6 +41,8 @@ class ConfigReader {
   std::vector<int32_t> IntOrList(std::string_view key, int min, int max);  // a number or a list of
                                                                            // numbers; empty if
                                                                            // absent
+  // A list of integers and nulls; empty if absent.
+  std::vector<std::optional<int>> IntsOrNulls(std::string_view key, int min, int max);
   std::vector<std::string> Strings(std::string_view key);  // a list of strings; empty if absent
   // The nested object, or nullopt if absent or null. Its problems are recorded here too.
   std::optional<ConfigReader> Object(std::string_view key);

@@ -17,7 +17,8 @@ class DecodeGraphs {
   struct Memory {
     const std::byte* step = nullptr;
     const std::byte* pages = nullptr;
-    int num_pages = 0;
+    const float* states = nullptr;  // behind the pages
+    size_t cache_bytes = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

@@ -2,7 +2,7 @@
 // MLP). What differs between families is data: DiffSpec, head order and rope in the ModelConfig.
 // All operations treat a token on its own, so its result does not depend on the batch it is in.
 //
-// The CUDA backend's (decoder_cuda.h) has the same functions in the same order.
+// The CUDA backend has the same functions in the same order (decoder_cuda.h).
 //
 // Thread safety: as Model; the pool's workers compute while that thread waits.
 #pragma once
@@ -14,6 +14,7 @@
 #include "kernels/ops/weight_packer.h"
 #include "models/activations.h"
 #include "models/model.h"
+#include "models/state_waves.h"
 #include "models/weights.h"
 
 namespace diffserve::cpu {
@@ -36,7 +37,7 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return parts_.config; }
   WeightFormat weight_format() const override { return parts_.weight_format; }
-  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const override;
+  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, const KvCacheSize& size) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return std::exchange(sampled_, {}); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -55,11 +56,26 @@ class Decoder : public Model {
     AttentionWorkspace attention_workspace;
   };
 
-  void Attention(int l, const Batch& batch, const PagedKv& kv);
-  void Mlp(const Weights::Layer& layer, int tokens);
+  // The tokens that a layer computes: the batch's, or behind the last layer that keeps anything
+  // those whose logits are wanted, and what follows them in their sequences.
+  struct Rows {
+    int tokens = 0;
+    std::vector<SequenceTokens> sequences;
+    std::vector<SequenceTokens> in_windows;  // the same, by the pages of layers with a window
+    std::vector<int32_t> logit_rows;
+  };
+
+  void Begin(const Batch& batch);
+  void Narrow();
+  void Attention(int l, const Batch& batch, KvCache& kv);
+  void Mamba(int l, KvCache& kv);
+  void Scan(int l, KvCache& kv);
+  void GatedMemory(const Weights::Layer& layer);
+  void AddToHidden(const Weights::Layer& layer, const std::vector<float>& mixed);
+  void Mlp(const Weights::Layer& layer);
   void ShowStates(LayerObserver& observer);
-  void Norm(const std::vector<float>& weight, int tokens, float* out,
-            const int32_t* indices = nullptr);
+  void Norm(const std::vector<float>& weight, const std::vector<float>& bias, int tokens,
+            float* out, const int32_t* indices = nullptr);
   void SampleAll(const Batch& batch);
   std::span<const float> LogitsOf(int first, int count);
 
@@ -67,6 +83,8 @@ class Decoder : public Model {
   ThreadPool& pool_;
   RopeTable rope_;
   Workspace work_;
+  Rows rows_;
+  StateWaves state_waves_;  // of the batch's sequences, where layers have states
   int num_logit_rows_ = 0;  // of the last Forward
   std::vector<SampledToken> sampled_;
 };

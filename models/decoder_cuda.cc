@@ -14,72 +14,96 @@ namespace diffserve::cuda {
 
 Status Decoder::Forward(const DeviceStep& step, KvCache& kv, int first_logit_row) {
   const Workspace& work = parts_.work;
-  const int tokens = step.all.num_tokens;
-  DS_RETURN_IF_ERROR(PlanGenerated(step));
+  Begin(step);
 
   // Stage 1: the residual stream begins with the tokens' embeddings.
   DS_RETURN_IF_ERROR(EmbeddingLookup(parts_.weights.embedding,
                                      {.tokens = step.tokens,
                                       .out = work.hidden.as<float>(),
-                                      .num_tokens = tokens,
+                                      .num_tokens = rows_.tokens,
                                       .drawn = &work.sampled.as<SampledToken>()->token,
                                       .drawn_stride = sizeof(SampledToken) / sizeof(int32_t)},
                                      stream_));
 
   // Stage 2: the layers add to it.
-  for (size_t l = 0; l < parts_.weights.layers.size(); ++l) {
-    const Weights::Layer& layer = parts_.weights.layers[l];
-    const DType pages = kv.layers()[l].codec.dtype;
-    if (l == 0 || pages != kv.layers()[l - 1].codec.dtype)
-      DS_RETURN_IF_ERROR(PlanPrompts(step, pages));
-    DS_RETURN_IF_ERROR(Attention(layer, step, kv.Layer(static_cast<int>(l))));
-    DS_RETURN_IF_ERROR(Mlp(layer, tokens));
+  for (int l = 0; l < parts_.config.num_layers; ++l) {
+    const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
+    switch (parts_.config.layers[static_cast<size_t>(l)].mixer) {
+      case MixerKind::kAttention:
+        DS_RETURN_IF_ERROR(Attention(l, step, kv));
+        break;
+      case MixerKind::kMamba:
+        DS_RETURN_IF_ERROR(Mamba(l, step, kv));
+        break;
+      case MixerKind::kGatedMemory:
+        DS_RETURN_IF_ERROR(GatedMemory(layer));
+        break;
+    }
+    DS_RETURN_IF_ERROR(Mlp(layer));
   }
 
   // Stage 3: the final state of the tokens whose logits are wanted.
   BFloat16* final_state = work.final_state.as<BFloat16>() +
                           static_cast<int64_t>(first_logit_row) * parts_.config.hidden_size;
-  return Norm(parts_.weights.final_norm, step.num_logit_rows, final_state, step.logit_rows);
+  const Weights& weights = parts_.weights;
+  return Norm(weights.final_norm, weights.final_norm_bias, step.num_logit_rows, final_state,
+              step.logit_rows);
+}
+
+void Decoder::Begin(const DeviceStep& step) {
+  rows_ = {step.rows.all.num_tokens, step.rows, step.in_windows};
+  planned_ = {};
+}
+
+// From here on nothing is kept of a token, so only those whose logits are wanted are computed, and
+// what follows them in their sequences. They are the first ones.
+void Decoder::Narrow(const DeviceStep& step) {
+  rows_ = {step.num_wanted_tokens, step.Wanted(step.rows), step.Wanted(step.in_windows)};
+  planned_ = {};
 }
 
 // hidden += W_o attention(norm(hidden)); K and V of the step's tokens are appended to their pages.
-Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv) {
+Status Decoder::Attention(int l, const DeviceStep& step, KvCache& kv) {
   const Workspace& work = parts_.work;
+  const Weights::Layer& layer = parts_.weights.layers[static_cast<size_t>(l)];
+  const LayerConfig& kind = parts_.config.layers[static_cast<size_t>(l)];
   const DiffSpec& spec = parts_.config.attention;
-  const int tokens = step.all.num_tokens;
+  const PagedKv pages = kv.Layer(kind.kv);
   // Stage 1: q, k and v.
-  DS_RETURN_IF_ERROR(Norm(layer.input_norm, tokens, work.normed.as<BFloat16>()));
   DS_RETURN_IF_ERROR(
-      Linear(layer.qkv,
-             {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.qkv.as<BFloat16>()},
-             *parts_.matrices, stream_));
+      Norm(layer.input_norm, layer.input_norm_bias, rows_.tokens, work.normed.as<BFloat16>()));
+  DS_RETURN_IF_ERROR(Linear(
+      layer.qkv,
+      {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.qkv.as<BFloat16>()},
+      *parts_.matrices, stream_));
 
   // Stage 2: q and k are rotated, k and v go to their pages.
   RopeAppendArgs<BFloat16> append;
   append.spec = spec;
-  append.batch = step.all;
-  append.kv = kv;
+  append.batch = (kind.window > 0 ? rows_.in_windows : rows_.sequences).all;
+  append.kv = pages;
   append.rope = parts_.rope;
   append.style = parts_.config.rope.style;
+  append.has_kv = !kind.shares_kv;
   append.qkv = work.qkv.as<BFloat16>();
   append.q = work.q.as<BFloat16>();
   DS_RETURN_IF_ERROR(RopeAppend(append, stream_));
+  if (l == parts_.config.last_keeping_layer()) Narrow(step);
 
   // Stage 3: lambda of each token and head, where the family has it.
   if (spec.lambda_kind == LambdaKind::kPerTokenHead) {
     DS_RETURN_IF_ERROR(Linear(
         layer.lambda_proj,
-        {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.lambda.as<float>()},
+        {.x = work.normed.as<BFloat16>(), .num_tokens = rows_.tokens, .y = work.lambda.as<float>()},
         *parts_.matrices, stream_));
-    DS_RETURN_IF_ERROR(Sigmoid(
-        {work.lambda.as<float>(), static_cast<int64_t>(tokens) * spec.num_q1_heads}, stream_));
+    DS_RETURN_IF_ERROR(
+        Sigmoid({work.lambda.as<float>(), int64_t{rows_.tokens} * spec.num_q1_heads}, stream_));
   }
 
   // Stage 4: attention over the pages.
   DiffAttentionArgs<BFloat16> attention;
   attention.spec = spec;
-  attention.batch = step.generated;
-  attention.kv = kv;
+  attention.kv = pages;
   attention.q = work.q.as<BFloat16>();
   attention.out = work.attention.as<BFloat16>();
   attention.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
@@ -87,32 +111,55 @@ Status Decoder::Attention(const Weights::Layer& layer, const DeviceStep& step, c
   attention.lambda_rows = work.lambda.as<float>();
   attention.sub_norm_weight = layer.sub_norm.as<float>();
   attention.out_scale = layer.out_scale;
+  attention.window = kind.window;
   attention.logit_quant = parts_.logit_quant;
-  AttentionSchedule schedule;
-  schedule.tiling = step.generated_tiling;
-  schedule.plan = work.generated_plan.Plan();
-  schedule.partials = work.partials.as<float>();
-  schedule.extents = work.extents.as<float>();
-  DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
-  attention.batch = step.prompts;
-  schedule.tiling = DiffPrefillTiling(spec, kv.format.codec.dtype);
-  schedule.plan = work.prompt_plan.Plan();
-  DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
+  DS_RETURN_IF_ERROR(Attend(attention, kind.window > 0 ? rows_.in_windows : rows_.sequences,
+                            step.generated_tiling));
 
   // Stage 5: its output joins the residual stream.
-  return Linear(layer.attention_out,
-                {.x = work.attention.as<BFloat16>(),
-                 .num_tokens = tokens,
-                 .y = work.hidden.as<float>(),
+  return AddToHidden(layer, work.attention);
+}
+
+// Generated tokens and those of prompts, each by the kernel that serves them.
+Status Decoder::Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& rows,
+                       const AttentionTiling& generated_tiling) {
+  const Workspace& work = parts_.work;
+  AttentionSchedule schedule;
+  schedule.partials = work.partials.as<float>();
+  schedule.extents = work.extents.as<float>();
+
+  attention.batch = rows.generated;
+  schedule.tiling = generated_tiling;
+  schedule.tiling.window = WindowSlots(attention.window);
+  schedule.plan = work.generated_plan.Plan();
+  DS_RETURN_IF_ERROR(PlanGenerated(rows.generated, schedule.tiling));
+  DS_RETURN_IF_ERROR(DiffAttention(attention, schedule, stream_));
+
+  const DType pages = attention.kv.format.codec.dtype;
+  attention.batch = rows.prompts;
+  schedule.tiling = DiffPrefillTiling(attention.spec, pages, schedule.allow_bulk_copies,
+                                      attention.window);
+  schedule.plan = work.prompt_plan.Plan();
+  DS_RETURN_IF_ERROR(PlanPrompts(rows.prompts, schedule.tiling, pages));
+  return DiffAttention(attention, schedule, stream_);
+}
+
+Status Decoder::AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed) {
+  return Linear(layer.mixer_out,
+                {.x = mixed.as<BFloat16>(),
+                 .num_tokens = rows_.tokens,
+                 .y = parts_.work.hidden.as<float>(),
                  .accumulate = true},
                 *parts_.matrices, stream_);
 }
 
 // hidden += W_down (act(W_gate x) * W_up x) with x = norm(hidden); act is SiLU or PolyNorm.
-Status Decoder::Mlp(const Weights::Layer& layer, int tokens) {
+Status Decoder::Mlp(const Weights::Layer& layer) {
   const Workspace& work = parts_.work;
+  const int tokens = rows_.tokens;
   // Stage 1: gate and up.
-  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, tokens, work.normed.as<BFloat16>()));
+  DS_RETURN_IF_ERROR(Norm(layer.post_attention_norm, layer.post_attention_norm_bias, tokens,
+                          work.normed.as<BFloat16>()));
   DS_RETURN_IF_ERROR(Linear(
       layer.gate_up,
       {.x = work.normed.as<BFloat16>(), .num_tokens = tokens, .y = work.gate_up.as<BFloat16>()},
@@ -143,17 +190,21 @@ Status Decoder::Mlp(const Weights::Layer& layer, int tokens) {
                 *parts_.matrices, stream_);
 }
 
-// out[t] = rms-norm of row t of hidden, or of row indices[t].
-Status Decoder::Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
-                     const int32_t* indices) {
-  return RmsNorm({.x = parts_.work.hidden.as<float>(),
-                  .weight = weight.as<float>(),
-                  .out = out,
-                  .num_tokens = tokens,
-                  .width = parts_.config.hidden_size,
-                  .eps = parts_.config.rms_norm_eps,
-                  .indices = indices},
-                 stream_);
+// out[t] = norm of row t of hidden, or of row indices[t].
+Status Decoder::Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, int tokens,
+                     BFloat16* out, const int32_t* indices) {
+  const auto* hidden = parts_.work.hidden.as<float>();
+  const auto* scale = weight.as<float>();
+  const int width = parts_.config.hidden_size;
+  const float eps = parts_.config.norm_eps;
+  switch (parts_.config.norm) {
+    case NormKind::kRmsNorm:
+      return RmsNorm({hidden, scale, out, tokens, width, eps, indices}, stream_);
+    case NormKind::kLayerNorm:
+      return LayerNorm({hidden, scale, bias.as<float>(), out, tokens, width, eps, indices},
+                       stream_);
+  }
+  return Status();
 }
 
 Status Decoder::SampleAll(const DeviceStep& step) {
@@ -184,18 +235,21 @@ Status Decoder::LogitsOf(int first, int count) {
                 *parts_.matrices, stream_);
 }
 
-// Which blocks of the device compute what of the generated tokens, once a step for all layers.
-Status Decoder::PlanGenerated(const DeviceStep& step) {
-  if (step.generated.num_tokens == 0) return Status();
-  return PlanDiffAttention(step.generated_tiling, step.generated, parts_.work.generated_plan.Plan(),
-                           stream_);
+// Which blocks of the device compute what of the generated tokens, once for all layers that follow
+// each other with such a window.
+Status Decoder::PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling) {
+  if (generated.num_tokens == 0 || planned_.generated_window == tiling.window) return Status();
+  planned_.generated_window = tiling.window;
+  return PlanDiffAttention(tiling, generated, parts_.work.generated_plan.Plan(), stream_);
 }
 
-// The same of the prompts, for the layers that follow each other with such pages.
-Status Decoder::PlanPrompts(const DeviceStep& step, DType pages) {
-  if (step.prompts.num_tokens == 0) return Status();
-  return PlanDiffAttention(DiffPrefillTiling(parts_.config.attention, pages), step.prompts,
-                           parts_.work.prompt_plan.Plan(), stream_);
+// The same of the prompts, where such pages count too.
+Status Decoder::PlanPrompts(const PagedBatch& prompts, const AttentionTiling& tiling, DType pages) {
+  if (prompts.num_tokens == 0) return Status();
+  if (planned_.prompts_window == tiling.window && planned_.prompts_pages == pages) return Status();
+  planned_.prompts_window = tiling.window;
+  planned_.prompts_pages = pages;
+  return PlanDiffAttention(tiling, prompts, parts_.work.prompt_plan.Plan(), stream_);
 }
 
 }  // namespace diffserve::cuda

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/attention/diff_attention.h"
 #include "kernels/ops/matrix_library.h"
 #include "kernels/ops/weight_packer_cuda.h"
 #include "models/kv_cache.h"
@@ -44,15 +45,39 @@ class Decoder {
   std::vector<float> Lambdas() const { return parts_.weights.Lambdas(parts_.config); }
 
  private:
-  Status Attention(const Weights::Layer& layer, const DeviceStep& step, const PagedKv& kv);
-  Status Mlp(const Weights::Layer& layer, int tokens);
-  Status Norm(const DeviceBuffer& weight, int tokens, BFloat16* out,
+  // The tokens that a layer computes: the step's, or behind the last layer that keeps anything
+  // those that come first in it.
+  struct Rows {
+    int tokens = 0;
+    StepRows sequences;
+    StepRows in_windows;  // the same, by the pages of layers with a window
+  };
+  // What the attention plans in the workspace are made for, beside the rows; a window of 0: none.
+  struct Planned {
+    int generated_window = 0;
+    int prompts_window = 0;
+    DType prompts_pages = DType::kBFloat16;
+  };
+
+  void Begin(const DeviceStep& step);
+  void Narrow(const DeviceStep& step);
+  Status Attention(int l, const DeviceStep& step, KvCache& kv);
+  Status Attend(DiffAttentionArgs<BFloat16> attention, const StepRows& rows,
+                const AttentionTiling& generated_tiling);
+  Status Mamba(int l, const DeviceStep& step, KvCache& kv);
+  Status Scan(int l, const DeviceStep& step, KvCache& kv);
+  Status GatedMemory(const Weights::Layer& layer);
+  Status AddToHidden(const Weights::Layer& layer, const DeviceBuffer& mixed);
+  Status Mlp(const Weights::Layer& layer);
+  Status Norm(const DeviceBuffer& weight, const DeviceBuffer& bias, int tokens, BFloat16* out,
               const int32_t* indices = nullptr);
-  Status PlanGenerated(const DeviceStep& step);
-  Status PlanPrompts(const DeviceStep& step, DType pages);
+  Status PlanGenerated(const PagedBatch& generated, const AttentionTiling& tiling);
+  Status PlanPrompts(const PagedBatch& prompts, const AttentionTiling& tiling, DType pages);
 
   const Parts parts_;
   const Stream& stream_;
+  Rows rows_;
+  Planned planned_;
 };
 
 }  // namespace diffserve::cuda

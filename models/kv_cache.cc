@@ -20,16 +20,29 @@ KvCache::Memory HostMemory(size_t size_bytes) {
 
 }  // namespace
 
-KvCache::KvCache(std::vector<KvFormat> layers, int num_pages)
-    : layers_(std::move(layers)),
-      num_pages_(num_pages),
-      memory_(HostMemory(BytesPerPage(layers_) * static_cast<size_t>(num_pages))) {}
+size_t KvCache::Layout::PagesBefore(size_t layer) const {
+  size_t bytes = 0;
+  for (size_t l = 0; l < layer; ++l)
+    bytes += BytesPerPage({&layers[l], 1}) * static_cast<size_t>(num_pages[l]);
+  return bytes;
+}
 
-KvCache::KvCache(std::vector<KvFormat> layers, int num_pages, Memory memory)
-    : layers_(std::move(layers)), num_pages_(num_pages), memory_(std::move(memory)) {}
+size_t KvCache::Layout::Bytes() const {
+  return PagesBefore(layers.size()) +
+         static_cast<size_t>(state_floats) * static_cast<size_t>(num_states) * sizeof(float);
+}
+
+KvCache::KvCache(Layout layout) : layout_(std::move(layout)), memory_(HostMemory(layout_.Bytes())) {
+  DS_CHECK(layout_.layers.size() == layout_.num_pages.size(), "pages for each layer");
+}
+
+KvCache::KvCache(Layout layout, Memory memory)
+    : layout_(std::move(layout)), memory_(std::move(memory)) {
+  DS_CHECK(layout_.layers.size() == layout_.num_pages.size(), "pages for each layer");
+}
 
 void KvCache::Commit(ThreadPool& pool) {
-  const size_t size = BytesPerPage(layers_) * static_cast<size_t>(num_pages_);
+  const size_t size = layout_.Bytes();
   const auto workers = static_cast<size_t>(pool.num_threads());
   pool.Run([&](int worker) {
     const size_t begin = size / workers * static_cast<size_t>(worker);
@@ -39,19 +52,27 @@ void KvCache::Commit(ThreadPool& pool) {
 }
 
 PagedKv KvCache::Layer(int layer) {
-  DS_CHECK(layer >= 0 && layer < static_cast<int>(layers_.size()), "no such layer");
-  const std::span<const KvFormat> before(layers_.data(), static_cast<size_t>(layer));
-  return {memory_.bytes.get() + BytesPerPage(before) * static_cast<size_t>(num_pages_),
-          layers_[static_cast<size_t>(layer)]};
+  DS_CHECK(layer >= 0 && layer < static_cast<int>(layers().size()), "no such layer");
+  const auto l = static_cast<size_t>(layer);
+  return {memory_.bytes.get() + layout_.PagesBefore(l), layers()[l]};
 }
 
-Status KvCache::CopyPage(int32_t from, int32_t to) {
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    const PagedKv pages = Layer(static_cast<int>(layer));
-    DS_RETURN_IF_ERROR(
-        memory_.copy(pages.Page(from, 0), pages.Page(to, 0), BytesPerPage({&layers_[layer], 1})));
-  }
-  return Status();
+StateSlots KvCache::StatesFrom(int64_t begin) {
+  std::byte* const slots = memory_.bytes.get() + layout_.PagesBefore(layers().size());
+  return {reinterpret_cast<float*>(slots) + begin, layout_.state_floats};
+}
+
+Status KvCache::CopyPage(int layer, int32_t from, int32_t to) {
+  const PagedKv pages = Layer(layer);
+  return memory_.copy(pages.Page(from, 0), pages.Page(to, 0), BytesPerPage({&pages.format, 1}));
+}
+
+Status KvCache::CopyState(int from, int to) {
+  const StateSlots slots = StatesFrom(0);
+  const auto slot = [&](int i) {
+    return reinterpret_cast<std::byte*>(slots.data + i * slots.stride);
+  };
+  return memory_.copy(slot(from), slot(to), static_cast<size_t>(slots.stride) * sizeof(float));
 }
 
 size_t KvCache::BytesPerPage(std::span<const KvFormat> layers) {

@@ -106,13 +106,29 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
   if (!sizes.ok()) return sizes.status();
   model.sizes = *sizes;
   const size_t head_dim = static_cast<size_t>(model.config.attention.head_dim);
-  const size_t rope_bytes = static_cast<size_t>(model.max_positions) * head_dim * sizeof(float);
+  const bool rotates = model.config.rope.style != RopeStyle::kNone;
+  const size_t rope_bytes = rotates * static_cast<size_t>(model.max_positions) * head_dim *
+                            sizeof(float);
   model.sizes.memory_bytes += rope_bytes;
   if (!on_cuda) DS_RETURN_IF_ERROR(CheckMemory(options.model_dir, model.sizes.memory_bytes));
   return model;
 }
 
 }  // namespace
+
+KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers,
+                         const KvCacheSize& size) {
+  KvCache::Layout layout;
+  layout.layers = std::move(layers);
+  for (const LayerConfig& layer : config.layers) {
+    const bool has_own_ids = layer.window > 0 && size.num_window_pages > 0;
+    if (layer.writes_kv())
+      layout.num_pages.push_back(has_own_ids ? size.num_window_pages : size.num_pages);
+  }
+  layout.state_floats = config.state_floats();
+  layout.num_states = config.num_state_layers() > 0 ? size.num_states : 0;
+  return layout;
+}
 
 Result<ModelSummary> InspectModel(const ModelOptions& options) {
   Result<OpenModel> model = OpenAndCheck(options);

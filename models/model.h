@@ -18,6 +18,7 @@
 #include "models/kv_cache.h"
 #include "models/load_progress.h"
 #include "models/model_config.h"
+#include "models/state_slot_use.h"
 
 namespace diffserve {
 
@@ -84,6 +85,9 @@ struct Batch {
   std::vector<int32_t> tokens;  // [tokens]; -1 - i: the token that entry i of the step before drew
   std::vector<SequenceTokens> sequences;  // cover all tokens; pages already hold room for every one
   std::vector<int32_t> logit_rows;        // tokens whose logits are wanted, ascending
+  // [sequences], where layers have states: what each reads, unless it begins in this step, and
+  // writes. Empty: sequence i has slot i.
+  std::vector<StateSlotUse> states = {};
   // [sequences]: how many of the first tokens of each are its prompt's. Empty: all. A device
   // computes tokens of a prompt and generated ones by different kernels, so which one a token meets
   // must not depend on how the work was cut into steps.
@@ -95,6 +99,10 @@ struct Batch {
   bool is_collected = false;  // Collect is called for this step though it has no sample_rows
   LayerObserver* observer = nullptr;  // told of each layer, if there is one; the CPU's
 };
+
+// What a KvCache of that size is for the model.
+KvCache::Layout LayoutOf(const ModelConfig& config, std::vector<KvFormat> layers,
+                         const KvCacheSize& size);
 
 class Model {
  public:
@@ -108,12 +116,14 @@ class Model {
 
   // Steps that may be launched before the first of them is collected.
   virtual int steps_in_flight_max() const { return 1; }
-  // The memory of `num_pages` KV pages, for Forward, in the device's own arrangement; a format for
-  // each layer, or one for all. Error: kResourceExhausted with the numbers.
-  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const = 0;
-  Result<KvCache> MakeUniformKvCache(const KvFormat& format, int num_pages) const {
-    return MakeKvCache(std::vector<KvFormat>(static_cast<size_t>(config().num_layers), format),
-                       num_pages);
+  // The memory of KV pages and, if layers have states, of slots for those, for Forward, in the
+  // device's own arrangement; a format for each layer with K and V of its own, or one for all.
+  // Error: kResourceExhausted with the numbers.
+  virtual Result<KvCache> MakeKvCache(std::vector<KvFormat> layers,
+                                      const KvCacheSize& size) const = 0;
+  Result<KvCache> MakeUniformKvCache(const KvFormat& format, const KvCacheSize& size) const {
+    return MakeKvCache(std::vector<KvFormat>(static_cast<size_t>(config().num_kv_layers()), format),
+                       size);
   }
   // Launches the batch: appends K and V to the sequences' pages, keeps the final normalised state
   // of logit_rows for Logits, and draws or scores where sample_rows says so. Errors are the

@@ -1,5 +1,6 @@
 #include "models/model_config.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "models/config_reader.h"
@@ -15,7 +16,7 @@ constexpr int kMaxLayers = 1024;
 constexpr int kMaxPositions = 16 << 20;
 
 // Features that would change what the model computes and are not served: their keys must be absent.
-void RefuseUnservedFeatures(ConfigReader& json) {
+void RefuseUnservedFeatures(ConfigReader& json, const Family& family) {
   struct Feature {
     const char* key;
     const char* name;
@@ -31,7 +32,7 @@ void RefuseUnservedFeatures(ConfigReader& json) {
     if (json.Has(feature.key))
       json.Fail(feature.key, std::string("is set: ") + feature.name + " cannot be served");
   }
-  if (json.Has("sliding_window") && json.Bool("use_sliding_window", true)) {
+  if (!family.has_windows && json.Has("sliding_window") && json.Bool("use_sliding_window", true)) {
     json.Fail("sliding_window", "is switched on: windowed attention cannot be served");
   }
   for (const std::string& type : json.Strings("layer_types")) {
@@ -76,7 +77,7 @@ Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
   if (!family.ok()) return family.status();
   ModelConfig config;
   config.packed = PackedFormat::Read(json);
-  RefuseUnservedFeatures(json);
+  RefuseUnservedFeatures(json, **family);
 
   config.family = (*family)->name;
   config.checkpoint_dtype = ReadDType(json);
@@ -95,10 +96,29 @@ Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
 
   (*family)->configure(json, config);
   DS_RETURN_IF_ERROR(json.status());
+  if (config.layers.empty()) {
+    for (int l = 0; l < config.num_layers; ++l) config.layers.push_back({.kv = l});
+  }
   return config;
 }
 
 }  // namespace
+
+int ModelConfig::num_kv_layers() const {
+  return static_cast<int>(std::ranges::count_if(layers, &LayerConfig::writes_kv));
+}
+
+int ModelConfig::num_state_layers() const {
+  return static_cast<int>(std::ranges::count_if(layers, &LayerConfig::has_state));
+}
+
+int ModelConfig::last_keeping_layer() const {
+  const auto keeps = [](const LayerConfig& layer) {
+    return layer.writes_kv() || layer.has_state();
+  };
+  const auto last = std::find_if(layers.rbegin(), layers.rend(), keeps);
+  return static_cast<int>(layers.rend() - last) - 1;
+}
 
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   Result<ConfigReader> json = ConfigReader::Open(

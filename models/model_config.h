@@ -22,11 +22,65 @@ struct HeadOrder {
   std::vector<int32_t> q;  // num_q1_heads + num_q2_heads entries
   std::vector<int32_t> k;  // num_kv_groups * k_maps entries
   std::vector<int32_t> v;  // num_kv_groups * v_dim / head_dim entries, in units of head_dim
+  // q, k and v of a tensor that holds them one below another; empty where none does.
+  std::vector<int32_t> stacked = {};
 };
 
 enum class MlpKind {
   kSwiGlu,    // down(silu(gate(x)) * up(x))
   kPolyNorm,  // down(PN(gate(x)) * up(x)), PN of rowwise.h with a weight of three and a bias
+};
+
+// What families call the same tensors of a layer, below "model.layers.L.".
+struct TensorNames {
+  std::string attention = "self_attn.";  // or of whatever else mixes tokens
+  std::string lambdas = "self_attn.";    // lambda_q1 ..., subln
+  std::string qkv;                       // one tensor for q, k and v; "": q_proj, k_proj, v_proj
+  std::string attention_out = "o_proj";
+  std::string gate_up;  // one for both; "": gate_proj, up_proj
+  std::string down = "down_proj";
+  std::string final_norm = "model.norm";  // whole
+};
+
+enum class NormKind {
+  kRmsNorm,    // of the layers' inputs and the final state: rowwise.h
+  kLayerNorm,  // with a mean that is subtracted, a weight and a bias
+};
+
+// What a layer has before its MLP.
+enum class MixerKind {
+  kAttention,
+  kMamba,        // a convolution over the last tokens and a selective scan (kernels/mamba)
+  kGatedMemory,  // W_out(silu(W_in x) * memory), of the same token's scan in an earlier layer
+};
+
+struct LayerConfig {
+  MixerKind mixer = MixerKind::kAttention;
+  // kAttention: tokens that one sees, itself included; 0: all before it.
+  int window = 0;
+  // kAttention: which of the KV cache's layers it reads, counted over those that have K and V.
+  int kv = 0;
+  // kAttention: those are an earlier layer's; it has neither k_proj nor v_proj.
+  bool shares_kv = false;
+  // kMamba: which of a sequence's states is its own, counted over the layers that have one.
+  int state = 0;
+  // kMamba: its scan's output, before the gate, is the memory of the kGatedMemory layers behind it.
+  bool makes_memory = false;
+
+  bool writes_kv() const { return mixer == MixerKind::kAttention && !shares_kv; }
+  bool has_state() const { return mixer == MixerKind::kMamba; }
+};
+
+// Mamba-1 (arXiv 2312.00752).
+struct MambaSpec {
+  int inner = 0;       // channels
+  int state_dim = 0;   // numbers of each channel's state
+  int conv_width = 0;  // tokens that the convolution sees
+  int dt_rank = 0;
+
+  // float32 numbers that a layer keeps of a sequence: the convolution's, then the scan's.
+  int64_t conv_floats() const { return int64_t{inner} * (conv_width - 1); }
+  int64_t state_floats() const { return conv_floats() + int64_t{inner} * state_dim; }
 };
 
 struct ModelConfig {
@@ -39,16 +93,19 @@ struct ModelConfig {
   int intermediate_size = 0;
   int num_layers = 0;
   int max_positions = 0;  // max_position_embeddings
-  float rms_norm_eps = 1e-5f;
+  NormKind norm = NormKind::kRmsNorm;
+  float norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
   MlpKind mlp = MlpKind::kSwiGlu;
 
-  DiffSpec attention;
+  std::vector<LayerConfig> layers;  // [num_layers]
+  MambaSpec mamba;                  // of the kMamba layers
+  DiffSpec attention;               // of the kAttention layers
   HeadOrder head_order;
-  std::string attention_out_name = "o_proj";  // of the checkpoint's tensor
+  TensorNames names;
   RopeConfig rope;
   std::optional<PackedFormat> packed;  // linear layers are stored as kernels read them
   std::vector<float> lambda_init;      // [num_layers] for LambdaKind::kPerLayer, else empty
@@ -58,6 +115,18 @@ struct ModelConfig {
   // generation_config.json's sampling defaults, used when a request is silent.
   std::optional<float> default_temperature, default_top_p, default_repetition_penalty;
   std::optional<int> default_top_k;
+
+  int num_kv_layers() const;     // that have K and V of their own
+  int num_state_layers() const;  // that have a state
+  // float32 numbers that all layers keep of a sequence beside its pages; 0: none.
+  int64_t state_floats() const { return num_state_layers() * mamba.state_floats(); }
+  // Which of them is the first of a layer that has a state.
+  int64_t StateBegin(int layer) const {
+    return layers[static_cast<size_t>(layer)].state * mamba.state_floats();
+  }
+  // The last layer that keeps anything of a token: behind it, only tokens whose logits are wanted
+  // need to be computed.
+  int last_keeping_layer() const;
 };
 
 // Reads DIR/config.json and DIR/generation_config.json (if there). Every refusal is one line: file,

@@ -20,6 +20,7 @@ void Complete(const ModelConfig& config, StepLimits* limits) {
 
 Status UploadRope(const ModelConfig& config, int max_positions, const Stream& stream,
                   Decoder::Parts* parts) {
+  if (config.rope.style == RopeStyle::kNone) return Status();
   const RopeTable rope(InverseFrequencies(config.rope, config.attention.head_dim), max_positions,
                        config.rope.attention_factor);
   parts->rope = rope.angles();
@@ -48,14 +49,16 @@ Status LoadParts(const LoadOptions& options, Checkpoint& checkpoint, WeightPacke
       &parts->work, Workspace::Allocate(options.config, options.limits, options.logit_quant)));
   // The first step's work reaches no memory that was never written, but for pages.
   const Workspace& work = parts->work;
-  for (const DeviceBuffer* buffer : {&work.normed, &work.attention, &work.sampled})
+  for (const DeviceBuffer* buffer :
+       {&work.normed, &work.attention, &work.sampled, &work.convolved, &work.scanned, &work.memory})
     DS_RETURN_IF_ERROR(FillBytes(*buffer, std::byte{0}, stream));
   return Status();
 }
 
 // A prompt's token and a generated one, both with a draw: what can fail on this device fails now.
 Status WarmUp(Model& model) {
-  Result<KvCache> kv = model.MakeUniformKvCache(ImageFormat(model.config().attention), 2);
+  Result<KvCache> kv = model.MakeUniformKvCache(ImageFormat(model.config().attention),
+                                                {.num_pages = 2, .num_states = 2});
   if (!kv.ok()) return kv.status();
   const int32_t pages[] = {0, 1};
   Batch batch;

@@ -148,7 +148,7 @@ Result<cpu::Weights> LoadPackedWeights(const ModelConfig& config, Checkpoint& ch
   PackedLoader loader(config, checkpoint, reader, packer, options, pool);
   VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
   DS_RETURN_IF_ERROR(loader.status());
-  DS_RETURN_IF_ERROR(CheckLambdas(weights.Lambdas(config), checkpoint));
+  DS_RETURN_IF_ERROR(CheckLambdas(config, weights.Lambdas(config), checkpoint));
   return weights;
 }
 

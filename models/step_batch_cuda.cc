@@ -25,22 +25,56 @@ void Append(std::vector<std::byte>& bytes, size_t offset, const std::vector<T>& 
   if (!values.empty()) std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(T));
 }
 
+// Of the piece's tokens, how many come before the first whose logits are wanted.
+int NumUnwanted(const Batch& batch, const StepPiece& piece) {
+  const int first_row = batch.sequences[static_cast<size_t>(piece.sequence)].first_row +
+                        piece.first;
+  const auto wanted = std::ranges::lower_bound(batch.logit_rows, first_row);
+  return wanted == batch.logit_rows.end() ? piece.num_tokens
+                                          : std::min(*wanted - first_row, piece.num_tokens);
+}
+
 // What is collected of a pass before its sizes are known.
 struct StepArrays {
-  std::vector<DeviceSequence> sequences;
+  std::vector<StepPiece> pieces;           // an entry each
+  std::vector<DeviceSequence> sequences;   // [pieces]
+  std::vector<DeviceSequence> in_windows;  // [pieces], if layers have windows
+  StateWaves waves;
   std::vector<int32_t> token_sequences, tokens, logit_rows, pages;
   std::vector<int32_t> packed_of_token;  // of the batch: its packed index, or -1
 };
 
-void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_size,
-               StepArrays& arrays) {
+// Generated ones, then those of prompts with wanted tokens, then what all layers need not compute.
+void OrderPieces(const Batch& batch, const StepPass& pass, bool may_skip, StepArrays& arrays,
+                 StepShape& shape) {
+  std::vector<StepPiece> wanted, unwanted;
   for (const StepPiece& piece : pass) {
-    if (piece.is_prompt != prompts) continue;
+    if (!piece.is_prompt) {
+      arrays.pieces.push_back(piece);
+      shape.num_generated_tokens += piece.num_tokens;
+      continue;
+    }
+    const int skipped = may_skip ? NumUnwanted(batch, piece) : 0;
+    if (skipped > 0) unwanted.push_back({piece.sequence, piece.first, skipped, true});
+    if (skipped == piece.num_tokens) continue;
+    wanted.push_back({piece.sequence, piece.first + skipped, piece.num_tokens - skipped, true});
+    shape.num_wanted_tokens += piece.num_tokens - skipped;
+  }
+  shape.num_wanted_tokens += shape.num_generated_tokens;
+  shape.num_generated_sequences = static_cast<int>(arrays.pieces.size());
+  arrays.pieces.insert(arrays.pieces.end(), wanted.begin(), wanted.end());
+  shape.num_wanted_sequences = static_cast<int>(arrays.pieces.size());
+  arrays.pieces.insert(arrays.pieces.end(), unwanted.begin(), unwanted.end());
+}
+
+// The entries of the pieces and their tokens.
+void AddEntries(const Batch& batch, int page_size, bool has_windows, StepArrays& arrays) {
+  for (const StepPiece& piece : arrays.pieces) {
     const SequenceTokens& rows = batch.sequences[static_cast<size_t>(piece.sequence)];
     const int position = rows.position + piece.first;
     DeviceSequence entry = {static_cast<int32_t>(arrays.tokens.size()), piece.num_tokens, position,
                             static_cast<int32_t>(arrays.pages.size())};
-    for (const StepPiece& other : pass) {
+    for (const StepPiece& other : arrays.pieces) {
       if (other.sequence == piece.sequence && other.first > piece.first)
         entry.num_tokens_after += other.num_tokens;
     }
@@ -53,7 +87,53 @@ void AddPieces(const Batch& batch, const StepPass& pass, bool prompts, int page_
       arrays.token_sequences.push_back(static_cast<int32_t>(arrays.sequences.size()));
     }
     arrays.sequences.push_back(entry);
+    if (!has_windows) continue;
+    if (rows.window_pages != nullptr) {
+      entry.first_page = static_cast<int32_t>(arrays.pages.size());
+      arrays.pages.insert(arrays.pages.end(), rows.window_pages, rows.window_pages + num_pages);
+    }
+    arrays.in_windows.push_back(entry);
   }
+}
+
+// The waves of the pieces. Those of one sequence come one after another, those of different ones
+// share waves.
+void AddWaves(const Batch& batch, StepArrays& arrays) {
+  DS_CHECK(batch.states.empty() || batch.states.size() == batch.sequences.size(),
+           "slots for each sequence");
+  std::vector<StateWaves> turns;
+  for (size_t i = 0; i < arrays.pieces.size(); ++i) {
+    const StepPiece& piece = arrays.pieces[i];
+    const auto before = static_cast<size_t>(
+        std::ranges::count_if(arrays.pieces, [&](const StepPiece& other) {
+          return other.sequence == piece.sequence && other.first < piece.first;
+        }));
+    if (turns.size() <= before) turns.resize(before + 1);
+    const auto s = static_cast<size_t>(piece.sequence);
+    AddToWaves(
+        {batch.sequences[s].position, arrays.sequences[i].first_row, piece.first, piece.num_tokens},
+        batch.states.empty() ? StateSlotUse{piece.sequence, piece.sequence} : batch.states[s],
+        turns[before]);
+  }
+  for (const StateWaves& waves : turns)
+    arrays.waves.insert(arrays.waves.end(), waves.begin(), waves.end());
+}
+
+// Entries of nobody up to `num_padded` tokens.
+void Pad(int num_padded, const StepNeeds& needs, StepArrays& arrays, StepShape& shape) {
+  DS_CHECK(arrays.logit_rows.size() == arrays.tokens.size(),
+           "a padded step wants the logits of every token");
+  DS_CHECK(!needs.has_states || arrays.waves.size() == 1, "a padded step is one wave");
+  for (auto row = static_cast<int32_t>(arrays.tokens.size()); row < num_padded; ++row) {
+    arrays.token_sequences.push_back(row);
+    arrays.sequences.push_back({row, 0, 0, 0});
+    if (needs.has_windows) arrays.in_windows.push_back({row, 0, 0, 0});
+    if (needs.has_states) arrays.waves[0].push_back({row, 0, kNoState, 0});
+    arrays.tokens.push_back(0);
+    arrays.logit_rows.push_back(row);
+  }
+  shape.num_generated_tokens = shape.num_wanted_tokens = num_padded;
+  shape.num_generated_sequences = shape.num_wanted_sequences = num_padded;
 }
 
 }  // namespace
@@ -110,6 +190,13 @@ int GraphTokens(size_t num_tokens, int tokens_max) {
   return static_cast<int>(std::min(RoundedUp(num_tokens, step), static_cast<size_t>(tokens_max)));
 }
 
+StepNeeds StepNeeds::Of(const ModelConfig& config) {
+  const auto has_window = [](const LayerConfig& layer) { return layer.window > 0; };
+  return {.has_windows = std::ranges::any_of(config.layers, has_window),
+          .has_states = config.num_state_layers() > 0,
+          .may_skip = config.last_keeping_layer() + 1 < config.num_layers};
+}
+
 StepOffsets::StepOffsets(const StepShape& shape) {
   size_t next = 0;
   const auto take = [&](size_t count, size_t size) {
@@ -117,7 +204,13 @@ StepOffsets::StepOffsets(const StepShape& shape) {
     next = RoundedUp(next + count * size, kAlignment);
     return offset;
   };
-  sequences = take(static_cast<size_t>(shape.num_sequences), sizeof(DeviceSequence));
+  const auto num_sequences = static_cast<size_t>(shape.num_sequences);
+  size_t num_states = 0;
+  for (const StepShape::Wave& wave : shape.waves)
+    num_states += static_cast<size_t>(wave.num_sequences);
+  sequences = take(num_sequences, sizeof(DeviceSequence));
+  in_windows = take(shape.has_windows ? num_sequences : 0, sizeof(DeviceSequence));
+  states = take(num_states, sizeof(StateSequence));
   token_sequences = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   tokens = take(static_cast<size_t>(shape.num_tokens), sizeof(int32_t));
   logit_rows = take(static_cast<size_t>(shape.num_logit_rows), sizeof(int32_t));
@@ -125,45 +218,50 @@ StepOffsets::StepOffsets(const StepShape& shape) {
   tail = next;
 }
 
-void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draws, int num_padded,
+void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packing,
               PackedStep* step) {
+  const bool draws = packing.draws;
   StepArrays arrays;
   arrays.packed_of_token.assign(batch.tokens.size(), -1);
-  AddPieces(batch, pass, /*prompts=*/false, page_size, arrays);
-  StepShape& shape = step->shape;
-  shape.num_generated_tokens = static_cast<int>(arrays.tokens.size());
-  shape.num_generated_sequences = static_cast<int>(arrays.sequences.size());
-  AddPieces(batch, pass, /*prompts=*/true, page_size, arrays);
+  StepShape& shape = step->shape = {};
+  shape.has_windows = packing.needs.has_windows;
+  OrderPieces(batch, pass, packing.needs.may_skip, arrays, shape);
+  AddEntries(batch, packing.page_size, shape.has_windows, arrays);
+  if (packing.needs.has_states) AddWaves(batch, arrays);
   for (int32_t row : batch.logit_rows) {
     if (const int32_t packed = arrays.packed_of_token[static_cast<size_t>(row)]; packed >= 0)
       arrays.logit_rows.push_back(packed);
   }
   std::vector<SampleTask> sample_rows;
   if (draws) sample_rows = batch.sample_rows;
-
-  const auto padded = static_cast<size_t>(num_padded);
-  DS_CHECK(num_padded == 0 || arrays.logit_rows.size() == arrays.tokens.size(),
-           "a padded step wants the logits of every token");
-  while (arrays.tokens.size() < padded) {
-    const auto row = static_cast<int32_t>(arrays.tokens.size());
-    arrays.token_sequences.push_back(row);
-    arrays.sequences.push_back({row, 0, 0, 0});
-    arrays.tokens.push_back(0);
-    arrays.logit_rows.push_back(row);
-    sample_rows.push_back({.kind = SampleKind::kNothing});
-    ++shape.num_generated_tokens;
-    ++shape.num_generated_sequences;
+  if (packing.num_padded > 0) {
+    Pad(packing.num_padded, packing.needs, arrays, shape);
+    sample_rows.resize(arrays.logit_rows.size(), {.kind = SampleKind::kNothing});
   }
 
   shape.num_tokens = static_cast<int>(arrays.tokens.size());
   shape.num_sequences = static_cast<int>(arrays.sequences.size());
   shape.num_logit_rows = static_cast<int>(arrays.logit_rows.size());
   shape.num_sample_rows = static_cast<int>(sample_rows.size());
+  std::vector<StateSequence> states;
+  for (const std::vector<StateSequence>& wave : arrays.waves) {
+    StepShape::Wave& sizes = shape.waves.emplace_back();
+    sizes.num_sequences = static_cast<int>(wave.size());
+    for (const StateSequence& sequence : wave) {
+      sizes.num_tokens += sequence.num_tokens;
+      sizes.num_tokens_max = std::max(sizes.num_tokens_max, sequence.num_tokens);
+    }
+    // A padded step's shape does not depend on how much of it is somebody's.
+    if (packing.num_padded > 0) sizes.num_tokens = packing.num_padded;
+    states.insert(states.end(), wave.begin(), wave.end());
+  }
   const StepOffsets offsets(shape);
   const size_t mask_words = draws ? batch.masks.size() : 0;
   const size_t pages_begin = mask_words * sizeof(uint32_t);
-  for (DeviceSequence& sequence : arrays.sequences)
-    sequence.first_page += static_cast<int32_t>(mask_words);
+  for (auto* sequences : {&arrays.sequences, &arrays.in_windows}) {
+    for (DeviceSequence& sequence : *sequences)
+      sequence.first_page += static_cast<int32_t>(mask_words);
+  }
   const size_t adjustments_begin = RoundedUp(pages_begin + arrays.pages.size() * sizeof(int32_t),
                                              sizeof(LogitAdjustment));
   for (SampleTask& row : sample_rows)
@@ -171,6 +269,8 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
 
   step->bytes.assign(offsets.tail, std::byte{0});
   Append(step->bytes, offsets.sequences, arrays.sequences);
+  Append(step->bytes, offsets.in_windows, arrays.in_windows);
+  Append(step->bytes, offsets.states, states);
   Append(step->bytes, offsets.token_sequences, arrays.token_sequences);
   Append(step->bytes, offsets.tokens, arrays.tokens);
   Append(step->bytes, offsets.logit_rows, arrays.logit_rows);
@@ -181,26 +281,49 @@ void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draw
 }
 
 DeviceStep::DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling)
-    : generated_tiling(tiling),
+    : num_wanted_tokens(shape.num_wanted_tokens),
+      num_wanted_sequences(shape.num_wanted_sequences),
+      generated_tiling(tiling),
       num_logit_rows(shape.num_logit_rows),
       num_sample_rows(shape.num_sample_rows) {
   const StepOffsets at(shape);
   const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
-  const auto* sequences = reinterpret_cast<const DeviceSequence*>(base + at.sequences);
-  all = {shape.num_sequences, shape.num_tokens, sequences, ints(at.token_sequences), ints(at.tail)};
-  generated = all;
-  generated.num_sequences = shape.num_generated_sequences;
-  generated.num_tokens = shape.num_generated_tokens;
-  prompts = all;
-  prompts.num_sequences -= generated.num_sequences;
-  prompts.num_tokens -= generated.num_tokens;
-  prompts.sequences += generated.num_sequences;
-  prompts.token_sequences = nullptr;  // of no use to prefill
+  const auto rows_of = [&](size_t offset) {
+    const auto* sequences = reinterpret_cast<const DeviceSequence*>(base + offset);
+    StepRows of;
+    of.all = {shape.num_sequences, shape.num_tokens, sequences, ints(at.token_sequences),
+              ints(at.tail)};
+    of.generated = of.all;
+    of.generated.num_sequences = shape.num_generated_sequences;
+    of.generated.num_tokens = shape.num_generated_tokens;
+    of.prompts = of.all;
+    of.prompts.num_sequences -= of.generated.num_sequences;
+    of.prompts.num_tokens -= of.generated.num_tokens;
+    of.prompts.sequences += of.generated.num_sequences;
+    of.prompts.token_sequences = nullptr;  // of no use to prefill
+    return of;
+  };
+  rows = rows_of(at.sequences);
+  in_windows = shape.has_windows ? rows_of(at.in_windows) : rows;
+  const auto* states = reinterpret_cast<const StateSequence*>(base + at.states);
+  for (const StepShape::Wave& wave : shape.waves) {
+    waves.push_back({states, wave.num_sequences, wave.num_tokens, wave.num_tokens_max});
+    states += wave.num_sequences;
+  }
   tokens = ints(at.tokens);
   logit_rows = ints(at.logit_rows);
   sample_rows = reinterpret_cast<const SampleTask*>(base + at.sample_rows);
   adjustments = reinterpret_cast<LogitAdjustment*>(base + at.tail);
   masks = reinterpret_cast<const uint32_t*>(base + at.tail);
+}
+
+StepRows DeviceStep::Wanted(const StepRows& of) const {
+  StepRows wanted = of;
+  wanted.all.num_tokens = num_wanted_tokens;
+  wanted.all.num_sequences = num_wanted_sequences;
+  wanted.prompts.num_tokens = num_wanted_tokens - of.generated.num_tokens;
+  wanted.prompts.num_sequences = num_wanted_sequences - of.generated.num_sequences;
+  return wanted;
 }
 
 }  // namespace diffserve::cuda

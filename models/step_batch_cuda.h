@@ -2,8 +2,10 @@
 //
 // Tokens are reordered: generated ones first, since one kernel serves them and another the tokens
 // of prompts (model.h says why), and each wants its own to lie together. A sequence that brings
-// both has an entry for each. A step whose attention would need too much memory for partial results
-// is cut into passes, each a forward pass of its own, in the order of positions.
+// both has an entry for each. Where the last layers keep nothing of a token, those of a prompt that
+// only the layers before must compute come last, in entries of their own, so that the last layers
+// take the first tokens alone. A step whose attention would need too much memory for partial
+// results is cut into passes, each a forward pass of its own, in the order of positions.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +14,7 @@
 #include "kernels/attention/attention_plan_cuda.h"
 #include "kernels/attention/paged_batch.h"
 #include "models/model.h"
+#include "models/state_waves.h"
 
 namespace diffserve::cuda {
 
@@ -40,20 +43,39 @@ bool IsDecode(const Batch& batch);
 // up to, at most `tokens_max`; 0 if it is too large for a graph.
 int GraphTokens(size_t num_tokens, int tokens_max);
 
+// What the layers of a model want of a step beside its tokens.
+struct StepNeeds {
+  bool has_windows = false;  // page tables of the layers with a window
+  bool has_states = false;   // waves
+  bool may_skip = false;     // the tokens that all layers must compute come first
+  static StepNeeds Of(const ModelConfig& config);
+};
+
 // Sizes that decide where the arrays of a packed step lie.
 struct StepShape {
   int num_tokens = 0;
   int num_generated_tokens = 0;     // the first ones
+  int num_wanted_tokens = 0;        // the first ones: those that all layers compute
   int num_sequences = 0;            // entries
   int num_generated_sequences = 0;  // the first ones
+  int num_wanted_sequences = 0;     // the first ones
   int num_logit_rows = 0;
   int num_sample_rows = 0;
+  bool has_windows = false;
+  struct Wave {
+    int num_sequences = 0;
+    int num_tokens = 0;
+    int num_tokens_max = 0;  // of a sequence
+  };
+  std::vector<Wave> waves;
 };
 
 // Byte offsets; each is a multiple of 16.
 struct StepOffsets {
   explicit StepOffsets(const StepShape& shape);
   size_t sequences;        // DeviceSequence [num_sequences]
+  size_t in_windows;       // likewise, if has_windows, with the pages of layers with a window
+  size_t states;           // StateSequence of each wave, one wave behind the other
   size_t token_sequences;  // int32 [num_tokens]
   size_t tokens;           // int32 [num_tokens]
   size_t logit_rows;       // int32 [num_logit_rows], indices in the packed order
@@ -68,18 +90,35 @@ struct PackedStep {
   std::vector<std::byte> bytes;
 };
 
-// Packs one pass; with `draws`, the batch's sample rows too (those of all passes).
-// `num_padded` above 0: a decode of that many tokens and sequences, of which the ones beyond the
-// pass's own are nobody's. REQUIRES then: every piece is one generated token, whose logits are
-// wanted.
-void PackStep(const Batch& batch, const StepPass& pass, int page_size, bool draws, int num_padded,
+struct StepPacking {
+  StepNeeds needs = {};
+  int page_size = 0;
+  bool draws = false;  // with the batch's sample rows (those of all passes)
+  // Above 0: a decode of that many tokens and sequences, of which the ones beyond the pass's own
+  // are nobody's. REQUIRES then: every piece is one generated token, whose logits are wanted.
+  int num_padded = 0;
+};
+// Packs one pass.
+void PackStep(const Batch& batch, const StepPass& pass, const StepPacking& packing,
               PackedStep* step);
+
+// Tokens as kernels take them.
+struct StepRows {
+  PagedBatch all, generated, prompts;
+};
 
 // A packed step, once it is copied to `base`. `tiling` is that of its generated tokens.
 struct DeviceStep {
   DeviceStep(const StepShape& shape, std::byte* base, const AttentionTiling& tiling);
 
-  PagedBatch all, generated, prompts;
+  // Of these rows, those that all layers compute.
+  StepRows Wanted(const StepRows& rows) const;
+
+  StepRows rows;
+  StepRows in_windows;  // the same, by the pages of layers with a window
+  std::vector<StateBatch> waves;
+  int num_wanted_tokens;
+  int num_wanted_sequences;
   AttentionTiling generated_tiling;
   int num_logit_rows;
   int num_sample_rows;

@@ -31,7 +31,7 @@ class StepRunner : public Model {
   const ModelConfig& config() const override { return decoder_.config(); }
   WeightFormat weight_format() const override { return WeightFormat::kBFloat16; }
   int steps_in_flight_max() const override { return kStepsInFlightMax; }
-  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, int num_pages) const override;
+  Result<KvCache> MakeKvCache(std::vector<KvFormat> layers, const KvCacheSize& size) const override;
   Status Forward(const Batch& batch, KvCache& kv) override;
   Result<std::vector<SampledToken>> Collect() override { return results_.Collect(); }
   Result<std::span<const float>> Logits(int first, int count) override;
@@ -54,7 +54,8 @@ class StepRunner : public Model {
   std::vector<float> host_logits_;
 };
 
-Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers, int num_pages) const {
+Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers,
+                                        const KvCacheSize& size) const {
   for (KvFormat& format : layers) {
     const KvFormat image = ImageFormat(config().attention, format.codec.dtype);
     DS_CHECK(format.page_size == image.page_size &&
@@ -62,16 +63,15 @@ Result<KvCache> StepRunner::MakeKvCache(std::vector<KvFormat> layers, int num_pa
              "CUDA pages are 64 slots of a format that attention has kernels for");
     format = image;
   }
-  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(KvCache::BytesPerPage(layers) *
-                                                       static_cast<size_t>(num_pages));
+  KvCache::Layout layout = LayoutOf(config(), std::move(layers), size);
+  Result<DeviceBuffer> memory = DeviceBuffer::Allocate(layout.Bytes());
   if (!memory.ok()) return memory.status();
   const auto owner = std::make_shared<DeviceBuffer>(std::move(*memory));
-  return KvCache(
-      std::move(layers), num_pages,
-      {std::shared_ptr<std::byte>(owner, owner->as<std::byte>()),
-       [stream = stream_.get()](const std::byte* from, std::byte* to, size_t size_bytes) {
-         return CopyOnDevice(from, to, size_bytes, *stream);
-       }});
+  return KvCache(std::move(layout), {std::shared_ptr<std::byte>(owner, owner->as<std::byte>()),
+                                     [stream = stream_.get()](const std::byte* from, std::byte* to,
+                                                              size_t size_bytes) {
+                                       return CopyOnDevice(from, to, size_bytes, *stream);
+                                     }});
 }
 
 Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
@@ -91,7 +91,12 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
   num_logit_rows_ = 0;
   for (const StepPass& pass : passes) {
     const bool is_last = &pass == &passes.back();
-    PackStep(batch, pass, kImagePageSize, /*draws=*/is_last, graph_tokens, &packed_);
+    PackStep(batch, pass,
+             {.needs = StepNeeds::Of(config()),
+              .page_size = kImagePageSize,
+              .draws = is_last,
+              .num_padded = graph_tokens},
+             &packed_);
     DS_RETURN_IF_ERROR(upload_.Copy(packed_, *stream_));
     const DeviceStep step(packed_.shape, upload_.memory(), tiling);
     if (graph_tokens > 0) {
@@ -108,8 +113,9 @@ Status StepRunner::Forward(const Batch& batch, KvCache& kv) {
 }
 
 Status StepRunner::RunDecode(const DeviceStep& step, KvCache& kv) {
-  const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.num_pages()};
-  return graphs_.Run(step.all.num_tokens, memory, *stream_, [&] {
+  const DecodeGraphs::Memory memory = {upload_.memory(), kv.Layer(0).base, kv.StatesFrom(0).data,
+                                       kv.layout().Bytes()};
+  return graphs_.Run(step.rows.all.num_tokens, memory, *stream_, [&] {
     DS_RETURN_IF_ERROR(decoder_.Forward(step, kv, 0));
     return decoder_.SampleAll(step);
   });

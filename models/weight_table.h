@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/mamba/causal_conv.h"
+#include "kernels/mamba/selective_scan.h"
 #include "kernels/ops/linear.h"
 #include "models/model_config.h"
 
@@ -21,19 +23,35 @@ struct PolyNormWeights {
   float bias = 0;
 };
 
+// What a layer's mixer has no use for is empty.
 template <typename Linear, typename Vector>
 struct LayerWeights {
-  Linear qkv;                  // hidden_size -> q_width + k_width + v_width
-  Linear attention_out;        // out_width -> hidden_size
-  Linear gate_up;              // hidden_size -> 2 * intermediate_size: gate, then up
-  Linear down;                 // intermediate_size -> hidden_size
   Vector input_norm;           // [hidden_size]
-  Vector post_attention_norm;  // [hidden_size]
-  float lambda = 0;            // LambdaKind::kPerLayer
+  Vector input_norm_bias;      // NormKind::kLayerNorm: [hidden_size]
+  Linear mixer_out;            // out_width or inner -> hidden_size
+  Vector post_attention_norm;  // [hidden_size], before the MLP
+  Vector post_attention_norm_bias;
+  Linear gate_up;             // hidden_size -> 2 * intermediate_size: gate, then up
+  Linear down;                // intermediate_size -> hidden_size
+  PolyNormWeights poly_norm;  // MlpKind::kPolyNorm
+
+  // MixerKind::kAttention
+  Linear qkv;  // hidden_size -> q_width, and + k_width + v_width if the layer has K and V of its
+               // own
+  float lambda = 0;     // LambdaKind::kPerLayer
   float out_scale = 1;  // of the attention's output: 1 - lambda_init for LambdaKind::kPerLayer
   Linear lambda_proj;   // LambdaKind::kPerTokenHead: hidden_size -> num_q1_heads
   Vector sub_norm;      // SubNorm::kAffine: [v_dim]
-  PolyNormWeights poly_norm;  // MlpKind::kPolyNorm
+
+  // MixerKind::kMamba, and of these in_proj MixerKind::kGatedMemory
+  Linear in_proj;     // hidden_size -> 2 * inner: x, then z; kGatedMemory: -> inner
+  Vector conv_taps;   // [conv_width, inner]
+  Vector conv_bias;   // [inner]
+  Linear x_proj;      // inner -> dt_rank + 2 * state_dim: dt, B, C
+  Linear dt_proj;     // dt_rank -> inner
+  Vector dt_bias;     // [inner]
+  Vector scan_rates;  // [state_dim, inner]: -exp(A_log)
+  Vector scan_skip;   // [inner]: D
 };
 
 template <typename Table, typename Linear, typename Vector>
@@ -43,9 +61,11 @@ struct DecoderWeights {
   Table embedding;  // [vocab_size, hidden_size]
   Linear lm_head;   // hidden_size -> vocab_size
   std::vector<Layer> layers;
-  Vector final_norm;  // [hidden_size]
+  Vector final_norm;       // [hidden_size]
+  Vector final_norm_bias;  // NormKind::kLayerNorm
 
-  // lambda of each layer; empty unless the config has LambdaKind::kPerLayer.
+  // lambda of each layer, 0 of one without attention; empty unless the config has
+  // LambdaKind::kPerLayer.
   std::vector<float> Lambdas(const ModelConfig& config) const {
     std::vector<float> lambdas;
     if (config.attention.lambda_kind != LambdaKind::kPerLayer) return lambdas;
@@ -62,53 +82,59 @@ struct LinearTensors {
   bool has_bias = false;
   // Brings the rows, in runs of head_dim, into canonical order; nullptr: as they are.
   const std::vector<int32_t>* head_order = nullptr;
+  bool has_bias_apart = false;  // NAME.bias is there, but another weight
 };
 struct VectorTensor {
   std::string name;
-  int64_t count = 0;
+  std::vector<int64_t> shape;
+  int64_t count() const {
+    int64_t product = 1;
+    for (int64_t size : shape) product *= size;
+    return product;
+  }
 };
 using VectorTensors = std::vector<VectorTensor>;
 
-// Calls for each weight of a layer
-//   visit.Linear(WEIGHT, PARTS, OUTPUT, MAY_QUANTIZE)  a matrix of stacked parts, what type its
-//                                                      products have, and whether it may be of a
-//                                                      quantised format (true if left out)
-//   visit.Vector(WEIGHT, TENSOR)         kept in float32
-//   visit.Numbers(TENSORS, USE)          USE gets their values and sets what is computed of them
+// A norm: NAME.weight and, of a LayerNorm, NAME.bias.
+template <typename Vector, typename Visitor>
+void VisitNorm(const ModelConfig& config, const std::string& name, Vector& weight, Vector& bias,
+               Visitor& visit) {
+  visit.Vector(weight, VectorTensor{name + ".weight", {config.hidden_size}});
+  if (config.norm == NormKind::kLayerNorm)
+    visit.Vector(bias, VectorTensor{name + ".bias", {config.hidden_size}});
+}
+
 template <typename Layer, typename Visitor>
-void VisitLayer(const ModelConfig& config, int index, Layer& layer, Visitor& visit) {
+void VisitAttention(const ModelConfig& config, int index, Layer& layer, Visitor& visit) {
   const DiffSpec& spec = config.attention;
   const HeadOrder& order = config.head_order;
-  const int hidden = config.hidden_size, inner = config.intermediate_size;
+  const TensorNames& names = config.names;
+  const int hidden = config.hidden_size;
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
-  const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const std::string attn = prefix + names.attention, lambdas = prefix + names.lambdas;
+  const bool has_kv = !config.layers[static_cast<size_t>(index)].shares_kv;
   using Parts = std::vector<LinearTensors>;
 
-  visit.Linear(layer.qkv,
-               Parts{{attn + "q_proj", spec.q_width(), hidden, config.qkv_bias, &order.q},
-                     {attn + "k_proj", spec.k_width(), hidden, config.qkv_bias, &order.k},
-                     {attn + "v_proj", spec.v_width(), hidden, config.qkv_bias, &order.v}},
-               LinearOutput::kActivation);
-  visit.Linear(layer.attention_out,
-               Parts{{attn + config.attention_out_name, hidden, spec.out_width(),
-                      config.attention_out_bias}},
-               LinearOutput::kFloat32);
-  visit.Linear(layer.gate_up,
-               Parts{{mlp + "gate_proj", inner, hidden, config.mlp_bias},
-                     {mlp + "up_proj", inner, hidden, config.mlp_bias}},
-               LinearOutput::kActivation);
-  visit.Linear(layer.down, Parts{{mlp + "down_proj", hidden, inner, config.mlp_bias}},
-               LinearOutput::kFloat32);
-  visit.Vector(layer.input_norm, VectorTensor{prefix + "input_layernorm.weight", hidden});
-  visit.Vector(layer.post_attention_norm,
-               VectorTensor{prefix + "post_attention_layernorm.weight", hidden});
+  const int all = spec.q_width() + spec.k_width() + spec.v_width();
+  const Parts parts =
+      names.qkv.empty()
+          ? Parts{{attn + "q_proj", spec.q_width(), hidden, config.qkv_bias, &order.q},
+                  {attn + "k_proj", spec.k_width(), hidden, config.qkv_bias, &order.k},
+                  {attn + "v_proj", spec.v_width(), hidden, config.qkv_bias, &order.v}}
+      : has_kv ? Parts{{attn + names.qkv, all, hidden, config.qkv_bias, &order.stacked}}
+               : Parts{{attn + names.qkv, spec.q_width(), hidden, config.qkv_bias, &order.q}};
+  visit.Linear(layer.qkv, parts, LinearOutput::kActivation);
+  visit.Linear(
+      layer.mixer_out,
+      Parts{{attn + names.attention_out, hidden, spec.out_width(), config.attention_out_bias}},
+      LinearOutput::kFloat32);
   if (spec.lambda_kind == LambdaKind::kPerLayer) {
     // exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init (arXiv 2410.05258, eq. 2), in float32.
     VectorTensors vectors;
     for (const char* name : {"lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"})
-      vectors.push_back({attn + name, spec.head_dim});
+      vectors.push_back({lambdas + name, {spec.head_dim}});
     const float init = config.lambda_init[static_cast<size_t>(index)];
-    visit.Numbers(vectors, [&](const std::vector<std::vector<float>>& values) {
+    visit.Numbers(vectors, [&layer, init](const std::vector<std::vector<float>>& values) {
       const auto exp_dot = [](const std::vector<float>& q, const std::vector<float>& k) {
         float sum = 0;
         for (size_t i = 0; i < q.size(); ++i) sum += q[i] * k[i];
@@ -123,14 +149,85 @@ void VisitLayer(const ModelConfig& config, int index, Layer& layer, Visitor& vis
                  LinearOutput::kFloat32, /*may_quantize=*/false);
   }
   if (spec.sub_norm == SubNorm::kAffine)
-    visit.Vector(layer.sub_norm, VectorTensor{attn + "subln.weight", spec.v_dim});
+    visit.Vector(layer.sub_norm, VectorTensor{lambdas + "subln.weight", {spec.v_dim}});
+}
+
+template <typename Layer, typename Visitor>
+void VisitMamba(const ModelConfig& config, int index, Layer& layer, Visitor& visit) {
+  const MambaSpec& mamba = config.mamba;
+  const std::string name = "model.layers." + std::to_string(index) + "." + config.names.attention;
+  const int hidden = config.hidden_size;
+  const bool scans = config.layers[static_cast<size_t>(index)].mixer == MixerKind::kMamba;
+  using Parts = std::vector<LinearTensors>;
+
+  visit.Linear(layer.in_proj, Parts{{name + "in_proj", (scans ? 2 : 1) * mamba.inner, hidden}},
+               LinearOutput::kActivation);
+  visit.Linear(layer.mixer_out, Parts{{name + "out_proj", hidden, mamba.inner}},
+               LinearOutput::kFloat32);
+  if (!scans) return;
+  visit.Vector(layer.conv_taps,
+               VectorTensor{name + "conv1d.weight", {mamba.inner, 1, mamba.conv_width}},
+               [mamba](const std::vector<float>& weight) {
+                 return ConvTaps(weight, mamba.inner, mamba.conv_width);
+               });
+  visit.Vector(layer.conv_bias, VectorTensor{name + "conv1d.bias", {mamba.inner}});
+  visit.Linear(layer.x_proj,
+               Parts{{name + "x_proj", mamba.dt_rank + 2 * mamba.state_dim, mamba.inner}},
+               LinearOutput::kActivation, /*may_quantize=*/false);
+  visit.Linear(layer.dt_proj,
+               Parts{{.name = name + "dt_proj",
+                      .out_features = mamba.inner,
+                      .in_features = mamba.dt_rank,
+                      .has_bias_apart = true}},
+               LinearOutput::kActivation, /*may_quantize=*/false);
+  visit.Vector(layer.dt_bias, VectorTensor{name + "dt_proj.bias", {mamba.inner}});
+  visit.Vector(layer.scan_rates, VectorTensor{name + "A_log", {mamba.inner, mamba.state_dim}},
+               [mamba](const std::vector<float>& a_log) {
+                 return ScanRates(a_log, mamba.inner, mamba.state_dim);
+               });
+  visit.Vector(layer.scan_skip, VectorTensor{name + "D", {mamba.inner}});
+}
+
+template <typename Layer, typename Visitor>
+void VisitMlp(const ModelConfig& config, int index, Layer& layer, Visitor& visit) {
+  const TensorNames& names = config.names;
+  const int hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::string mlp = "model.layers." + std::to_string(index) + ".mlp.";
+  using Parts = std::vector<LinearTensors>;
+
+  visit.Linear(layer.gate_up,
+               names.gate_up.empty()
+                   ? Parts{{mlp + "gate_proj", inner, hidden, config.mlp_bias},
+                           {mlp + "up_proj", inner, hidden, config.mlp_bias}}
+                   : Parts{{mlp + names.gate_up, 2 * inner, hidden, config.mlp_bias}},
+               LinearOutput::kActivation);
+  visit.Linear(layer.down, Parts{{mlp + names.down, hidden, inner, config.mlp_bias}},
+               LinearOutput::kFloat32);
   if (config.mlp == MlpKind::kPolyNorm) {
-    visit.Numbers(VectorTensors{{mlp + "act_fn.weight", 3}, {mlp + "act_fn.bias", 1}},
-                  [&](const std::vector<std::vector<float>>& values) {
+    visit.Numbers(VectorTensors{{mlp + "act_fn.weight", {3}}, {mlp + "act_fn.bias", {1}}},
+                  [&layer](const std::vector<std::vector<float>>& values) {
                     for (size_t i = 0; i < 3; ++i) layer.poly_norm.weight[i] = values[0][i];
                     layer.poly_norm.bias = values[1][0];
                   });
   }
+}
+
+// Calls for each weight of a layer
+//   visit.Linear(WEIGHT, PARTS, OUTPUT, MAY_QUANTIZE)  a matrix of stacked parts, what type its
+//                                                      products have, and whether it may be of a
+//                                                      quantised format (true if left out)
+//   visit.Vector(WEIGHT, TENSOR, MADE)   kept in float32, as MADE makes it (as it is if left out)
+//   visit.Numbers(TENSORS, USE)          USE gets their values and sets what is computed of them
+template <typename Layer, typename Visitor>
+void VisitLayer(const ModelConfig& config, int index, Layer& layer, Visitor& visit) {
+  const std::string prefix = "model.layers." + std::to_string(index) + ".";
+  const bool attends = config.layers[static_cast<size_t>(index)].mixer == MixerKind::kAttention;
+  if (attends) VisitAttention(config, index, layer, visit);
+  if (!attends) VisitMamba(config, index, layer, visit);
+  VisitMlp(config, index, layer, visit);
+  VisitNorm(config, prefix + "input_layernorm", layer.input_norm, layer.input_norm_bias, visit);
+  VisitNorm(config, prefix + "post_attention_layernorm", layer.post_attention_norm,
+            layer.post_attention_norm_bias, visit);
 }
 
 // The same for what is outside of the layers; `embedding` and `lm_head` are where their tables lie.
@@ -143,7 +240,7 @@ void VisitWeights(const ModelConfig& config, const std::string& embedding,
   weights.layers.resize(static_cast<size_t>(config.num_layers));
   for (int l = 0; l < config.num_layers; ++l)
     VisitLayer(config, l, weights.layers[static_cast<size_t>(l)], visit);
-  visit.Vector(weights.final_norm, VectorTensor{"model.norm.weight", hidden});
+  VisitNorm(config, config.names.final_norm, weights.final_norm, weights.final_norm_bias, visit);
 }
 
 }  // namespace diffserve

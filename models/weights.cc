@@ -20,6 +20,7 @@ struct TensorList {
   std::vector<NamedShape> tensors = {};
   std::optional<PackedFormat> packed = {};
   std::vector<std::string> absent = {};
+  std::set<std::string> vectors = {};
   size_t memory_bytes = 0;
   int64_t num_parameters = 0;
 
@@ -31,14 +32,17 @@ struct TensorList {
     if (packed && may_quantize) return Packed(parts);
     for (const LinearTensors& part : parts) {
       Matrix(part, may_quantize ? linear_format : format);
-      if (part.has_bias) Vector(part.name + ".bias", part.out_features);
-      if (!part.has_bias) absent.push_back(part.name + ".bias");
+      if (part.has_bias) Vector(part.name + ".bias", {part.out_features});
+      if (!part.has_bias && !part.has_bias_apart) absent.push_back(part.name + ".bias");
     }
   }
-  void Vector(Nothing&, const VectorTensor& vector) { Vector(vector.name, vector.count); }
+  template <typename Made = std::identity>
+  void Vector(Nothing&, const VectorTensor& vector, const Made& = {}) {
+    Vector(vector.name, vector.shape);
+  }
   template <typename Use>
   void Numbers(const VectorTensors& vectors, const Use&) {
-    for (const VectorTensor& vector : vectors) Vector(vector.name, vector.count);
+    for (const VectorTensor& vector : vectors) Vector(vector.name, vector.shape);
   }
   void Tables(Nothing&, const LinearTensors& table, Nothing&, const LinearTensors& head) {
     Matrix(table, format);
@@ -64,8 +68,10 @@ struct TensorList {
       num_parameters += part.out_features;
     }
   }
-  void Vector(const std::string& name, int64_t count) {
-    tensors.push_back({name, {count}});
+  void Vector(const std::string& name, const std::vector<int64_t>& shape) {
+    tensors.push_back({name, shape});
+    vectors.insert(name);
+    const int64_t count = VectorTensor{name, shape}.count();
     memory_bytes += static_cast<size_t>(count) * sizeof(float);
     num_parameters += count;
   }
@@ -78,6 +84,21 @@ std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer) {
   TensorList::Weights::Layer nothing;
   VisitLayer(config, layer, nothing, list);
   return std::move(list.tensors);
+}
+
+std::vector<NamedShape> ModelTensors(const ModelConfig& config) {
+  TensorList list;
+  TensorList::Weights nothing;
+  VisitWeights(config, kEmbedding, kLmHead, nothing, list);
+  list.tensors.erase(list.tensors.begin(), list.tensors.begin() + 2);
+  return std::move(list.tensors);
+}
+
+std::set<std::string> VectorNames(const ModelConfig& config) {
+  TensorList list;
+  TensorList::Weights nothing;
+  VisitWeights(config, kEmbedding, kLmHead, nothing, list);
+  return std::move(list.vectors);
 }
 
 TableNames FindTables(const ModelConfig& config, const TensorSource& source) {
@@ -101,7 +122,7 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
     sizes.stored_bytes += checkpoint.SizeBytes(tensor);
   }
   sizes.num_parameters = list.num_parameters;
-  if (config.packed && config.tie_word_embeddings)
+  if (config.tie_word_embeddings && tables.embedding != tables.lm_head)
     sizes.num_parameters -= int64_t{config.vocab_size} * config.hidden_size;
   for (const std::string& name : list.absent) {
     if (!checkpoint.Has(name)) continue;
@@ -118,11 +139,12 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
   return sizes;
 }
 
-Status CheckLambdas(const std::vector<float>& lambdas, const Checkpoint& checkpoint) {
+Status CheckLambdas(const ModelConfig& config, const std::vector<float>& lambdas,
+                    const Checkpoint& checkpoint) {
   const auto bad = std::ranges::find_if(lambdas, [](float value) { return !std::isfinite(value); });
   if (bad == lambdas.end()) return Status();
-  const std::string vectors = "model.layers." + std::to_string(bad - lambdas.begin()) +
-                              ".self_attn.lambda_";
+  const std::string vectors = "model.layers." + std::to_string(bad - lambdas.begin()) + "." +
+                              config.names.lambdas + "lambda_";
   return InvalidArgument(checkpoint.PathOf(vectors + "q1") + ": tensors " + vectors +
                          "{q1, k1, q2, k2}: exp(q1 . k1) - exp(q2 . k2) + lambda_init is " +
                          std::to_string(*bad) + ", expected a finite number");
@@ -149,9 +171,9 @@ std::vector<LinearPart> TensorReader::Parts(const std::vector<LinearTensors>& pa
 }
 
 std::vector<float> TensorReader::Vector(const VectorTensor& vector) {
-  std::vector<float> values(static_cast<size_t>(vector.count));
-  const TensorView view = View(vector.name, {vector.count});
-  if (status_.ok()) CopyToFloat(view, 0, vector.count, values.data());
+  std::vector<float> values(static_cast<size_t>(vector.count()));
+  const TensorView view = View(vector.name, vector.shape);
+  if (status_.ok()) CopyToFloat(view, 0, vector.count(), values.data());
   return values;
 }
 

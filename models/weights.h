@@ -3,6 +3,8 @@
 // LoadWeights has returned.
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -30,6 +32,12 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
 
 // All tensors of a layer that is not packed.
 std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer);
+
+// All tensors of the model, likewise, but for the embedding and the output projection.
+std::vector<NamedShape> ModelTensors(const ModelConfig& config);
+
+// Those of them that are kept in float32 whatever the rest is, some with more than one dimension.
+std::set<std::string> VectorNames(const ModelConfig& config);
 
 // Which tensors the embedding and the output projection come from. Tied weights as transformers
 // resolves them: one of the two may be absent, and where a checkpoint has both, both are used. A
@@ -79,10 +87,11 @@ class WeightLoader {
     weight = packer_.Linear(reader_.Parts(parts), output, may_quantize);
     reader_.ReleaseMemory();
   }
-  template <typename Weight>
-  void Vector(Weight& weight, const VectorTensor& vector) {
+  template <typename Weight, typename Made = std::identity>
+  void Vector(Weight& weight, const VectorTensor& vector, const Made& made = {}) {
     if (!status().ok()) return;
-    weight = packer_.Floats(reader_.Vector(vector));
+    const std::vector<float> values = reader_.Vector(vector);
+    if (status().ok()) weight = packer_.Floats(made(values));
     reader_.ReleaseMemory();
   }
   template <typename Use>
@@ -124,7 +133,8 @@ class WeightLoader {
 };
 
 // Error: a layer's vectors are finite, but what is computed of them is not.
-Status CheckLambdas(const std::vector<float>& lambdas, const Checkpoint& checkpoint);
+Status CheckLambdas(const ModelConfig& config, const std::vector<float>& lambdas,
+                    const Checkpoint& checkpoint);
 
 // REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, the packer's,
 // and a lambda that is not finite.
@@ -136,7 +146,7 @@ Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, P
   WeightLoader loader(reader, packer);
   VisitWeights(config, tables.embedding, tables.lm_head, weights, loader);
   DS_RETURN_IF_ERROR(loader.status());
-  DS_RETURN_IF_ERROR(CheckLambdas(weights.Lambdas(config), checkpoint));
+  DS_RETURN_IF_ERROR(CheckLambdas(config, weights.Lambdas(config), checkpoint));
   return weights;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "models/step_batch_cuda.h"
+
 namespace diffserve::cuda {
 namespace {
 
@@ -62,12 +64,22 @@ int64_t GeneratedItems(const DiffSpec& spec, const StepLimits& limits) {
                               DiffDecodePartialFloats(spec, DiffDecodeTiling(spec, 1), 1));
 }
 
-// Of pages of any format.
-int64_t PromptItems(const DiffSpec& spec, const StepLimits& limits) {
+// Entries of prompts in a step: two of one whose last tokens alone go through all layers.
+int PromptEntries(const ModelConfig& config, const StepLimits& limits) {
+  return (StepNeeds::Of(config).may_skip ? 2 : 1) * limits.num_sequences;
+}
+
+// Of pages of any format, with a window or without.
+int64_t PromptItems(const ModelConfig& config, const StepLimits& limits) {
   int tiles = 0;
-  for (DType pages : kPageTypes)
-    tiles = std::max(tiles, DiffPrefillTiling(spec, pages).NumTiles(limits.num_tokens));
-  return int64_t{tiles} + limits.num_sequences;
+  for (DType pages : kPageTypes) {
+    for (int window : {0, 1}) {
+      const AttentionTiling tiling = DiffPrefillTiling(config.attention, pages,
+                                                       /*allow_bulk_copies=*/true, window);
+      tiles = std::max(tiles, tiling.NumTiles(limits.num_tokens));
+    }
+  }
+  return int64_t{tiles} + PromptEntries(config, limits);
 }
 
 int LogitsRows(const ModelConfig& config, const StepLimits& limits) {
@@ -86,7 +98,7 @@ size_t Workspace::Bytes(const ModelConfig& config, const StepLimits& limits,
   bytes += static_cast<size_t>(LogitsRows(config, limits)) *
            static_cast<size_t>(config.vocab_size) * sizeof(float);
   const DiffSpec& spec = config.attention;
-  const int64_t items = GeneratedItems(spec, limits) + PromptItems(spec, limits);
+  const int64_t items = GeneratedItems(spec, limits) + PromptItems(config, limits);
   bytes += (PartialFloats(spec, limits) + ExtentFloats(spec, limits, logits)) * sizeof(float);
   return bytes + static_cast<size_t>(items) * sizeof(AttentionItem);
 }
@@ -116,7 +128,8 @@ Result<Workspace> Workspace::Allocate(const ModelConfig& config, const StepLimit
   // A sequence with tokens of both kinds has an entry in each plan.
   DS_RETURN_IF_ERROR(
       TakePlan(&work.generated_plan, GeneratedItems(spec, limits), limits.num_sequences));
-  DS_RETURN_IF_ERROR(TakePlan(&work.prompt_plan, PromptItems(spec, limits), limits.num_sequences));
+  DS_RETURN_IF_ERROR(
+      TakePlan(&work.prompt_plan, PromptItems(config, limits), PromptEntries(config, limits)));
   return work;
 }
 

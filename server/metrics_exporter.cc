@@ -20,8 +20,8 @@ constexpr size_t kMaxRequestSeries = 1024;  // of one transport; more would mean
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-constexpr std::string_view kMissReasons[] = {"no_prefix", "evicted", "salt", "partial_page",
-                                             "disabled"};
+constexpr std::string_view kMissReasons[] = {"no_prefix",    "evicted",  "salt",
+                                             "partial_page", "disabled", "no_snapshot"};
 static_assert(std::size(kMissReasons) == static_cast<size_t>(MissReason::kCount));
 constexpr FinishReason kEnds[] = {FinishReason::kStop, FinishReason::kLength,
                                   FinishReason::kCancelled, FinishReason::kError};
@@ -80,6 +80,15 @@ void AddLoad(FamilyList& list, const EngineStats& s) {
   list.Gauge("kv_pages", "KV pages by state.", s.pages_free, {{"state", "free"}});
   list.Gauge("kv_pages", "", s.pages_cached, {{"state", "cached"}});
   list.Gauge("kv_pages", "", s.pages_used, {{"state", "used"}});
+  if (s.state_slots_total > 0) {
+    list.Gauge("state_slots", "Slots for sequences' states, by state.", s.state_slots_free,
+               {{"state", "free"}});
+    list.Gauge("state_slots", "", s.state_snapshots, {{"state", "snapshot"}});
+    list.Gauge("state_slots", "", s.running, {{"state", "used"}});
+    list.Gauge("window_pages", "Pages of layers with a window, by state.", s.window_pages_free,
+               {{"state", "free"}});
+    list.Gauge("window_pages", "", s.window_pages_total - s.window_pages_free, {{"state", "used"}});
+  }
   list.Gauge("last_step_rows", "Tokens computed in the last step.", s.last_step_tokens);
   list.Gauge("last_step_sequences", "Sequences in the last step.", s.last_step_sequences);
   list.Gauge("stalled_seconds", "Time since the last finished step while there is work, else 0.",
@@ -106,6 +115,14 @@ void AddWork(FamilyList& list, const EngineStats& s) {
                static_cast<double>(s.prefix_queries));
   list.Counter("prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.",
                static_cast<double>(s.prefix_hits));
+  if (s.state_slots_total > 0) {
+    list.Counter("state_snapshots_taken_total", "States kept for the prefix cache.",
+                 static_cast<double>(s.snapshots_taken));
+    list.Counter("state_snapshots_resumed_total", "Sequences that began in a kept state.",
+                 static_cast<double>(s.snapshots_resumed));
+    list.Counter("state_snapshots_evicted_total", "Kept states that gave room to others.",
+                 static_cast<double>(s.snapshots_evicted));
+  }
   for (size_t i = 0; i < s.prefix_misses.size(); ++i) {
     list.Counter("prefix_misses_total", "Lookups that found nothing, by reason.",
                  static_cast<double>(s.prefix_misses[i]),

@@ -161,6 +161,11 @@ std::vector<FlagSpec> EngineFlags() {
       {"--enable-prefix-caching", kServe | kGenerate | kChat | kBench,
        InEngine<&EngineOptions::enable_prefix_caching>(),
        "share KV pages of equal prompt starts; --no-enable-prefix-caching turns it off"},
+      FlagSpec("--state-snapshot-interval N", kServe | kGenerate | kChat | kInspect,
+               At<&Options::session, &SessionOptions::state_snapshot_interval>(),
+               "of models with states: tokens between those that the prefix cache keeps, beside "
+               "those at prompts' ends; 0: none, so it finds nothing")
+          .In(0, 1 << 24),
       FlagSpec("--speculative METHOD", kServe | kGenerate | kChat, &SetSpeculative,
                "prompt-lookup: where prompt and output repeat themselves, several tokens a step; "
                "the same output; on the CPU")

@@ -49,6 +49,7 @@ struct SessionOptions : CheckpointOptions {
   bool batch_invariant = false;
   bool prompt_lookup = false;  // --speculative
   int speculative_tokens = 3;  // with prompt_lookup
+  int state_snapshot_interval = 1024;  // EngineOptions'
   bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from what is free
   // As the flags say: page_size 0 is 16 on the CPU and 64 on a GPU, max_model_len 0 is the

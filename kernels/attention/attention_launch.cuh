@@ -135,10 +135,11 @@ struct QuantisedDecode {
 QuantisedDecode FindQuantisedDecode(const DiffSpec& spec, DType dtype);
 void (*FindQuantisedPrefill(const DiffSpec& spec, DType dtype))(AttentionLaunch);
 
-// Queries a tile of the Hopper kernel for this spec and these pages on this device; 0: there is
-// none.
+// Queries a tile of the Hopper kernel for this spec and these pages on this device, in layers
+// without a window; 0: there is none.
 int HopperPrefillQueries(const DiffSpec& spec, DType dtype, const DeviceLimits& limits);
-// REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile.
+// REQUIRES: HopperPrefillQueries is schedule.tiling.rows_per_tile, and schedule.tiling.window is
+// kWholeContext.
 Status LaunchHopperPrefill(const DiffAttentionArgs<BFloat16>& args,
                            const AttentionSchedule& schedule, const DeviceLimits& limits,
                            const Stream& stream);

@@ -1,6 +1,6 @@
-// The attention maps of one query, a token and signal head, over the slots that it sees: what
+// The attention maps of one query, a token and signal head, over the slots up to its own: what
 // DiffAttentionRef multiplies V by, for whoever wants to look inside. Kernels never hold a whole
-// map.
+// map. At a slot before its window a logit is -infinity, and p and w are 0.
 #pragma once
 
 #include <array>
@@ -23,12 +23,15 @@ struct AttentionMaps {
 };
 
 // K of one group of a sequence, decoded once for all queries that read it: [k_maps] of
-// [slots][head_dim], in double precision.
+// [slots][head_dim] from `first_slot` on, in double precision.
 struct GroupKeys {
   int group = 0;
+  int first_slot = 0;
   std::array<std::vector<double>, 2> rows;
 };
-GroupKeys GroupKeysRef(const PagedKv& kv, const SequenceTokens& sequence, int num_slots, int group);
+// Of the slots that some row of the sequence's in the batch sees.
+GroupKeys GroupKeysRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
+                       int group);
 
 // Which group's K a signal head reads.
 inline int GroupOf(const DiffSpec& spec, int head) {
@@ -39,7 +42,7 @@ inline int GroupOf(const DiffSpec& spec, int head) {
 // `row` counts from the first of the sequence's in the batch. Pages of any format.
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head);
-// The same with `keys` of the head's group, of as many slots as the query sees or more.
+// The same with `keys` of the head's group, of the slots that the query sees or more.
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head, const GroupKeys& keys);
 

@@ -1,43 +1,51 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/attention/attention_maps.h"
+#include "kernels/attention/attention_window.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
 namespace {
 
-// softmax(q K^T * scale) over slots 0 .. position.
-AttentionMap MapOf(const DiffAttentionArgs<float>& args, int position,
-                   const std::vector<double>& rows, const float* q) {
+// softmax(q K^T * scale) over slots first .. position, of which the keys' map `k_map` has rows.
+AttentionMap MapOf(const DiffAttentionArgs<float>& args, int first, int position,
+                   const GroupKeys& keys, int k_map, const float* q) {
   const auto head_dim = static_cast<size_t>(args.spec.head_dim);
   AttentionMap map;
-  const double* k = rows.data();
-  for (int slot = 0; slot <= position; ++slot, k += head_dim) {
+  map.logits.resize(static_cast<size_t>(first), -std::numeric_limits<double>::infinity());
+  map.p.resize(map.logits.size());
+  const double* k = keys.rows[static_cast<size_t>(k_map)].data() +
+                    static_cast<size_t>(first - keys.first_slot) * head_dim;
+  for (int slot = first; slot <= position; ++slot, k += head_dim) {
     double score = 0;
     for (size_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * k[d];
     map.logits.push_back(score * static_cast<double>(args.scale));
   }
-  QuantiseLogitsRef(map.logits, args.logit_quant);
-  const double max = *std::ranges::max_element(map.logits);
+  const std::span<double> seen = std::span(map.logits).subspan(static_cast<size_t>(first));
+  QuantiseLogitsRef(seen, args.logit_quant, first);
+  const double max = *std::ranges::max_element(seen);
   double sum = 0;
-  for (double logit : map.logits) sum += map.p.emplace_back(std::exp(logit - max));
+  for (double logit : seen) sum += map.p.emplace_back(std::exp(logit - max));
   for (double& value : map.p) value /= sum;
   return map;
 }
 
 }  // namespace
 
-GroupKeys GroupKeysRef(const PagedKv& kv, const SequenceTokens& sequence, int num_slots,
+GroupKeys GroupKeysRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                        int group) {
-  const KvFormat& format = kv.format;
+  const KvFormat& format = args.kv.format;
   GroupKeys keys;
   keys.group = group;
+  keys.first_slot = FirstSlotSeen(sequence.position, WindowSlots(args.window));
+  const int end = sequence.position + sequence.num_tokens;
   for (int map = 0; map < format.k_maps; ++map) {
     std::vector<double>& rows = keys.rows[static_cast<size_t>(map)];
-    rows.reserve(static_cast<size_t>(num_slots) * static_cast<size_t>(format.head_dim));
-    for (int slot = 0; slot < num_slots; ++slot) {
-      const std::byte* page = kv.Page(sequence.pages[slot / format.page_size], group);
+    rows.reserve(static_cast<size_t>(end - keys.first_slot) * static_cast<size_t>(format.head_dim));
+    for (int slot = keys.first_slot; slot < end; ++slot) {
+      const std::byte* page = args.kv.Page(sequence.pages[slot / format.page_size], group);
       const std::vector<double> k = KRow(format, page, map, slot % format.page_size);
       rows.insert(rows.end(), k.begin(), k.end());
     }
@@ -47,8 +55,10 @@ GroupKeys GroupKeysRef(const PagedKv& kv, const SequenceTokens& sequence, int nu
 
 AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence,
                                int row, int head) {
-  const GroupKeys keys = GroupKeysRef(args.kv, sequence, sequence.position + row + 1,
-                                      GroupOf(args.spec, head));
+  SequenceTokens alone = sequence;
+  alone.position += row;
+  alone.num_tokens = 1;
+  const GroupKeys keys = GroupKeysRef(args, alone, GroupOf(args.spec, head));
   return AttentionMapsRef(args, sequence, row, head, keys);
 }
 
@@ -56,15 +66,17 @@ AttentionMaps AttentionMapsRef(const DiffAttentionArgs<float>& args, const Seque
                                int row, int head, const GroupKeys& keys) {
   const DiffSpec& spec = args.spec;
   const int position = sequence.position + row;
+  const int first = FirstSlotSeen(position, WindowSlots(args.window));
   DS_CHECK(keys.group == GroupOf(spec, head), "the keys are those of the head's group");
+  DS_CHECK(keys.first_slot <= first, "the keys begin where the query's window does, or before");
   const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
   const float* q = args.q + batch_row * static_cast<size_t>(spec.q_width());
   AttentionMaps maps;
-  maps.first = MapOf(args, position, keys.rows[0], q + head * spec.head_dim);
+  maps.first = MapOf(args, first, position, keys, 0, q + head * spec.head_dim);
   maps.w = maps.first.p;
   if (!spec.has_second_map()) return maps;
   const int noise_head = head / (spec.num_q1_heads / spec.num_q2_heads);
-  maps.second = MapOf(args, position, keys.rows[static_cast<size_t>(spec.k_maps - 1)],
+  maps.second = MapOf(args, first, position, keys, spec.k_maps - 1,
                       q + (spec.num_q1_heads + noise_head) * spec.head_dim);
   maps.lambda = args.LambdaOf(sequence.first_row + row, head);
   for (size_t slot = 0; slot < maps.w.size(); ++slot)

@@ -6,17 +6,19 @@
 // Prefill is for chunks of a prompt: 64 or 128 query rows of a group at a time, without splits.
 // Their chains of operations differ, so a row's bits are the same again only if the same one
 // computes it. Hopper has prefill kernels of its own for head widths of 64 and 128 over pages of
-// bfloat16, whose bits differ from the portable ones'.
+// bfloat16 in layers without a window, whose bits differ from the portable ones'.
 //
 // The query rows of one sequence and group are its tokens times the group's signal heads, token by
 // token. They are cut into tiles of rows, and for decodes the sequence's slots into splits. A work
 // item is one (sequence, tile, split), for every group. Splits follow absolute slots: a row's
-// splits, and the order in which they are merged, depend on its position alone.
+// splits, and the order in which they are merged, depend on its position alone. Splits wholly
+// before the window of a sequence's rows have no items.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention/attention_window.h"
 #include "kernels/attention/diff_spec.h"
 #include "kernels/attention/kv_format.h"
 #include "kernels/attention/paged_batch.h"
@@ -37,7 +39,7 @@ struct AttentionItem {
   int32_t sequence;
   int32_t tile;
   int32_t split;
-  int32_t first_item;  // of split 0 of the same tile
+  int32_t first_item;  // that of split s of the same tile is first_item + s
 };
 
 struct AttentionPlan {
@@ -51,6 +53,7 @@ struct AttentionTiling {
   int heads_per_group = 1;  // signal heads
   int rows_per_tile = 1;
   int split_slots = kSplitSlots;
+  int window = kWholeContext;  // slots that a query sees
 
   bool is_decode() const { return split_slots != kNoSplitSlots; }
   DIFFSERVE_HOST_DEVICE int NumTiles(int num_tokens) const {
@@ -68,6 +71,22 @@ struct AttentionTiling {
     const int row = last / heads_per_group < sequence.num_tokens ? last / heads_per_group
                                                                  : sequence.num_tokens - 1;
     return sequence.position + row + 1;
+  }
+  // The first slot that some row of the tile attends to.
+  DIFFSERVE_HOST_DEVICE int FirstSlot(const DeviceSequence& sequence, int tile) const {
+    return FirstSlotSeen(sequence.position + tile * rows_per_tile / heads_per_group, window);
+  }
+  // The first split that has items, of a sequence.
+  DIFFSERVE_HOST_DEVICE int FirstSplit(const DeviceSequence& sequence) const {
+    return FirstSlotSeen(sequence.position, window) / split_slots;
+  }
+  // Whether a tile's rows attend to slots of one split alone.
+  DIFFSERVE_HOST_DEVICE bool HasOneSplit(const DeviceSequence& sequence, int tile) const {
+    return NumSplits(NumSlots(sequence, tile)) - FirstSlot(sequence, tile) / split_slots == 1;
+  }
+  // Items of each tile of a sequence.
+  DIFFSERVE_HOST_DEVICE int ItemsPerTile(const DeviceSequence& sequence) const {
+    return NumSplits(sequence.position + sequence.num_tokens) - FirstSplit(sequence);
   }
 };
 
@@ -91,13 +110,14 @@ DIFFSERVE_HOST_DEVICE void PlanAttention(const Lanes& lanes, const PagedBatch& b
     DeviceSequence rows = {0, 0, 0, 0};
     if (sequence < batch.num_sequences) rows = batch.sequences[sequence];
     const int num_tiles = rows.num_tokens > 0 ? tiling.NumTiles(rows.num_tokens) : 0;
-    const int num_splits = tiling.NumSplits(rows.position + rows.num_tokens);
+    const int items_per_tile = tiling.ItemsPerTile(rows);
+    const int first_split = tiling.FirstSplit(rows);
     int sum = 0;
-    int item = total + lanes.ExclusiveSum(num_tiles * num_splits, &sum);
+    int item = total + lanes.ExclusiveSum(num_tiles * items_per_tile, &sum);
     if (sequence < batch.num_sequences) plan.first_item[sequence] = item;
     for (int tile = 0; tile < num_tiles; ++tile) {
-      const int first_item = item;
-      for (int split = 0; split < num_splits; ++split, ++item) {
+      const int first_item = item - first_split;
+      for (int split = first_split; split < first_split + items_per_tile; ++split, ++item) {
         if (item < plan.capacity) plan.items[item] = {sequence, tile, split, first_item};
       }
     }
@@ -126,16 +146,17 @@ inline KvFormat ImageFormat(const DiffSpec& spec, DType dtype = DType::kBFloat16
 // nullptr, or why there is no kernel for this spec and these pages.
 const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& format);
 
-// For batches in which no sequence has more than `rows_per_sequence_max` rows. No row's bits depend
-// on the tiling.
-AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max);
+// For batches in which no sequence has more than `rows_per_sequence_max` rows, and layers of
+// DiffAttentionArgs::window. No row's bits depend on the tiling.
+AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max, int window = 0);
 size_t DiffDecodePartialFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                                int64_t num_items);
 size_t DiffDecodeExtentFloats(const DiffSpec& spec, const AttentionTiling& tiling,
                               int64_t num_items);
 // For pages of `dtype` on the device that is current now, as DiffAttention must find it.
 // `allow_bulk_copies` as in AttentionSchedule.
-AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies = true);
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies = true,
+                                  int window = 0);
 
 // Items of any batch of at most `num_sequences` sequences, of at most `rows_per_sequence_max` rows
 // each, whose lengths sum to at most `num_slots`.

@@ -55,9 +55,9 @@ struct QueryTile {
   int group;
   int first_query;  // of the tile, among the sequence's rows times the group's signal heads
   int num_queries;
-  int num_slots;   // that some query of the tile attends to
-  int first_slot;  // of the split
-  int end_slot;
+  int num_slots;   // up to the last that some query of the tile attends to
+  int first_slot;  // of the split, or of the first page of it that some query attends to
+  int end_slot;    // not behind first_slot: the tile has nothing to do with the split
 };
 
 __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
@@ -69,8 +69,10 @@ __device__ __forceinline__ QueryTile QueryTileOf(const AttentionLaunch& call,
   tile.num_queries = min(call.tiling.rows_per_tile,
                          tile.sequence.num_tokens * call.tiling.heads_per_group - tile.first_query);
   tile.num_slots = call.tiling.NumSlots(tile.sequence, item.tile);
-  tile.first_slot = item.split * call.tiling.split_slots;
-  tile.end_slot = min(tile.first_slot + call.tiling.split_slots, tile.num_slots);
+  const int first_page = call.tiling.FirstSlot(tile.sequence, item.tile) / kImagePageSize;
+  const int split_slot = item.split * call.tiling.split_slots;
+  tile.first_slot = max(split_slot, first_page * kImagePageSize);
+  tile.end_slot = min(split_slot + call.tiling.split_slots, tile.num_slots);
   return tile;
 }
 
@@ -86,15 +88,26 @@ __device__ __forceinline__ QueryTile PartOf(const AttentionLaunch& call, const Q
   return part;
 }
 
-// Every query of the tile attends to the slots before this one.
-__device__ __forceinline__ int UnmaskedSlots(const AttentionLaunch& call, const QueryTile& tile) {
-  return tile.sequence.position + tile.first_query / call.tiling.heads_per_group + 1;
-}
+// Slots that every query of the tile attends to, [first, end), and the first that some query does.
+struct UnmaskedSlots {
+  int first;
+  int end;
+  int first_of_any;
+
+  __device__ __forceinline__ static UnmaskedSlots Of(const AttentionLaunch& call,
+                                                     const QueryTile& tile) {
+    const int end = tile.sequence.position + tile.first_query / call.tiling.heads_per_group + 1;
+    return {tile.num_slots - call.tiling.window, end, end - call.tiling.window};
+  }
+  __device__ __forceinline__ bool Hold(int slot, int count) const {
+    return slot >= first && slot + count <= end;
+  }
+};
 
 // The query in one row of the mma.
 struct TileQuery {
   const uint16_t* q;  // nullptr: none
-  int num_slots;      // it attends to slots 0 .. num_slots - 1
+  int num_slots;      // it attends to the window's slots before this one
 };
 
 __device__ __forceinline__ TileQuery TileQueryOf(const AttentionLaunch& call, const QueryTile& tile,
@@ -179,25 +192,27 @@ struct QueryWarp {
   }
 
   // Of the i'th score that a lane holds of a strip, whose first slot is `first_slot`.
-  __device__ __forceinline__ bool Attends(int i, int first_slot) const {
-    return first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2 < num_slots[i % 4 / 2];
+  __device__ __forceinline__ bool Attends(int i, int first_slot, int window) const {
+    const int slot = first_slot + i / 4 * 8 + lane % 4 * 2 + i % 2;
+    return slot < num_slots[i % 4 / 2] && slot >= num_slots[i % 4 / 2] - window;
   }
-  __device__ __forceinline__ void Mask(float (&scores)[2][4], int first_slot) const {
+  __device__ __forceinline__ void Mask(float (&scores)[2][4], int first_slot, int window) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      if (!Attends(i, first_slot)) scores[i / 4][i % 4] = kMinusInfinity;
+      if (!Attends(i, first_slot, window)) scores[i / 4][i % 4] = kMinusInfinity;
     }
   }
 
   // The extents of the lane's rows, over what it holds of the strip.
   __device__ __forceinline__ void Widen(float (&extents)[2], uint32_t strip, int first_slot,
-                                        const ScoreQuant& quant) const {
+                                        const AttentionLaunch& call) const {
     float scores[2][4];
     Scores(strip, scores);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& extent = extents[i % 4 / 2];
-      if (Attends(i, first_slot)) extent = quant.Widened(extent, scores[i / 4][i % 4]);
+      if (Attends(i, first_slot, call.tiling.window))
+        extent = call.logits.Widened(extent, scores[i / 4][i % 4]);
     }
   }
 };
@@ -360,31 +375,30 @@ struct AttentionWarp : QueryWarp<Codec, kHeadDim, kVDim, kKMaps> {
   }
 
   __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
-                                          float scale_log2) {
+                                          const AttentionLaunch& call) {
     float scores[2][4];
     this->Scores(strip, scores);
-    if (masked) this->Mask(scores, first_slot);
-    Weights(scores, scale_log2);
+    if (masked) this->Mask(scores, first_slot, call.tiling.window);
+    Weights(scores, call.scale_log2);
     Accumulate(strip, scores);
   }
 
   // The same of quantised scores.
   __device__ __forceinline__ void Consume(uint32_t strip, int first_slot, bool masked,
-                                          float scale_log2, const ScoreQuant& quant,
-                                          const RowExtents& extents) {
+                                          const AttentionLaunch& call, const RowExtents& extents) {
     float scores[2][4];
     this->Scores(strip, scores);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const ScoreCodes codes = ScoreCodes::Of(quant, extents.Of(lane / 4 + 8 * half));
+      const ScoreCodes codes = ScoreCodes::Of(call.logits, extents.Of(lane / 4 + 8 * half));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& score = scores[i / 2][2 * half + i % 2];
         score = codes.Quantised(score);
       }
     }
-    if (masked) this->Mask(scores, first_slot);
-    Weights(scores, scale_log2);
+    if (masked) this->Mask(scores, first_slot, call.tiling.window);
+    Weights(scores, call.scale_log2);
     Accumulate(strip, scores);
   }
 };

@@ -2,7 +2,7 @@
 // position p and signal head s of group g:
 //
 //   a1 = softmax(q1 K1^T * scale) V     a2 = softmax(q2 K2^T * scale) V      over the slots 0..p of
-//   the sequence
+//   the sequence, or with a window of w over the last w of them, max(0, p - w + 1)..p
 //   o  = a1 - lambda * a2                                                     (arXiv 2410.05258,
 //   eq. 1)
 //   o  = o / sqrt(mean(o^2) + sub_norm_eps) [* sub_norm_weight] * out_scale   (sub-norm; out_scale
@@ -11,7 +11,8 @@
 // Logits, the scaled scores, may be quantised before the softmax (logit_quant.h). Plain attention
 // is a1 alone. lambda may be negative or above 1; it is never clamped. Both maps are normalised
 // before they are subtracted. A sequence without rows, and an empty batch, are skipped; rows of no
-// sequence are not touched.
+// sequence are not touched. Pages that lie wholly before the window of every row of a sequence in
+// the batch are not read, nor are their entries in its table, which may be -1.
 //
 // *Invariants*: bitwise the same for a row whoever shares the batch, however the prompt was cut and
 // whatever the number of threads: blocks of keys follow absolute positions, and each output element
@@ -55,6 +56,7 @@ struct DiffAttentionArgs {
   const float* lambda_rows = nullptr;      // kPerTokenHead: [rows, num_q1_heads], after the sigmoid
   const float* sub_norm_weight = nullptr;  // kAffine: [v_dim]
   float out_scale = 1;
+  int window = 0;  // slots that a query sees, its own included; 0: all before it
   LogitQuant logit_quant = {};
 
   // REQUIRES: a second map; host memory.

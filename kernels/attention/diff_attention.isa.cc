@@ -10,12 +10,13 @@
 // Each range has a sum of its own; these are added, ascending.
 // Stage 4: sub-norm, scale. Of the outputs.
 //
-// A query stops at its own position, so no other slot enters it, not even times zero. Whether one
-// worker takes all ranges or several share them changes no bit.
+// A query begins where its window does and stops at its own position, so no other slot enters it,
+// not even times zero. Whether one worker takes all ranges or several share them changes no bit.
 #include "kernels/attention/diff_attention_kernel.h"
 #include "kernels/attention/kv_loads.h"
 #include "kernels/attention/quantise_lanes.h"
 #include "kernels/attention/range_runs.h"
+#include "kernels/attention/seen_slots.h"
 #include "kernels/attention/softmax_lanes.h"
 #include "kernels/attention/tile_functions.h"
 #include "kernels/base/simd.h"
@@ -41,6 +42,7 @@ class Worker {
         sizes_(AttentionSizes::Of(call, task)),
         heads1_(call.num_q1_heads / format_.num_groups),
         heads2_(call.num_q2_heads / format_.num_groups),
+        least_range_(task.least_range()),
         outputs_(task.num_tokens * heads1_),
         queries_(task.num_tokens * (heads1_ + heads2_)) {
     scores_ = task.memory;
@@ -52,12 +54,16 @@ class Worker {
     weights_ = reinterpret_cast<Operand*>(workspace + sizes_.QFloats());
     factor_ = workspace + sizes_.QFloats() + sizes_.WeightFloats();
     sums_ = factor_ + sizes_.StatisticFloats();
-    seen_ = reinterpret_cast<int*>(sums_ + sizes_.SumFloats());
-    q_scales_ = sums_ + sizes_.SumFloats() + sizes_.QueryFloats();
+    seen_.first = reinterpret_cast<int*>(sums_ + sizes_.SumFloats());
+    seen_.end = seen_.first + sizes_.QueryFloats();
+    q_scales_ = sums_ + sizes_.SumFloats() + 2 * sizes_.QueryFloats();
     q_sums_ = reinterpret_cast<int32_t*>(q_scales_ + sizes_.QueryFloats());
     code_weights_ = reinterpret_cast<CodeWeights*>(q_scales_ + 2 * sizes_.QueryFloats());
-    for (int query = 0; query < queries_; ++query)
-      seen_[query] = task_.position + TokenOf(query) + 1;
+    for (int query = 0; query < queries_; ++query) {
+      const int position = task_.position + TokenOf(query);
+      seen_.first[query] = FirstSlotSeen(position, call.window);
+      seen_.end[query] = position + 1;
+    }
   }
 
   void Run() {
@@ -77,7 +83,7 @@ class Worker {
     if (all || task_.pass == AttentionTask::Pass::kFinish) {
       for (int output = 0; output < outputs_; ++output) {
         if (!all) AddKept(output);
-        float* sums = (all ? range_sums_ : sums_) + output * sizes_.out_stride;
+        float* sums = all ? KeptSums(least_range_, output) : Sums(output);
         if constexpr (Codec::Description().transforms_v())
           TransformParts(sums, format_.v_dim, format_.head_dim);
         Finish(output, sums);
@@ -89,13 +95,21 @@ class Worker {
   int TokenOf(int query) const {
     return query < outputs_ ? query / heads1_ : (query - outputs_) / heads2_;
   }
-  // How many of a range's slots the query sees; negative or 0 for none.
-  int SeenOf(int range, int query) const { return Least(kRange, seen_[query] - range * kRange); }
-  // The most that a query of the task sees.
-  int SlotsOf(int range) const { return Least(kRange, task_.num_slots() - range * kRange); }
+  // Of a range's slots, the first that a query of the task sees, and the one behind the last.
+  int FirstOf(int range) const { return seen_.First(range, 0); }
+  int EndOf(int range) const { return Least(kRange, task_.num_slots() - range * kRange); }
   float* ScoresOf(int range, int query) const {
-    return scores_ + (static_cast<int64_t>(range) * queries_ + query) * kRange;
+    return scores_ + (int64_t{range - least_range_} * queries_ + query) * kRange;
   }
+  // Where a query's statistics of a range are.
+  int64_t StatisticOf(int range, int query) const {
+    return query * sizes_.range_stride + range - least_range_;
+  }
+  // The sums of an output over a range, of several ranges or of one at a time.
+  float* KeptSums(int range, int output) const {
+    return range_sums_ + (range - least_range_) * sizes_.SumFloats() + output * sizes_.out_stride;
+  }
+  float* Sums(int output) const { return sums_ + output * sizes_.out_stride; }
 
   // Calls body(begin, end, k_map) for runs of at most kTile queries that read the same K.
   template <typename Body>
@@ -120,27 +134,15 @@ class Worker {
       const float* from = call_.q + (task_.first_row + in_map / heads) * call_.q_width +
                           static_cast<int64_t>(head) * format_.head_dim;
       if constexpr (kHasScales<Codec>) {
-        QuantiseQuery(from, query, to + query - begin, end - begin);
+        const QueryCodes codes = QuantiseQuery<Codec::Description().transforms_k()>(
+            from, format_.head_dim, to + query - begin, end - begin);
+        q_scales_[query] = codes.scale;
+        q_sums_[query] = codes.sum;
       } else {
         for (int d = 0; d < format_.head_dim; d += kQNumbers<Codec>)
           to[d / kQNumbers<Codec> * (end - begin) + query - begin] = Loads::OperandOf(from + d);
       }
     }
-  }
-  // Codes of one query, four dims an operand.
-  void QuantiseQuery(const float* q, int query, Operand* to, int stride) {
-    alignas(64) float transformed[kMaxTransform];
-    if constexpr (Codec::Description().transforms_k()) {
-      __builtin_memcpy(transformed, q, static_cast<size_t>(format_.head_dim) * sizeof(float));
-      TransformParts(transformed, format_.head_dim, format_.head_dim);
-      q = transformed;
-    }
-    int32_t sum = 0;
-    q_scales_[query] = QuantiseRow(q, format_.head_dim, [&](int d, int8_t code) {
-      reinterpret_cast<int8_t*>(to + d / 4 * stride)[d % 4] = code;
-      sum += code;
-    });
-    q_sums_[query] = sum;
   }
 
   // ---- Stages 1 and 2: the slots of the task's ranges become p.
@@ -148,7 +150,8 @@ class Worker {
     RangeRuns<Codec> runs(kv_, task_);
     for (int range = task_.first_range; range < task_.end_range; ++range) {
       runs.LocateK(range);
-      for (int first = 0; first < SlotsOf(range); first += kStep) ScoreStep(range, first, runs);
+      for (int first = FirstOf(range) / kStep * kStep; first < EndOf(range); first += kStep)
+        ScoreStep(range, first, runs);
       for (int query = 0; query < queries_; ++query) {
         if (call_.logit_quant.needs_row()) {
           KeepExtent(range, query);
@@ -173,8 +176,12 @@ class Worker {
 
   void ScoreTile(int begin, int end, int k_map, int first_slot, const std::byte* const* runs,
                  const float* const* scales, bool fetches) {
-    // A tile may have queries of both maps; the last of either has seen the most.
-    const int seen = Most(seen_[end - 1], begin < outputs_ ? seen_[Least(end, outputs_) - 1] : 0);
+    // A tile may have queries of both maps; the first of either sees the first slot, the last of
+    // either the last.
+    const bool has_both = begin < outputs_ && end > outputs_;
+    const int first = seen_.first[has_both ? outputs_ : begin] - first_slot;
+    const int seen = Most(seen_.end[end - 1],
+                          begin < outputs_ ? seen_.end[Least(end, outputs_) - 1] : 0);
     const int num_runs = (Least(kStep, seen - first_slot) + kRun - 1) / kRun;
     const int64_t map_bytes = KBytes<Codec>(format_.KMapBegin(k_map));
     const std::byte* k[2 * kStepRuns];
@@ -193,7 +200,7 @@ class Worker {
       for (int run = 0; run < num_runs; ++run)
         k_scales[run] = scales[run] + format_.KScale(k_map, 0, 0);
     }
-    for (int run = 0; run < num_runs;) {
+    for (int run = Most(0, first) / kRun; run < num_runs;) {
       const bool several = run + RunsAtOnce(end - begin) <= num_runs;
       tile.k = k + run;
       tile.next = fetches ? k + kStepRuns + run : nullptr;
@@ -207,51 +214,52 @@ class Worker {
   // ---- Quantised logits, which become exponents of 2.
 
   void QuantiseTiles(int range, int query) {
-    const int seen = SeenOf(range, query);
+    const int end = seen_.End(range, query);
     float* logits = ScoresOf(range, query);
-    for (int begin = 0; begin < seen; begin += kLogitTileSlots) {
-      const int count = Least(kLogitTileSlots, seen - begin);
-      const float extent = ExtentOf(logits + begin, count, call_.logit_quant.scale);
-      QuantiseLogits(logits + begin, count, extent, call_.logit_quant);
+    for (int begin = seen_.First(range, query); begin < end;) {
+      const int end_of_tile = Least(end, (begin / kLogitTileSlots + 1) * kLogitTileSlots);
+      const float extent = ExtentOf(logits, begin, end_of_tile, call_.logit_quant.scale);
+      QuantiseLogits(logits, begin, end_of_tile, extent, call_.logit_quant);
+      begin = end_of_tile;
     }
   }
   void KeepExtent(int range, int query) {
-    const int seen = SeenOf(range, query);
-    if (seen <= 0) return;
-    extent_[query * sizes_.range_stride + range] = ExtentOf(ScoresOf(range, query), seen,
-                                                            call_.logit_quant.scale);
+    if (!seen_.SeesAny(range, query)) return;
+    extent_[StatisticOf(range, query)] = ExtentOf(ScoresOf(range, query), seen_.First(range, query),
+                                                  seen_.End(range, query), call_.logit_quant.scale);
   }
   void QuantiseRanges() {
     for (int query = 0; query < queries_; ++query) {
-      const float* extents = extent_ + query * sizes_.range_stride;
-      float largest = extents[0];
-      for (int range = 1; range * kRange < seen_[query]; ++range)
-        largest = extents[range] > largest ? extents[range] : largest;
+      float largest = extent_[StatisticOf(seen_.FirstRange(query), query)];
+      for (int range = seen_.FirstRange(query); range < seen_.EndRange(query); ++range) {
+        const float extent = extent_[StatisticOf(range, query)];
+        largest = extent > largest ? extent : largest;
+      }
       factor_[query * sizes_.range_stride] = largest;
     }
     for (int range = task_.first_range; range < task_.end_range; ++range) {
       for (int query = 0; query < queries_; ++query) {
-        const int seen = SeenOf(range, query);
-        if (seen <= 0) continue;
-        QuantiseLogits(ScoresOf(range, query), seen, factor_[query * sizes_.range_stride],
-                       call_.logit_quant);
+        if (!seen_.SeesAny(range, query)) continue;
+        QuantiseLogits(ScoresOf(range, query), seen_.First(range, query), seen_.End(range, query),
+                       factor_[query * sizes_.range_stride], call_.logit_quant);
         Exponentials(range, query);
       }
     }
   }
 
   void Exponentials(int range, int query) {
-    const int seen = SeenOf(range, query);
-    if (seen <= 0) return;
-    const RangeSoftmax softmax = SoftmaxOfRange(ScoresOf(range, query), seen);
-    max_[query * sizes_.range_stride + range] = softmax.max;
-    sum_[query * sizes_.range_stride + range] = softmax.sum;
+    if (!seen_.SeesAny(range, query)) return;
+    const RangeSoftmax softmax = SoftmaxOfRange(ScoresOf(range, query), seen_.First(range, query),
+                                                seen_.End(range, query));
+    max_[StatisticOf(range, query)] = softmax.max;
+    sum_[StatisticOf(range, query)] = softmax.sum;
   }
 
   // factor_: by what a range's p become probabilities among all slots that the query sees.
   void JoinRanges(int query) {
     const int64_t at = query * sizes_.range_stride;
-    FactorsOfRanges(max_ + at, sum_ + at, (seen_[query] + kRange - 1) / kRange, factor_ + at);
+    FactorsOfRanges(max_ + at, sum_ + at, seen_.FirstRange(query) - least_range_,
+                    seen_.EndRange(query) - least_range_, factor_ + at);
   }
 
   // ---- Stage 3. `is_kept`: each range's sums stay in memory of their own.
@@ -265,7 +273,7 @@ class Worker {
   }
 
   void AddRange(int range, bool is_kept, const RangeRuns<Codec>& runs) {
-    float* sums = is_kept ? range_sums_ + range * sizes_.SumFloats() : sums_;
+    float* sums = is_kept ? KeptSums(range, 0) : sums_;
     // Few outputs read V as it lies in memory, or of codes a part at a time, whose sums then stay
     // in registers. Many read a part of it that stays in the L1 cache.
     const bool many = outputs_ > kTile / 2;
@@ -273,8 +281,9 @@ class Worker {
     const int next = block == kRange ? kRangeRuns : kStepRuns;
     const int part = kHasScales<Codec> ? format_.head_dim : format_.v_dim;  // of a scale
     const int columns = many ? 64 : part;
-    const int num_slots = SlotsOf(range);
-    for (int first = 0; first < num_slots; first += block) {
+    const int num_slots = EndOf(range);
+    ClearSumsThatBeginWithin(range, sums);
+    for (int first = FirstOf(range) / block * block; first < num_slots; first += block) {
       const int end = Least(first + block, num_slots);
       for (int column = 0, end_column = 0; column < format_.v_dim; column = end_column) {
         end_column = Least(column + columns, (column / part + 1) * part);
@@ -292,21 +301,32 @@ class Worker {
     }
     if constexpr (kHasScales<Codec>) {
       for (int output = 0; output < outputs_; ++output) {
-        if (SeenOf(range, output) > 0) ScaleSums(output, sums + output * sizes_.out_stride);
+        if (seen_.SeesAny(range, output)) ScaleSums(output, sums + output * sizes_.out_stride);
       }
     }
     if (is_kept) return;
     for (int output = 0; output < outputs_; ++output) {
-      if (SeenOf(range, output) > 0) AddSums(sums_, range_sums_, output, range == 0);
+      if (seen_.SeesAny(range, output))
+        AddSums(range, Sums(output), output, KeptSums(least_range_, output));
+    }
+  }
+  // Those chains do not begin with the range's slot 0, and so not of themselves (ValueTile).
+  void ClearSumsThatBeginWithin(int range, float* sums) {
+    for (int output = 0; output < outputs_; ++output) {
+      if (seen_.First(range, output) == 0) continue;
+      __builtin_memset(sums + output * sizes_.out_stride, 0,
+                       static_cast<size_t>(sizes_.out_stride) * sizeof(float));
     }
   }
 
-  // The weights of one output: p1 / sum1 - lambda p2 / sum2. Behind the last slot that it sees are
-  // zeros up to a vector's end.
+  // The weights of one output: p1 / sum1 - lambda p2 / sum2. Beside the slots that it sees are
+  // zeros in their vectors.
   void WeighRange(int range, int output, const RangeRuns<Codec>& runs) {
-    const int seen = SeenOf(range, output);
+    if (!seen_.SeesAny(range, output)) return;
+    const int begin = seen_.First(range, output) / kLanes * kLanes;
+    const int seen = seen_.End(range, output);
     const float* p1 = ScoresOf(range, output);
-    const F32 factor1 = Set1(factor_[output * sizes_.range_stride + range]);
+    const F32 factor1 = Set1(factor_[StatisticOf(range, output)]);
     Operand* weights = weights_ + output * kRangeOperands<Codec>;
     alignas(64) float unscaled[kRange];  // of int8 codes
     const auto store = [&](int i, F32 weight) {
@@ -317,7 +337,7 @@ class Worker {
       }
     };
     if (heads2_ == 0) {
-      for (int i = 0; i < seen; i += kLanes) store(i, Mul(Load(p1 + i), factor1));
+      for (int i = begin; i < seen; i += kLanes) store(i, Mul(Load(p1 + i), factor1));
       if constexpr (kHasScales<Codec>) ScaleWeights(range, output, unscaled, runs, weights);
       return;
     }
@@ -325,14 +345,14 @@ class Worker {
     const int head = output % heads1_;
     const int query2 = outputs_ + token * heads2_ + head / (heads1_ / heads2_);
     const float* p2 = ScoresOf(range, query2);
-    const F32 factor2 = Set1(factor_[query2 * sizes_.range_stride + range]);
+    const F32 factor2 = Set1(factor_[StatisticOf(range, query2)]);
     const int64_t row = task_.first_row + token;
     const float lambda =
         call_.lambda_rows == nullptr
             ? call_.lambda
             : call_.lambda_rows[row * call_.num_q1_heads + task_.group * heads1_ + head];
     const F32 minus_lambda = Set1(-lambda);
-    for (int i = 0; i < seen; i += kLanes) {
+    for (int i = begin; i < seen; i += kLanes) {
       const F32 map2 = Mul(Load(p2 + i), factor2);
       store(i, Fma(minus_lambda, map2, Mul(Load(p1 + i), factor1)));
     }
@@ -346,7 +366,7 @@ class Worker {
       const auto scales_of = [&](int i) { return runs.scales()[i / kRun] + of_part + i % kRun; };
       int16_t* codes = reinterpret_cast<int16_t*>(weights) + part * kRange;
       code_weights_[2 * output + part] = QuantiseScaled<kVIs4Bits<Codec>>(
-          unscaled, SeenOf(range, output), scales_of, codes);
+          unscaled, seen_.First(range, output), seen_.End(range, output), scales_of, codes);
     }
   }
   // Integer sums of a range become floats.
@@ -357,43 +377,45 @@ class Worker {
     }
   }
 
-  // Slots [first, end) of the range, as far as each output sees: jointly what all of those left
-  // see. Outputs are sorted by how much they see.
+  // Slots [first, end) of the range, as far as each output of [begin, end_output) sees them.
   void AddTile(ValueTile<Codec> tile, int range, int first, int end, int begin, int end_output,
                float* sums) {
-    constexpr int kPack = Codec::Description().v_pack;
-    tile.first = first;
-    for (int output = begin; output < end_output;) {
-      const int seen = Least(end, SeenOf(range, output));
-      int next = output + 1;
-      while (next < end_output && Least(end, SeenOf(range, next)) == seen) ++next;
-      if (seen > first) {
-        tile.weights = weights_ + output * kRangeOperands<Codec>;
-        tile.sums = sums + output * sizes_.out_stride;
-        // Integers behind the last slot count for nothing, as their weights are 0.
-        tile.end = (kHasScales<Codec> ? seen + kPack - 1 : seen) / kPack * kPack;
-        if constexpr (kHasScales<Codec>)
-          tile.weights += tile.first_column / format_.head_dim * (kRange / 2);
-        if (tile.end > tile.first) kTileFunctions<Codec>[end_output - output].values(tile);
-        if constexpr (kPack > 1 && !kHasScales<Codec>) {
-          if (tile.end < seen) AddLastSlot(tile, next - output);
-        }
-        tile.first = tile.end;
-      }
-      output = next;
+    const SeenPacks<Codec> packs = {seen_, range, first, end, begin, end_output};
+    const auto point_at = [&](int output) {
+      tile.weights = weights_ + output * kRangeOperands<Codec>;
+      tile.sums = sums + output * sizes_.out_stride;
+      if constexpr (kHasScales<Codec>)
+        tile.weights += tile.first_column / format_.head_dim * (kRange / 2);
+    };
+    if constexpr (packs.kHasLoneSlots) {
+      packs.ForEachLoneFirst([&](int output, int count, int slot) {
+        point_at(output);
+        AddLoneSlot(tile, slot, count);
+      });
+    }
+    packs.ForEachRun([&](int output, int count, int first_slot, int end_slot) {
+      point_at(output);
+      tile.first = first_slot;
+      tile.end = end_slot;
+      kTileFunctions<Codec>[count].values(tile);
+    });
+    if constexpr (packs.kHasLoneSlots) {
+      packs.ForEachLoneLast([&](int output, int count, int slot) {
+        point_at(output);
+        AddLoneSlot(tile, slot, count);
+      });
     }
   }
 
-  void AddSums(const float* from, float* to, int output, bool is_first) {
-    from += output * sizes_.out_stride;
-    to += output * sizes_.out_stride;
+  void AddSums(int range, const float* from, int output, float* to) {
+    const bool is_first = range == seen_.FirstRange(output);
     for (int64_t i = 0; i < sizes_.out_stride; i += kLanes)
       Store(to + i, Add(is_first ? Zero() : Load(to + i), Load(from + i)));
   }
 
   void AddKept(int output) {
-    for (int range = 0; range * kRange < seen_[output]; ++range)
-      AddSums(range_sums_ + range * sizes_.SumFloats(), sums_, output, range == 0);
+    for (int range = seen_.FirstRange(output); range < seen_.EndRange(output); ++range)
+      AddSums(range, KeptSums(range, output), output, Sums(output));
   }
 
   // ---- Stage 4.
@@ -427,6 +449,7 @@ class Worker {
   const AttentionSizes sizes_;
   const int heads1_;  // query heads of the group, by map
   const int heads2_;
+  const int least_range_;  // of the task
   const int outputs_;
   const int queries_;
   // The task's.
@@ -440,7 +463,7 @@ class Worker {
   Operand* weights_;  // [outputs][kRange]
   float* factor_;     // [queries][range_stride]
   float* sums_;       // [outputs][out_stride]
-  int* seen_;         // [queries], how many slots each sees
+  SeenSlots seen_;
   // Of codes.
   float* q_scales_;            // [queries]
   int32_t* q_sums_;            // [queries], of the codes

@@ -47,6 +47,7 @@ AttentionCall CallOf(const DiffAttentionArgs<float>& args) {
       .sub_norm_eps = spec.sub_norm_eps,
       .sub_norm_weight = spec.sub_norm == SubNorm::kAffine ? args.sub_norm_weight : nullptr,
       .out_scale = args.out_scale,
+      .window = WindowSlots(args.window),
       .logit_quant = args.logit_quant,
   };
 }
@@ -59,6 +60,7 @@ void CheckSpec(const DiffAttentionArgs<float>& args) {
            "the groups do not divide the query heads");
   DS_CHECK(spec.num_q2_heads == 0 || spec.num_q1_heads % spec.num_q2_heads == 0,
            "noise heads do not divide signal heads");
+  DS_CHECK(args.window >= 0, "a window of a negative number of slots");
   DS_CHECK(format.page_size % 16 == 0 && format.head_dim == spec.head_dim &&
                format.v_dim == spec.v_dim && format.k_maps == spec.k_maps &&
                format.num_groups == spec.num_kv_groups &&
@@ -68,7 +70,8 @@ void CheckSpec(const DiffAttentionArgs<float>& args) {
 }
 
 int64_t TokensPerTask(const AttentionCall& call, const SequenceTokens& sequence) {
-  const int64_t slots = sequence.position + sequence.num_tokens;
+  const int64_t slots = std::min<int64_t>(sequence.position + sequence.num_tokens,
+                                          call.window + kAttentionRangeSlots);
   const int64_t queries = std::clamp(kScoresPerTask / std::max<int64_t>(slots, 1),
                                      kQueriesPerTaskLeast, kQueriesPerTask);
   return std::max<int64_t>(1, queries / call.QueriesPerToken());
@@ -89,11 +92,13 @@ std::vector<AttentionTask> TasksOf(const AttentionCall& call,
                               .first_row = sequence.first_row + token,
                               .position = sequence.position + token,
                               .num_tokens = end - token,
+                              .first_slot = FirstSlotSeen(sequence.position + token, call.window),
                               .pass = Pass::kAll,
                               .first_range = 0,
                               .end_range = 0,
                               .memory = nullptr};
-        task.end_range = task.num_ranges();
+        task.first_range = task.least_range();
+        task.end_range = task.first_range + task.num_ranges();
         tasks.push_back(task);
       }
     }
@@ -142,8 +147,8 @@ using PassLists = std::array<std::vector<AttentionTask>, 4>;
 void AddShared(AttentionTask task, int parts, bool has_exponentials, PassLists& lists) {
   for (int part = 0; part < parts; ++part) {
     const Share ranges = ShareOf(task.num_ranges(), part, parts);
-    task.first_range = ranges.begin;
-    task.end_range = ranges.end;
+    task.first_range = task.least_range() + ranges.begin;
+    task.end_range = task.least_range() + ranges.end;
     task.pass = Pass::kScores;
     lists[0].push_back(task);
     task.pass = Pass::kExponentials;

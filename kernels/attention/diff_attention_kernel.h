@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/attention/attention_window.h"
 #include "kernels/attention/kv_format.h"
 #include "kernels/attention/logit_quant.h"
 
@@ -31,6 +32,7 @@ struct AttentionCall {
   float sub_norm_eps;
   const float* sub_norm_weight;  // nullptr: none
   float out_scale;
+  int window;  // of WindowSlots
   LogitQuant logit_quant;
 
   // A query is one (token, query head) of either map.
@@ -55,14 +57,17 @@ struct AttentionTask {
   int first_row;  // of the first token, in q and out
   int position;   // of the first token
   int num_tokens;
+  int first_slot;  // that the first token sees, and so the first that any does
   Pass pass;
   int first_range;
   int end_range;
   float* memory;  // AttentionSizes::TaskFloats, 64-byte aligned; of the task, shared by its workers
 
   DIFFSERVE_HOST_DEVICE int num_slots() const { return position + num_tokens; }
+  // Those that its tokens see slots of are least_range() and the num_ranges() - 1 behind it.
+  DIFFSERVE_HOST_DEVICE int least_range() const { return first_slot / kAttentionRangeSlots; }
   DIFFSERVE_HOST_DEVICE int num_ranges() const {
-    return (num_slots() + kAttentionRangeSlots - 1) / kAttentionRangeSlots;
+    return (num_slots() + kAttentionRangeSlots - 1) / kAttentionRangeSlots - least_range();
   }
 };
 
@@ -99,13 +104,13 @@ struct AttentionSizes {
   }
 
   // Of a worker: q as the kernels want it; weights of a range; by what a range's p become
-  // probabilities; the sum of a range; how many slots each query sees; with codes the scales and
+  // probabilities; the sum of a range; which slots each query sees; with codes the scales and
   // sums of its q, and the scales and zeros of weights.
   DIFFSERVE_HOST_DEVICE int64_t QFloats() const { return RoundUp(queries * head_dim); }
   DIFFSERVE_HOST_DEVICE int64_t WeightFloats() const { return outputs * kAttentionRangeSlots; }
   DIFFSERVE_HOST_DEVICE int64_t QueryFloats() const { return RoundUp(queries); }
   DIFFSERVE_HOST_DEVICE int64_t WorkspaceFloats() const {
-    return QFloats() + WeightFloats() + StatisticFloats() + SumFloats() + 3 * QueryFloats() +
+    return QFloats() + WeightFloats() + StatisticFloats() + SumFloats() + 4 * QueryFloats() +
            RoundUp(4 * outputs);
   }
 

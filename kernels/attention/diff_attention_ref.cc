@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "kernels/attention/attention_maps.h"
+#include "kernels/attention/attention_window.h"
 
 namespace diffserve {
 namespace {
@@ -12,7 +13,8 @@ void Row(const DiffAttentionArgs<float>& args, const SequenceTokens& sequence, i
   const int group = head / (spec.num_q1_heads / spec.num_kv_groups);
   const std::vector<double> w = AttentionMapsRef(args, sequence, row, head).w;
   std::vector<double> o(static_cast<size_t>(spec.v_dim));
-  for (int slot = 0; slot < static_cast<int>(w.size()); ++slot) {
+  const int first = FirstSlotSeen(sequence.position + row, WindowSlots(args.window));
+  for (int slot = first; slot < static_cast<int>(w.size()); ++slot) {
     const std::byte* page = args.kv.Page(sequence.pages[slot / format.page_size], group);
     const std::vector<double> v = VRow(format, page, slot % format.page_size);
     for (size_t d = 0; d < v.size(); ++d) o[d] += w[static_cast<size_t>(slot)] * v[d];

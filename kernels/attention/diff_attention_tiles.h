@@ -97,7 +97,8 @@ void Scores(const QueryTile<Codec>& tile) {
 }
 
 // What R outputs take of the values of a range's slots [first, end), which are whole packs: each
-// element a chain of slots ascending. Columns are [first_column, end_column).
+// element a chain of slots ascending, which goes on from `sums` unless it begins at the range's
+// slot 0. Columns are [first_column, end_column).
 template <typename Codec>
 struct ValueTile {
   const OperandOf<Codec>* weights = nullptr;  // of the range, a row of kRangeOperands an output
@@ -180,21 +181,22 @@ void AddValues(const ValueTile<Codec>& tile) {
     AddColumns<Codec, R, 1>(tile, column, Least(kLanes, tile.end_column - column));
 }
 
-// The slot `tile.end`, first of its pack and the last that `outputs` outputs see.
+// `slot` alone of its pack, the first or the last slot that `outputs` outputs see.
 template <typename Codec>
-void AddLastSlot(const ValueTile<Codec>& tile, int outputs) {
+void AddLoneSlot(const ValueTile<Codec>& tile, int slot, int outputs) {
   using Loads = KvLoads<Codec>;
   constexpr int kPack = Codec::Description().v_pack;
-  const std::byte* v = tile.v[tile.end / kRun] +
-                       VBytes<Codec>(static_cast<int64_t>(tile.end % kRun) * tile.v_dim);
+  const int in_pack = slot % kPack;
+  const std::byte* v = tile.v[slot / kRun] +
+                       VBytes<Codec>(static_cast<int64_t>(slot % kRun - in_pack) * tile.v_dim);
   for (int column = tile.first_column; column < tile.end_column; column += kLanes) {
-    const F32 row = Loads::FirstSlotOfV(v + VBytes<Codec>(kPack * column),
-                                        Least(kLanes, tile.end_column - column));
+    const F32 row = Loads::LoneSlotOfV(v + VBytes<Codec>(kPack * column), in_pack,
+                                       Least(kLanes, tile.end_column - column));
     for (int i = 0; i < outputs; ++i) {
-      const float weight = Loads::FirstOf(
-          tile.weights[i * kRangeOperands<Codec> + tile.end / Loads::kNumbers]);
+      const float weight = Loads::LoneWeight(
+          tile.weights[i * kRangeOperands<Codec> + slot / Loads::kNumbers], in_pack);
       float* sum = tile.sums + i * tile.out_stride + column;
-      Store(sum, Fma(Set1(weight), row, tile.end == 0 ? Zero() : Load(sum)));
+      Store(sum, Fma(Set1(weight), row, slot == 0 ? Zero() : Load(sum)));
     }
   }
 }

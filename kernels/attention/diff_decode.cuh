@@ -131,7 +131,7 @@ __device__ __forceinline__ void MergeWarps(const AttentionLaunch& call, const Qu
             kDecodeWarps, WarpStates<kVDim>{DynamicShared(), layout, query + 8 * map}, lane);
       }
     }
-    if (tile.num_slots <= kSplitSlots) {
+    if (call.tiling.HasOneSplit(tile.sequence, tile.first_query / call.tiling.rows_per_tile)) {
       const int index = tile.first_query + query;
       FinishRow<kVDim, kBlock>(
           call.finish, maps[0], maps[1],
@@ -201,13 +201,15 @@ __device__ __forceinline__ void ReadExtents(const AttentionLaunch& call, const Q
   const int page = static_cast<int>(threadIdx.x) % kSplitPages;
   const int map = call.finish.has_second_map && row >= 8 ? 1 : 0;
   const int query = row - 8 * map;
+  const int first_page = call.tiling.FirstSlot(tile.sequence, item.tile) / kImagePageSize;
   const int num_pages = (tile.num_slots + kImagePageSize - 1) / kImagePageSize;
   const bool needs_row = call.logits.needs_row();
-  const int begin = needs_row ? 0 : item.split;
+  const int begin = needs_row ? first_page / kSplitPages : item.split;
   const int end = needs_row ? call.tiling.NumSplits(tile.num_slots) : item.split + 1;
   float extent = call.logits.NoExtent();
   for (int split = begin; split < end && query < tile.num_queries; ++split) {
     if (split * kSplitPages + page >= num_pages) break;
+    if (split * kSplitPages + page < first_page) continue;
     extent = fmaxf(extent, call.Extents(item.first_item + split, tile.group, query, map)[page]);
   }
   for (int bits = 1; bits < kSplitPages && needs_row; bits *= 2)
@@ -229,7 +231,7 @@ __device__ __forceinline__ void StreamStrips(
                          kImagePageSize;  // below 1: none
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
   const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
-  const int unmasked_slots = UnmaskedSlots(call, tile);
+  const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, tile);
 
   const int ahead = ring.num_stages - 1;
   for (int j = -ahead; j < num_strips; ++j) {
@@ -241,18 +243,18 @@ __device__ __forceinline__ void StreamStrips(
     ring.Wait(j);
     const uint32_t strip = ring.Stage(j);
     const int slot = first_slot + kImagePageSize * j;
-    if (slot + kStripSlots > tile.end_slot) {
+    if (slot < unmasked.first_of_any || slot + kStripSlots > tile.end_slot) {
       std::byte* bytes = DynamicShared() + (strip - SharedAddress(DynamicShared()));
-      KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::ClearV(bytes, tile.end_slot - slot,
-                                                                      lane);
+      KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::ClearV(
+          bytes, unmasked.first_of_any - slot, tile.end_slot - slot, lane);
       __syncwarp();
     }
-    const bool masked = slot + kStripSlots > unmasked_slots;
+    const bool masked = !unmasked.Hold(slot, kStripSlots);
     if constexpr (kQuantised) {
-      const RowExtents extents = {layout.Extents() + j, kSplitPages};
-      state.Consume(strip, slot, masked, call.scale_log2, call.logits, extents);
+      const int page = slot % kSplitSlots / kImagePageSize;
+      state.Consume(strip, slot, masked, call, {layout.Extents() + page, kSplitPages});
     } else {
-      state.Consume(strip, slot, masked, call.scale_log2);
+      state.Consume(strip, slot, masked, call);
     }
     __syncwarp();
   }
@@ -281,8 +283,8 @@ __device__ __forceinline__ void DecodeItems(const AttentionLaunch& call) {
     const int group = static_cast<int>(work % call.num_groups);
     {
       const QueryTile tile = QueryTileOf(call, call.plan.items[index], group);
-      if (tile.first_slot >= tile.num_slots)
-        continue;  // the sequence's later rows alone reach this split
+      if (tile.first_slot >= tile.end_slot)
+        continue;  // other rows of the sequence alone reach this split
       if constexpr (kQuantised) {
         ReadExtents(call, tile, call.plan.items[index], layout);
         __syncthreads();
@@ -331,11 +333,13 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const int heads = call.tiling.heads_per_group;
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
   const int tile = call.tiling.TileOf(in_sequence, head % heads);
-  if (call.tiling.NumSlots(sequence, tile) <= kSplitSlots) return;
-  const int num_splits = call.tiling.NumSplits(sequence.position + in_sequence + 1);
+  if (call.tiling.HasOneSplit(sequence, tile)) return;
+  const int position = sequence.position + in_sequence;
+  const int first_split = FirstSlotSeen(position, call.tiling.window) / kSplitSlots;
+  const int num_splits = call.tiling.NumSplits(position + 1) - first_split;
   const int64_t item = call.plan.first_item[index] +
-                       int64_t{tile} *
-                           call.tiling.NumSplits(sequence.position + sequence.num_tokens);
+                       int64_t{tile} * call.tiling.ItemsPerTile(sequence) + first_split -
+                       call.tiling.FirstSplit(sequence);
   const int query = in_sequence * heads + head % heads - tile * call.tiling.rows_per_tile;
   const int64_t stride = call.Partial(1, 0, 0, 0, kVDim) - call.Partial(0, 0, 0, 0, kVDim);
   RowState<kVDim> maps[2] = {};

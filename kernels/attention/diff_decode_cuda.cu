@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "kernels/attention/attention_launch.cuh"
 #include "kernels/attention/diff_decode.cuh"
@@ -105,11 +106,12 @@ const char* DiffAttentionUnsupported(const DiffSpec& spec, const KvFormat& forma
   return nullptr;
 }
 
-AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max) {
+AttentionTiling DiffDecodeTiling(const DiffSpec& spec, int rows_per_sequence_max, int window) {
   const int heads_per_group = spec.num_q1_heads / spec.num_kv_groups;
   const int64_t queries = int64_t{heads_per_group} * std::max(1, rows_per_sequence_max);
-  return {heads_per_group, static_cast<int>(std::min<int64_t>(
-                               queries, spec.has_second_map() ? kMmaRows / 2 : kMmaRows))};
+  const int rows = static_cast<int>(
+      std::min<int64_t>(queries, spec.has_second_map() ? kMmaRows / 2 : kMmaRows));
+  return {heads_per_group, rows, kSplitSlots, WindowSlots(window)};
 }
 
 int64_t AttentionItemsMax(const AttentionTiling& tiling, int rows_per_sequence_max,
@@ -136,6 +138,11 @@ Status PlanDiffAttention(const AttentionTiling& tiling, const PagedBatch& batch,
 Status DiffAttention(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
                      const Stream& stream) {
   if (args.batch.num_tokens == 0) return Status();
+  if (args.window < 0 || schedule.tiling.window != WindowSlots(args.window)) {
+    return Status(StatusCode::kInternal,
+                  "attention's plan is for a window of " + std::to_string(schedule.tiling.window) +
+                      " slots, the layer has one of " + std::to_string(args.window));
+  }
   return (schedule.tiling.is_decode() ? DiffDecode : DiffPrefill)(args, schedule, stream);
 }
 

@@ -57,6 +57,7 @@ __device__ __forceinline__ void StreamExtents(
   const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
   const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
   const int page_of_lane = lane < num_pages ? call.batch.pages[first_page + lane] : 0;
+  const int page_in_split = tile.first_slot % kSplitSlots / kImagePageSize;
   float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
   const int ahead = ring.num_stages - 1;
   for (int j = -ahead; j < strips.count; ++j) {
@@ -69,10 +70,10 @@ __device__ __forceinline__ void StreamExtents(
     ring.Wait(j);
     const int slot = tile.first_slot + strips.Page(j) * kImagePageSize +
                      j % kStripsPerPage * kStripSlots;
-    queries.Widen(extents, ring.Stage(j), slot, call.logits);
+    queries.Widen(extents, ring.Stage(j), slot, call);
     __syncwarp();
     if (!strips.EndsPage(j)) continue;
-    WriteExtents(call, tile, item, strips.Page(j), extents, lane);
+    WriteExtents(call, tile, item, page_in_split + strips.Page(j), extents, lane);
     extents[0] = extents[1] = call.logits.NoExtent();
   }
 }
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     const int64_t item = work / call.num_groups;
     const QueryTile tile = QueryTileOf(call, call.plan.items[item],
                                        static_cast<int>(work % call.num_groups));
-    if (tile.first_slot >= tile.num_slots) continue;
+    if (tile.first_slot >= tile.end_slot) continue;
     QueryWarp<Codec, kHeadDim, kVDim, kKMaps> queries;
     queries.lane = static_cast<int>(threadIdx.x) % 32;
     queries.BeginQueries(call, tile);

@@ -1,10 +1,10 @@
 // The kernel of DiffPrefill for every GPU (sm_80).
 //
 // A thread block of eight warps takes a tile of query rows and a group, and walks the pages from
-// slot 0 to the tile's last. The block shares each page in shared memory (four strips a stage);
-// each warp keeps the softmaxes of its own 16 mma rows: 8 queries and their noise queries, or 16
-// queries without a second map. A thread holds both maps of a query, so the end needs no exchange
-// between warps.
+// the first that one of them sees to the last. The block shares each page in shared memory (four
+// strips a stage); each warp keeps the softmaxes of its own 16 mma rows: 8 queries and their noise
+// queries, or 16 queries without a second map. A thread holds both maps of a query, so the end
+// needs no exchange between warps.
 //
 // Quantised logits whose codes need the whole row take two walks, the first over K alone, for the
 // extents of the rows.
@@ -92,7 +92,9 @@ template <typename Strip, typename Visit>
 __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const QueryTile& tile,
                                             int warp, int lane, const Visit& visit) {
   const uint32_t shared = SharedAddress(DynamicShared());
-  const int num_pages = (tile.end_slot + kImagePageSize - 1) / kImagePageSize;
+  const int num_pages = (tile.end_slot - tile.first_slot + kImagePageSize - 1) / kImagePageSize;
+  const int first_page = tile.sequence.first_page + tile.first_slot / kImagePageSize;
+  const int first_seen = UnmaskedSlots::Of(call, tile).first_of_any;
   const int ahead = call.num_stages - 1;
   for (int page = -ahead; page < num_pages; ++page) {
     const int next = page + ahead;
@@ -101,27 +103,26 @@ __device__ __forceinline__ void StreamPages(const AttentionLaunch& call, const Q
       const uint32_t destination = shared + static_cast<uint32_t>(
                                                 next % call.num_stages * kStripsPerPage + strip) *
                                                 Strip::kBytes;
-      Strip::CopyByLanes(
-          destination,
-          ImagePage<typename Strip::Codec>(
-              call.kv, call.batch.pages[tile.sequence.first_page + next], tile.group),
-          strip, lane);
+      Strip::CopyByLanes(destination,
+                         ImagePage<typename Strip::Codec>(
+                             call.kv, call.batch.pages[first_page + next], tile.group),
+                         strip, lane);
     }
     CpAsyncCommit();
     if (page < 0) continue;
     WaitForOldestStage(call.num_stages);
     __syncthreads();
-    const int first_slot = page * kImagePageSize;
+    const int first_slot = tile.first_slot + page * kImagePageSize;
     const uint32_t stage = static_cast<uint32_t>(page % call.num_stages * kStripsPerPage) *
                            Strip::kBytes;
     if constexpr (Strip::kHasV) {
-      if (first_slot + kImagePageSize > tile.end_slot) {  // the last page, whose end may hold
-                                                          // anything
+      // The first page and the last one, of which what no row sees may hold anything.
+      if (first_slot < first_seen || first_slot + kImagePageSize > tile.end_slot) {
         const int slot = first_slot + warp % kStripsPerPage * kStripSlots;
         std::byte* strip = DynamicShared() + stage +
                            static_cast<uint32_t>(warp % kStripsPerPage) * Strip::kBytes;
         if (warp < kStripsPerPage)
-          Strip::ClearV(strip, min(max(tile.end_slot - slot, 0), kStripSlots), lane);
+          Strip::ClearV(strip, first_seen - slot, tile.end_slot - slot, lane);
         __syncthreads();
       }
     }
@@ -144,13 +145,13 @@ struct PrefillWarp {
   int warp;
 
   __device__ __forceinline__ void Stream() const {
-    const int unmasked_slots = UnmaskedSlots(call, part);
+    const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, part);
     StreamPages<Strip>(call, tile, warp, state.lane, [&](uint32_t page, int first_slot) {
       for (int strip = 0; strip < kStripsPerPage; ++strip) {
         const int slot = first_slot + strip * kStripSlots;
         if (slot >= part.end_slot) break;
         state.Consume(page + static_cast<uint32_t>(strip) * Strip::kBytes, slot,
-                      slot + kStripSlots > unmasked_slots, call.scale_log2);
+                      !unmasked.Hold(slot, kStripSlots), call);
       }
     });
   }
@@ -166,7 +167,7 @@ struct PrefillWarp {
     for (int strip = 0; strip < kStripsPerPage; ++strip) {
       const int slot = first_slot + strip * kStripSlots;
       if (slot >= part.end_slot) break;
-      state.Widen(extents, page + static_cast<uint32_t>(strip) * kStripBytes, slot, call.logits);
+      state.Widen(extents, page + static_cast<uint32_t>(strip) * kStripBytes, slot, call);
     }
   }
   // What the four lanes of a row hold becomes the row's.
@@ -183,7 +184,7 @@ struct PrefillWarp {
   }
 
   __device__ __forceinline__ void StreamQuantised() const {
-    const int unmasked_slots = UnmaskedSlots(call, part);
+    const UnmaskedSlots unmasked = UnmaskedSlots::Of(call, part);
     const bool needs_row = call.logits.needs_row();
     if (needs_row) {
       float extents[2] = {call.logits.NoExtent(), call.logits.NoExtent()};
@@ -202,7 +203,7 @@ struct PrefillWarp {
         const int slot = first_slot + strip * kStripSlots;
         if (slot >= part.end_slot) break;
         state.Consume(page + static_cast<uint32_t>(strip) * Strip::kBytes, slot,
-                      slot + kStripSlots > unmasked_slots, call.scale_log2, call.logits, Extents());
+                      !unmasked.Hold(slot, kStripSlots), call, Extents());
       }
     });
   }

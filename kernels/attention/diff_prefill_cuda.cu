@@ -30,12 +30,21 @@ const CodecInstances<PrefillInstance> kTable[] = {
     {DType::kFp8E4M3, kHeadShapes<Fp8E4M3Codec, PrefillInstance>},
 };
 
+// A layer with a window takes the portable kernel on every device: Hopper's holds no register more
+// for a second bound of what a row sees, and a window's few pages would leave it little to gain.
+bool AllowsHopper(bool allow_bulk_copies, int window) {
+  return allow_bulk_copies && WindowSlots(window) == kWholeContext;
+}
+
 AttentionTiling TilingOf(const DiffSpec& spec, DType dtype, const DeviceLimits& limits,
-                         bool allow_bulk_copies) {
-  const int hopper_queries = allow_bulk_copies ? HopperPrefillQueries(spec, dtype, limits) : 0;
+                         bool allow_bulk_copies, int window) {
+  const int hopper_queries = AllowsHopper(allow_bulk_copies, window)
+                                 ? HopperPrefillQueries(spec, dtype, limits)
+                                 : 0;
   const int portable_queries = kPrefillWarps * (spec.has_second_map() ? 8 : kMmaRows);
   return {spec.num_q1_heads / spec.num_kv_groups,
-          hopper_queries > 0 ? hopper_queries : portable_queries, kNoSplitSlots};
+          hopper_queries > 0 ? hopper_queries : portable_queries, kNoSplitSlots,
+          WindowSlots(window)};
 }
 
 Status LaunchPortable(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
@@ -59,10 +68,11 @@ Status LaunchPortable(const DiffAttentionArgs<BFloat16>& args, const AttentionSc
 
 }  // namespace
 
-AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies) {
+AttentionTiling DiffPrefillTiling(const DiffSpec& spec, DType dtype, bool allow_bulk_copies,
+                                  int window) {
   DeviceLimits limits;
   if (!ReadLimits(&limits).ok()) limits = {};  // no device: DiffAttention says so
-  return TilingOf(spec, dtype, limits, allow_bulk_copies);
+  return TilingOf(spec, dtype, limits, allow_bulk_copies, window);
 }
 
 Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSchedule& schedule,
@@ -71,9 +81,10 @@ Status DiffPrefill(const DiffAttentionArgs<BFloat16>& args, const AttentionSched
   DS_RETURN_IF_ERROR(ReadLimits(&limits));
   const bool allow_bulk_copies = schedule.allow_bulk_copies;
   const DType dtype = args.kv.format.codec.dtype;
-  const AttentionTiling tiling = TilingOf(args.spec, dtype, limits, allow_bulk_copies);
+  const AttentionTiling tiling = TilingOf(args.spec, dtype, limits, allow_bulk_copies, args.window);
   if (schedule.tiling.rows_per_tile != tiling.rows_per_tile) return NoKernel();
-  const bool has_hopper = allow_bulk_copies && HopperPrefillQueries(args.spec, dtype, limits) > 0;
+  const bool has_hopper = AllowsHopper(allow_bulk_copies, args.window) &&
+                          HopperPrefillQueries(args.spec, dtype, limits) > 0;
   return (has_hopper ? LaunchHopperPrefill : LaunchPortable)(args, schedule, limits, stream);
 }
 

@@ -1,4 +1,5 @@
-// The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128.
+// The kernel of DiffPrefill for Hopper (sm_90a), for head widths of 64 and 128 in layers without a
+// window.
 //
 // A thread block takes a tile of query rows and a group, and walks the pages from slot 0 to the
 // tile's last. One warp fetches the pages into a ring in shared memory, where a page, as it lies,
@@ -340,7 +341,7 @@ __device__ __forceinline__ void PrefillWarpgroup<Shape, kQuantised>::StreamPages
   constexpr int kLast = kOutputs - 1;
   const int num_pages = NumPages(part);
   if (num_pages == 0) return;
-  const int unmasked_pages = UnmaskedSlots(call, part) / kImagePageSize;
+  const int unmasked_pages = UnmaskedSlots::Of(call, part).end / kImagePageSize;
   BarrierWait(ring.KFull(at.stage), at.parity);
   FirstStep<0>(call, ring, ring.K(at.stage), unmasked_pages == 0);
   for (int page = 0;; ++page) {

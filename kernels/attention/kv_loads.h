@@ -72,24 +72,29 @@ struct LastBf16Pairs {
   }
 };
 
-// The first slot of a pair alone: what the second holds does not enter.
-struct Bf16FirstSlot {
+// One slot of a pair alone, the first (0) or the second (1): what the other holds does not enter.
+struct Bf16LoneSlot {
   // n <= kLanes columns.
-  [[gnu::always_inline]] static F32 FirstSlotOfV(const std::byte* p, int n) {
-    return n == kLanes ? EvenBf16(reinterpret_cast<const uint16_t*>(p))
-                       : EvenBf16(LastBf16Pairs(p, n).pairs);
+  [[gnu::always_inline]] static F32 LoneSlotOfV(const std::byte* p, int in_pair, int n) {
+    return n == kLanes ? Lone(reinterpret_cast<const uint16_t*>(p), in_pair)
+                       : Lone(LastBf16Pairs(p, n).pairs, in_pair);
   }
-  [[gnu::always_inline]] static float FirstOf(uint32_t weights) {
-    return __builtin_bit_cast(float, weights << 16);
+  [[gnu::always_inline]] static float LoneWeight(uint32_t weights, int in_pair) {
+    return __builtin_bit_cast(float, in_pair == 0 ? weights << 16 : weights & 0xffff0000u);
   }
-  [[gnu::always_inline]] static float FirstOf(float weight) { return weight; }
+  [[gnu::always_inline]] static float LoneWeight(float weight, int) { return weight; }
+
+ private:
+  [[gnu::always_inline]] static F32 Lone(const uint16_t* pairs, int in_pair) {
+    return in_pair == 0 ? EvenBf16(pairs) : OddBf16(pairs);
+  }
 };
 
 #if defined(DS_HAS_BF16_DOT)
 
 // Arithmetic of the level's dot products: q and weights are rounded to bfloat16.
 template <>
-struct KvLoads<BFloat16Codec> : Bf16FirstSlot {
+struct KvLoads<BFloat16Codec> : Bf16LoneSlot {
   static constexpr int kNumbers = 2;
   using Vector = Bf16Pairs;
   using Operand = uint32_t;
@@ -118,7 +123,7 @@ struct KvLoads<BFloat16Codec> : Bf16FirstSlot {
 #else
 
 template <>
-struct KvLoads<BFloat16Codec> : Float32Products, Bf16FirstSlot {
+struct KvLoads<BFloat16Codec> : Float32Products, Bf16LoneSlot {
   [[gnu::always_inline]] static F32 SlotsOfK(const std::byte* p, int dim) {
     const uint16_t* pairs = reinterpret_cast<const uint16_t*>(p);
     return dim == 0 ? EvenBf16(pairs) : OddBf16(pairs);

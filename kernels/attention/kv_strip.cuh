@@ -175,18 +175,17 @@ struct KvStrip {
     }
   }
 
-  // What a weight of 0 does not hide, of slots [num_slots, 16), becomes 0: a NaN in V, or in its
-  // scales.
-  __device__ __forceinline__ static void ClearV(std::byte* strip, int num_slots, int lane) {
-    if constexpr (kHasScales) {
-      for (int i = lane; i < (kStripSlots - num_slots) * kVParts; i += 32) {
-        auto* run = reinterpret_cast<float*>(strip + ScaleRun(kKMaps + i % kVParts));
-        run[num_slots + i / kVParts] = 0.0f;
-      }
-    } else {
-      for (int i = lane; i < (kStripSlots - num_slots) * kVChunks; i += 32) {
-        const int offset = KvImageOffset(kStripSlots, kVChunks, num_slots + i / kVChunks,
-                                         i % kVChunks, 1);
+  // What a weight of 0 does not hide, of slots outside [first, end), becomes 0: a NaN in V, or in
+  // its scales.
+  __device__ __forceinline__ static void ClearV(std::byte* strip, int first, int end, int lane) {
+    constexpr int kOfSlot = kHasScales ? kVParts : kVChunks;
+    for (int i = lane; i < kStripSlots * kOfSlot; i += 32) {
+      const int slot = i / kOfSlot;
+      if (slot >= first && slot < end) continue;
+      if constexpr (kHasScales) {
+        reinterpret_cast<float*>(strip + ScaleRun(kKMaps + i % kVParts))[slot] = 0.0f;
+      } else {
+        const int offset = KvImageOffset(kStripSlots, kVChunks, slot, i % kVChunks, 1);
         *reinterpret_cast<uint4*>(strip + kVBegin + kChunkBytes * offset) = make_uint4(0, 0, 0, 0);
       }
     }

@@ -43,7 +43,7 @@ struct LogitQuant {
   }
 };
 
-// In place, the logits of one query, slot by slot; in double precision.
-void QuantiseLogitsRef(std::span<double> logits, const LogitQuant& quant);
+// In place, the logits of one query, slot by slot from `first_slot` on; in double precision.
+void QuantiseLogitsRef(std::span<double> logits, const LogitQuant& quant, int first_slot = 0);
 
 }  // namespace diffserve

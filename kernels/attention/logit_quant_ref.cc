@@ -27,15 +27,17 @@ std::string_view NameOf(LogitScale scale) {
   return scale == LogitScale::kRow ? "row" : scale == LogitScale::kTile ? "tile" : "anchored";
 }
 
-void QuantiseLogitsRef(std::span<double> logits, const LogitQuant& quant) {
+void QuantiseLogitsRef(std::span<double> logits, const LogitQuant& quant, int first_slot) {
   if (!quant.is_on() || logits.empty()) return;
   switch (quant.scale) {
     case LogitScale::kRow:
       return QuantiseSymmetric(logits, quant.levels());
     case LogitScale::kTile:
-      for (size_t begin = 0; begin < logits.size(); begin += kLogitTileSlots) {
-        const size_t count = std::min<size_t>(kLogitTileSlots, logits.size() - begin);
+      for (size_t begin = 0; begin < logits.size();) {
+        const size_t in_tile = (static_cast<size_t>(first_slot) + begin) % kLogitTileSlots;
+        const size_t count = std::min(kLogitTileSlots - in_tile, logits.size() - begin);
         QuantiseSymmetric(logits.subspan(begin, count), quant.levels());
+        begin += count;
       }
       return;
     case LogitScale::kAnchored:

@@ -18,6 +18,9 @@ struct SequenceTokens {
   int num_tokens = 0;
   int position = 0;
   const int32_t* pages = nullptr;
+  // Of layers with a window, where those have page ids of their own; else nullptr: `pages`. What
+  // lies wholly before the windows of these tokens may be -1.
+  const int32_t* window_pages = nullptr;
 };
 
 namespace cuda {

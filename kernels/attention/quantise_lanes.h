@@ -73,25 +73,50 @@ inline void TransformParts(float* row, int count, int part) {
   for (int begin = 0; begin < count; begin += part) Hadamard(row + begin, part, scratch);
 }
 
+struct QueryCodes {
+  float scale;
+  int32_t sum;  // of the codes
+};
+
+// Codes of a query, of kTransforms after the transform of K: four dims each `stride` of `to`.
+template <bool kTransforms>
+QueryCodes QuantiseQuery(const float* q, int head_dim, int32_t* to, int stride) {
+  alignas(64) float transformed[kMaxTransform];
+  if constexpr (kTransforms) {
+    __builtin_memcpy(transformed, q, static_cast<size_t>(head_dim) * sizeof(float));
+    TransformParts(transformed, head_dim, head_dim);
+    q = transformed;
+  }
+  int32_t sum = 0;
+  const float scale = QuantiseRow(q, head_dim, [&](int d, int8_t code) {
+    reinterpret_cast<int8_t*>(to + d / 4 * stride)[d % 4] = code;
+    sum += code;
+  });
+  return {scale, sum};
+}
+
 // What integer sums over the weights of a range become floats by.
 struct CodeWeights {
   float scale;    // a NaN if a weight or a scale of V is not finite
   int32_t zeros;  // of V in four bits: the sum of the weights' codes times the zeros of their slots
 };
 
-// Weights of `count` slots, times the scales of V's codes there, as 16 bits of the largest:
-// scales_of(i) points to the scales of slots from i on. Codes behind the last slot, up to a
-// vector's end, are 0.
+// Weights of slots [first, end), times the scales of V's codes there, as 16 bits of the largest:
+// scales_of(i) points to the scales of slots from i on. Codes before the first slot and behind the
+// last one are 0 in their vectors.
 template <bool kIs4Bits, typename ScalesOf>
-CodeWeights QuantiseScaled(const float* weights, int count, ScalesOf scales_of, int16_t* codes) {
+CodeWeights QuantiseScaled(const float* weights, int first, int end, ScalesOf scales_of,
+                           int16_t* codes) {
   constexpr float kMost = 32767;
+  const int begin = first / kLanes * kLanes;
   alignas(64) float scaled[kAttentionRangeSlots];
   F32 largest = Zero();
   F32 poison = Zero();
-  for (int i = 0; i < count; i += kLanes) {
+  for (int i = begin; i < end; i += kLanes) {
     const F32 scale = kIs4Bits ? FourBitScales(scales_of(i)).steps : Load(scales_of(i));
     F32 weight = Mul(Load(weights + i), scale);
-    if (count - i < kLanes) weight = SelectFirst(count - i, weight, Zero());
+    if (i < first) weight = SelectFirst(first - i, Zero(), weight);
+    if (end - i < kLanes) weight = SelectFirst(end - i, weight, Zero());
     largest = Max(largest, Max(weight, Sub(Zero(), weight)));
     poison = Fma(weight, Zero(), poison);
     Store(scaled + i, weight);
@@ -101,7 +126,7 @@ CodeWeights QuantiseScaled(const float* weights, int count, ScalesOf scales_of, 
   const bool is_zero = !(most > kLeastScaled) || not_finite != 0.0f;
   const F32 inverse = Set1(is_zero ? 0.0f : kMost / most);
   I32 zeros = Set1Int(0);
-  for (int i = 0; i < count; i += kLanes) {
+  for (int i = begin; i < end; i += kLanes) {
     // Max: a NaN becomes a code too, so that no sum overflows.
     const I32 code = ToInt(Max(Mul(Load(scaled + i), inverse), Set1(-kMost)));
     StoreInt16(codes + i, code);
@@ -122,28 +147,31 @@ void SumsToFloat(float* sums, int count, const CodeWeights& weights) {
   }
 }
 
-// What quantising needs of some logits: the largest magnitude, or of kAnchored the largest. It may
-// miss a NaN, which stays one all the same.
-inline float ExtentOf(const float* logits, int count, LogitScale scale) {
+// What quantising needs of logits [first, end): the largest magnitude, or of kAnchored the largest.
+// It may miss a NaN, which stays one all the same.
+inline float ExtentOf(const float* logits, int first, int end, LogitScale scale) {
   const bool is_anchored = scale == LogitScale::kAnchored;
   F32 largest = Set1(is_anchored ? -__builtin_inff() : 0.0f);
-  for (int i = 0; i < count; i += kLanes) {
+  for (int i = first / kLanes * kLanes; i < end; i += kLanes) {
     const F32 logit = Load(logits + i);
-    const F32 extent = is_anchored ? logit : Max(logit, Sub(Zero(), logit));
-    largest = Max(largest, SelectFirst(count - i, extent, largest));
+    F32 extent = is_anchored ? logit : Max(logit, Sub(Zero(), logit));
+    if (i < first) extent = SelectFirst(first - i, largest, extent);
+    largest = Max(largest, SelectFirst(end - i, extent, largest));
   }
   return ReduceMax(largest);
 }
 
-// Logits become quantised exponents of 2, of kAnchored less the largest. May change what lies
-// behind `count` up to a vector's end.
-inline void QuantiseLogits(float* logits, int count, float extent, const LogitQuant& quant) {
+// Logits [first, end) become quantised exponents of 2, of kAnchored less the largest. May change
+// what lies beside them in their vectors.
+inline void QuantiseLogits(float* logits, int first, int end, float extent,
+                           const LogitQuant& quant) {
+  const int begin = first / kLanes * kLanes;
   constexpr float kLog2E = 1.44269504f;
   constexpr float kReach = kLogitReach;
   const float levels = static_cast<float>(quant.levels());
   if (quant.scale == LogitScale::kAnchored) {
     const F32 step = Set1(-kLog2E * kReach / levels);
-    for (int i = 0; i < count; i += kLanes) {
+    for (int i = begin; i < end; i += kLanes) {
       const F32 distance = Min(Set1(kReach), Sub(Set1(extent), Load(logits + i)));
       const F32 code = RoundToNearest(Mul(Mul(distance, Set1(levels)), Set1(1 / kReach)));
       Store(logits + i, Mul(code, step));
@@ -152,7 +180,7 @@ inline void QuantiseLogits(float* logits, int count, float extent, const LogitQu
   }
   if (extent == 0) return;  // all are 0
   const F32 step = Set1(kLog2E * (extent / levels));
-  for (int i = 0; i < count; i += kLanes) {
+  for (int i = begin; i < end; i += kLanes) {
     const F32 code = RoundToNearest(Div(Mul(Load(logits + i), Set1(levels)), Set1(extent)));
     Store(logits + i, Mul(code, step));
   }

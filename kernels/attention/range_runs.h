@@ -10,8 +10,8 @@ namespace diffserve::DS_ISA {
 constexpr int kStepRuns = kStep / kRun;
 constexpr int kRangeRuns = kRange / kRun;
 
-// Of the runs of a range, and of the next one, which are fetched ahead; behind the sequence's last
-// run that run again.
+// Of the runs of a range, and of the next one, which are fetched ahead; before the first run that
+// the task sees and behind the sequence's last, that run again.
 template <typename Codec>
 class RangeRuns {
  public:
@@ -47,7 +47,8 @@ class RangeRuns {
   template <typename OffsetOf>
   void Locate(int range, OffsetOf offset_of, int first_scale, int lists) {
     const int page_size = kv_.format.page_size;
-    int slot = range * kRange;
+    const int begin = range * kRange;
+    int slot = Most(begin, task_.first_slot / kRun * kRun);
     const int32_t* page_id = task_.pages + slot / page_size;
     int in_page = slot % page_size;
     for (int run = 0; run < 2 * kRangeRuns; ++run) {
@@ -58,7 +59,7 @@ class RangeRuns {
         for (int list = 0; run >= kRangeRuns && list < lists; ++list)
           __builtin_prefetch(scales_[run] + first_scale + list * page_size, 0, kIntoL2);
       }
-      if (slot + kRun >= task_.num_slots()) continue;
+      if (slot + kRun >= task_.num_slots() || begin + run * kRun < slot) continue;
       slot += kRun;
       in_page += kRun;
       if (in_page < page_size) continue;

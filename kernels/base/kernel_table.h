@@ -17,9 +17,19 @@ struct SampleLoops;                 // kernels/ops/sample_kernel.h
 struct AttentionCall;               // kernels/attention/diff_attention_kernel.h
 struct AttentionTask;               // kernels/attention/diff_attention_kernel.h
 
+// kernels/mamba
+template <typename T>
+struct CausalConvArgs;
+template <typename T>
+struct SelectiveScanArgs;
+template <typename T>
+struct GatedMemoryArgs;
+
 // kernels/ops/rowwise.h
 template <typename T>
 struct RmsNormArgs;
+template <typename T>
+struct LayerNormArgs;
 template <typename T>
 struct SiluMulArgs;
 template <typename T>
@@ -38,11 +48,16 @@ struct KernelTable {
   bool (*pack_quantized_panel)(const QuantizedPanel& to);
   // Row-wise: of tokens [begin, end).
   void (*rms_norm)(const RmsNormArgs<float>& args, int begin, int end);
+  void (*layer_norm)(const LayerNormArgs<float>& args, int begin, int end);
   void (*silu_mul)(const SiluMulArgs<float>& args, int begin, int end);
   void (*poly_norm_mul)(const PolyNormMulArgs<float>& args, int begin, int end);
   void (*sigmoid)(float* x, int64_t count);  // in place
   void (*rope_row)(const RopeRow& row);
   const SampleLoops* sample;
+  // Of channels [begin, end), whose states nobody else touches.
+  void (*causal_conv)(const CausalConvArgs<float>& args, int begin, int end);
+  void (*selective_scan)(const SelectiveScanArgs<float>& args, int begin, int end);
+  void (*gated_memory)(const GatedMemoryArgs<float>& args, int begin, int end);  // of tokens
   // `workspace`: AttentionSizes::WorkspaceFloats of the calling worker's own, 64-byte aligned.
   void (*attention)(const AttentionCall& call, const AttentionTask& task, float* workspace);
   // For machine_probe.h. In registers alone: returns how many operations were done.

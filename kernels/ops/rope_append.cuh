@@ -27,7 +27,9 @@ struct RopeCall {
   const uint16_t* qkv;
   uint16_t* q;
   int num_q_heads;  // of both maps
+  bool is_rotated;
   bool is_interleaved;
+  bool has_kv;              // else nothing is appended
   double transform_factor;  // of hadamard.h
 };
 
@@ -82,6 +84,7 @@ __device__ __forceinline__ PairedChunks ChunksOf(const RopeCall& call, int unit)
 
 __device__ __forceinline__ void RotateChunks(const RopeCall& call, int position, int unit,
                                              Chunk& first, Chunk& second) {
+  if (!call.is_rotated) return;
   const int64_t begin = int64_t{position} * (call.kv.format.head_dim / 2) + kChunk * unit;
   const float* cos = call.cos + begin;
   const float* sin = call.sin + begin;

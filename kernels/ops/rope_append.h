@@ -1,5 +1,7 @@
 // Rotary position embedding of q and k, and the append of k and v to their pages, the contract of
-// both backends.
+// both backends. A family without rotation has q and k copied as they are (kNone, of which no angle
+// is read), and a layer that attends to an earlier layer's K and V has no k and v to append
+// (has_kv).
 //
 // Half-split (NeoX, Llama): dims (i, i + d/2) form a pair; interleaved (GPT-J, unilm): dims (2i, 2i
 // + 1). Pair i of a head at position p is turned by the angle p * inv_freq[i], rounded to float32
@@ -25,7 +27,7 @@ namespace diffserve {
 enum class CpuIsa;
 class ThreadPool;
 
-enum class RopeStyle { kHalfSplit, kInterleaved };
+enum class RopeStyle { kHalfSplit, kInterleaved, kNone };
 
 // In the memory of the backend that reads them.
 struct RopeAngles {
@@ -58,10 +60,12 @@ struct RopeAppendArgs {
   PagedKv kv;
   RopeAngles rope;
   RopeStyle style = RopeStyle::kHalfSplit;
-  const T* qkv = nullptr;  // [rows, q_width + k_width + v_width], the stacked projection in
-                           // canonical order
+  bool has_kv = true;      // false: qkv is q alone, and no page or its table is touched
+  const T* qkv = nullptr;  // [rows, width()], the stacked projection in canonical order
   T* q = nullptr;          // out: [rows, q_width], rotated; on a GPU after the transform of K,
                            // if pages have one, and then rounded
+
+  int width() const { return spec.q_width() + (has_kv ? spec.k_width() + spec.v_width() : 0); }
 };
 
 void RopeAppendRef(const RopeAppendArgs<float>& args);

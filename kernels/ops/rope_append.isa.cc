@@ -10,7 +10,11 @@ constexpr int kMaxHeadDim = kMaxTransform;
 
 void Rotate(const RopeRow& row, const float* x, float* out) {
   const int half = row.kv.format.head_dim / 2;
-  if (row.interleaved) {
+  if (!row.is_rotated) {
+    __builtin_memcpy(out, x, static_cast<size_t>(2 * half) * sizeof(float));
+    return;
+  }
+  if (row.is_interleaved) {
     for (int i = 0; i < half; ++i) {
       const float a = x[2 * i];
       const float b = x[2 * i + 1];
@@ -103,6 +107,7 @@ void RotateAndAppend(const RopeRow& row) {
   const KvFormat& format = row.kv.format;
   for (int head = 0; head < row.num_q_heads; ++head)
     Rotate(row, row.qkv + head * format.head_dim, row.q + head * format.head_dim);
+  if (!row.has_kv) return;
   const float* k = row.qkv + row.num_q_heads * format.head_dim;
   const float* v = k + format.num_groups * format.k_maps * format.head_dim;
   for (const Instance& instance : kInstances) {

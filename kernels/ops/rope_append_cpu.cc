@@ -18,18 +18,25 @@ void AppendRow(const RopeAppendArgs<float>& args, const KernelTable& kernels,
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
   const int64_t batch_row = sequence.first_row + row;
-  DS_CHECK(position < args.rope.num_positions, "position beyond the rope table");
-  kernels.rope_row({
-      .qkv = args.qkv + batch_row * (spec.q_width() + spec.k_width() + spec.v_width()),
+  RopeRow rope_row = {
+      .qkv = args.qkv + batch_row * args.width(),
       .q = args.q + batch_row * spec.q_width(),
-      .cos = args.rope.cos + int64_t{position} * args.rope.half_dim,
-      .sin = args.rope.sin + int64_t{position} * args.rope.half_dim,
-      .interleaved = args.style == RopeStyle::kInterleaved,
+      .cos = nullptr,
+      .sin = nullptr,
+      .is_rotated = args.style != RopeStyle::kNone,
+      .is_interleaved = args.style == RopeStyle::kInterleaved,
+      .has_kv = args.has_kv,
       .num_q_heads = spec.num_q1_heads + spec.num_q2_heads,
       .kv = args.kv,
-      .page_id = sequence.pages[position / format.page_size],
+      .page_id = args.has_kv ? sequence.pages[position / format.page_size] : -1,
       .slot = position % format.page_size,
-  });
+  };
+  if (rope_row.is_rotated) {
+    DS_CHECK(position < args.rope.num_positions, "position beyond the rope table");
+    rope_row.cos = args.rope.cos + int64_t{position} * args.rope.half_dim;
+    rope_row.sin = args.rope.sin + int64_t{position} * args.rope.half_dim;
+  }
+  kernels.rope_row(rope_row);
 }
 
 }  // namespace
@@ -44,15 +51,13 @@ int CutRow(const SequenceTokens& sequence, int row, const KvCodec& codec) {
 
 void RopeAppend(const RopeAppendArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
   const DiffSpec& spec = args.spec;
-  DS_CHECK(2 * args.rope.half_dim == spec.head_dim, "the rope table's width is not the head's");
+  DS_CHECK(args.style == RopeStyle::kNone || 2 * args.rope.half_dim == spec.head_dim,
+           "the rope table's width is not the head's");
   DS_CHECK(spec.head_dim <= 1024, "head_dim above 1024");
   const KernelTable& kernels = KernelsFor(isa);
   int64_t num_tokens = 0;
   for (const SequenceTokens& sequence : args.batch) num_tokens += sequence.num_tokens;
-  const int num_workers = num_tokens * (spec.q_width() + spec.k_width() + spec.v_width()) <
-                                  kElementsWorthWaking
-                              ? 1
-                              : pool.num_threads();
+  const int num_workers = num_tokens * args.width() < kElementsWorthWaking ? 1 : pool.num_threads();
   const auto share = [&](int worker) {
     const Share mine = ShareOf(static_cast<int>(num_tokens), worker, num_workers);
     int begin = 0;  // of the sequence, among all rows

@@ -60,7 +60,7 @@ __device__ __forceinline__ bool FindPlace(const RopeCall& call, int64_t row, App
   if (in_sequence >= sequence.num_tokens) return false;
   *place = {position, position % page_size,
             sequence.num_tokens + sequence.num_tokens_after - in_sequence,
-            call.batch.pages[sequence.first_page + position / page_size]};
+            call.has_kv ? call.batch.pages[sequence.first_page + position / page_size] : -1};
   return true;
 }
 
@@ -68,7 +68,7 @@ __device__ __forceinline__ bool FindPlace(const RopeCall& call, int64_t row, App
 template <typename Codec>
 __device__ __forceinline__ void ClearFreshPages(const RopeCall& call, const KvFormat& image,
                                                 const AppendPlace& place) {
-  if (place.slot != 0 || place.filled >= image.page_size) return;
+  if (!call.has_kv || place.slot != 0 || place.filled >= image.page_size) return;
   for (int group = 0; group < image.num_groups; ++group)
     ClearSlots<Codec>(image, ImagePage<Codec>(call, place.page_id, group), place.filled,
                       image.page_size);
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kRopeThreads)
   AppendPlace place;
   if (!FindPlace(call, row, &place)) return;
   const int q_width = call.num_q_heads * image.head_dim;
-  const int k_heads = image.k_maps * image.num_groups;
-  const int v_width = image.num_groups * image.v_dim;
+  const int k_heads = call.has_kv ? image.k_maps * image.num_groups : 0;
+  const int v_width = call.has_kv ? image.num_groups * image.v_dim : 0;
   const uint16_t* x = call.qkv + row * (q_width + k_heads * image.head_dim + v_width);
 
   // Stage 1: q and k are rotated. Eight pairs a thread at a time.
@@ -134,9 +134,9 @@ __global__ void __launch_bounds__(kRopeThreads, 4)
   AppendPlace place;
   if (!FindPlace(call, row, &place)) return;
   const int head_dim = image.head_dim;
-  const int k_heads = image.k_maps * image.num_groups;
+  const int k_heads = call.has_kv ? image.k_maps * image.num_groups : 0;
   const int parts = image.v_dim / head_dim;
-  const int v_heads = image.num_groups * parts;
+  const int v_heads = call.has_kv ? image.num_groups * parts : 0;
   const uint16_t* q = call.qkv + row * (call.num_q_heads + k_heads + v_heads) * head_dim;
   const uint16_t* k = q + call.num_q_heads * head_dim;
   const uint16_t* v = k + k_heads * head_dim;
@@ -211,7 +211,9 @@ Status RopeAppend(const RopeAppendArgs<BFloat16>& args, const Stream& stream) {
       .qkv = args.qkv,
       .q = args.q,
       .num_q_heads = args.spec.num_q1_heads + args.spec.num_q2_heads,
+      .is_rotated = args.style != RopeStyle::kNone,
       .is_interleaved = args.style == RopeStyle::kInterleaved,
+      .has_kv = args.has_kv,
       .transform_factor = 1 / std::sqrt(static_cast<double>(head_dim & -head_dim)),
   };
   return Launch(

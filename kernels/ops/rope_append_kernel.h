@@ -12,7 +12,9 @@ struct RopeRow {
   float* q;          // out: num_q_heads rotated heads
   const float* cos;  // [head_dim / 2] of the token's position
   const float* sin;
-  bool interleaved;
+  bool is_rotated;
+  bool is_interleaved;
+  bool has_kv;      // else what follows num_q_heads is not looked at
   int num_q_heads;  // of both maps
   PagedKv kv;
   int32_t page_id;

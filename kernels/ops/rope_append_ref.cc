@@ -25,6 +25,7 @@ RopeTable::RopeTable(std::span<const double> inv_freq, int max_positions, double
 namespace {
 
 std::vector<float> RotatedHead(const RopeAppendArgs<float>& args, const float* x, int position) {
+  if (args.style == RopeStyle::kNone) return {x, x + args.spec.head_dim};
   const int half = args.rope.half_dim;
   const float* cos = args.rope.cos + int64_t{position} * half;
   const float* sin = args.rope.sin + int64_t{position} * half;
@@ -45,14 +46,14 @@ void Row(const RopeAppendArgs<float>& args, const SequenceTokens& sequence, int 
   const KvFormat& format = args.kv.format;
   const int position = sequence.position + row;
   const size_t batch_row = static_cast<size_t>(sequence.first_row + row);
-  const float* x = args.qkv + batch_row * static_cast<size_t>(spec.q_width() + spec.k_width() +
-                                                              spec.v_width());
+  const float* x = args.qkv + batch_row * static_cast<size_t>(args.width());
   float* q = args.q + batch_row * static_cast<size_t>(spec.q_width());
   for (int head = 0; head < spec.num_q1_heads + spec.num_q2_heads; ++head) {
     const std::vector<float> rotated = RotatedHead(args, x + head * spec.head_dim, position);
     for (int d = 0; d < spec.head_dim; ++d)
       q[head * spec.head_dim + d] = rotated[static_cast<size_t>(d)];
   }
+  if (!args.has_kv) return;
   const int slot = position % format.page_size;
   const float* k = x + spec.q_width();
   const float* v = k + spec.k_width();
@@ -70,7 +71,7 @@ void Row(const RopeAppendArgs<float>& args, const SequenceTokens& sequence, int 
 }  // namespace
 
 void RopeAppendRef(const RopeAppendArgs<float>& args) {
-  DS_CHECK(2 * args.rope.half_dim == args.spec.head_dim,
+  DS_CHECK(args.style == RopeStyle::kNone || 2 * args.rope.half_dim == args.spec.head_dim,
            "the rope table's width is not the head's");
   for (const SequenceTokens& sequence : args.batch) {
     for (int row = 0; row < sequence.num_tokens; ++row) Row(args, sequence, row);

@@ -32,6 +32,20 @@ struct RmsNormArgs {
   const int32_t* indices = nullptr;  // [num_tokens] into x; nullptr: all in order
 };
 
+// out[t] = (x[i] - mean(x[i])) / sqrt(variance(x[i]) + eps) * weight + bias with i = indices[t], or
+// t; the variance is the mean square of what the mean leaves.
+template <typename Out>
+struct LayerNormArgs {
+  const float* x = nullptr;       // [num_tokens, width]; as many as are named, with indices
+  const float* weight = nullptr;  // [width]
+  const float* bias = nullptr;    // [width]
+  Out* out = nullptr;             // [num_tokens, width]
+  int num_tokens = 0;
+  int width = 0;
+  float eps = 0;
+  const int32_t* indices = nullptr;  // [num_tokens] into x; nullptr: all in order
+};
+
 // out[t][i] = silu(gate) * up with gate = x[t][i], up = x[t][width + i]; silu(z) = z / (1 +
 // exp(-z)).
 template <typename T>
@@ -64,12 +78,14 @@ struct SigmoidArgs {
 };
 
 void RmsNormRef(const RmsNormArgs<float>& args);
+void LayerNormRef(const LayerNormArgs<float>& args);
 void SiluMulRef(const SiluMulArgs<float>& args);
 void PolyNormMulRef(const PolyNormMulArgs<float>& args);
 void SigmoidRef(const SigmoidArgs& args);
 
 namespace cpu {
 void RmsNorm(const RmsNormArgs<float>& args, CpuIsa isa, ThreadPool& pool);
+void LayerNorm(const LayerNormArgs<float>& args, CpuIsa isa, ThreadPool& pool);
 void SiluMul(const SiluMulArgs<float>& args, CpuIsa isa, ThreadPool& pool);
 void PolyNormMul(const PolyNormMulArgs<float>& args, CpuIsa isa, ThreadPool& pool);
 void Sigmoid(const SigmoidArgs& args, CpuIsa isa, ThreadPool& pool);
@@ -78,6 +94,7 @@ void Sigmoid(const SigmoidArgs& args, CpuIsa isa, ThreadPool& pool);
 namespace cuda {
 class Stream;
 Status RmsNorm(const RmsNormArgs<BFloat16>& args, const Stream& stream);
+Status LayerNorm(const LayerNormArgs<BFloat16>& args, const Stream& stream);
 Status SiluMul(const SiluMulArgs<BFloat16>& args, const Stream& stream);
 Status PolyNormMul(const PolyNormMulArgs<BFloat16>& args, const Stream& stream);
 Status Sigmoid(const SigmoidArgs& args, const Stream& stream);

@@ -6,6 +6,25 @@ namespace diffserve::DS_ISA {
 namespace {
 
 // Four chains, joined in pairs: an order that depends on the width alone.
+float Sum(const float* x, int width) {
+  F32 sums[4] = {Zero(), Zero(), Zero(), Zero()};
+  for (int i = 0, step = 0; i < width; i += kLanes, ++step)
+    sums[step % 4] = Add(sums[step % 4], LoadFirst(x + i, Least(width - i, kLanes)));
+  return ReduceAdd(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
+}
+
+// Of x less `mean`, by the same chains.
+float SumOfSquaredDeviations(const float* x, float mean, int width) {
+  F32 sums[4] = {Zero(), Zero(), Zero(), Zero()};
+  for (int i = 0, step = 0; i < width; i += kLanes, ++step) {
+    const int n = Least(width - i, kLanes);
+    const F32 deviation = SelectFirst(n, Sub(LoadFirst(x + i, n), Set1(mean)), Zero());
+    sums[step % 4] = Fma(deviation, deviation, sums[step % 4]);
+  }
+  return ReduceAdd(Add(Add(sums[0], sums[1]), Add(sums[2], sums[3])));
+}
+
+// Likewise.
 float SumOfSquares(const float* x, int width) {
   F32 sums[4] = {Zero(), Zero(), Zero(), Zero()};
   int i = 0;
@@ -60,6 +79,30 @@ void RmsNorm(const RmsNormArgs<float>& args, int begin, int end) {
     for (int i = 0; i < width; i += kLanes) {
       const int n = width - i < kLanes ? width - i : kLanes;
       StoreFirst(out + i, n, Mul(Mul(LoadFirst(x + i, n), factor), LoadFirst(args.weight + i, n)));
+    }
+  }
+}
+
+void LayerNorm(const LayerNormArgs<float>& args, int begin, int end);
+void LayerNorm(const LayerNormArgs<float>& args, int begin, int end) {
+  const int width = args.width;
+  const float count = static_cast<float>(width);
+  for (int64_t token = begin; token < end; ++token) {
+    const int64_t index = args.indices == nullptr ? token : args.indices[token];
+    const float* x = args.x + index * width;
+    float* out = args.out + token * width;
+    // Stage 1: the mean.
+    const float mean = Sum(x, width) / count;
+    // Stage 2: the factor that brings the variance to 1.
+    const float variance = SumOfSquaredDeviations(x, mean, width) / count;
+    const F32 factor = Set1(1.0f / __builtin_sqrtf(variance + args.eps));
+    // Stage 3: scaling by the factor and the weight, and the bias.
+    for (int i = 0; i < width; i += kLanes) {
+      const int n = Least(width - i, kLanes);
+      const F32 deviation = Sub(LoadFirst(x + i, n), Set1(mean));
+      StoreFirst(
+          out + i, n,
+          Fma(Mul(deviation, factor), LoadFirst(args.weight + i, n), LoadFirst(args.bias + i, n)));
     }
   }
 }

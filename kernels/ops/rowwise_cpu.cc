@@ -23,6 +23,10 @@ void RmsNorm(const RmsNormArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
   RunTokens(KernelsFor(isa).rms_norm, args, pool);
 }
 
+void LayerNorm(const LayerNormArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
+  RunTokens(KernelsFor(isa).layer_norm, args, pool);
+}
+
 void SiluMul(const SiluMulArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
   RunTokens(KernelsFor(isa).silu_mul, args, pool);
 }

@@ -6,7 +6,8 @@ namespace diffserve::cuda {
 constexpr int kRowWarps = kRowThreads / 32;
 
 // Every thread gets the sum of all threads' values: a tree within each warp, then the warps in
-// ascending order. Once a kernel, since the partial sums are not guarded against a second use.
+// ascending order. A kernel's second call needs a __syncthreads() before it, since that takes the
+// place of the first one's partial sums.
 template <int kCount>
 __device__ inline void SumOverThreads(float (&value)[kCount]) {
   __shared__ float partial[kCount][kRowWarps];
@@ -50,6 +51,46 @@ __global__ void __launch_bounds__(kRowThreads) RmsNormKernel(RmsNormArgs<BFloat1
     LoadRow<kVec>(args.weight + i, weight);
 #pragma unroll
     for (int k = 0; k < kVec; ++k) value[k] = value[k] * factor * weight[k];
+    StoreRow<kVec>(value, out + i);
+  }
+}
+
+// Grid: tokens.
+template <int kVec>
+__global__ void __launch_bounds__(kRowThreads) LayerNormKernel(LayerNormArgs<BFloat16> args) {
+  const int64_t width = args.width;
+  const int64_t index = args.indices == nullptr ? blockIdx.x : args.indices[blockIdx.x];
+  const float* x = args.x + index * width;
+  BFloat16* out = args.out + blockIdx.x * width;
+  // Stage 1: the mean.
+  float sum[1] = {0.0f};
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float value[kVec];
+    LoadRow<kVec>(x + i, value);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) sum[0] += value[k];
+  }
+  SumOverThreads(sum);
+  const float mean = sum[0] / static_cast<float>(args.width);
+  // Stage 2: the factor that brings the variance to 1.
+  float squares[1] = {0.0f};
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float value[kVec];
+    LoadRow<kVec>(x + i, value);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) squares[0] += (value[k] - mean) * (value[k] - mean);
+  }
+  __syncthreads();
+  SumOverThreads(squares);
+  const float factor = 1.0f / sqrtf(squares[0] / static_cast<float>(args.width) + args.eps);
+  // Stage 3: scaling by the factor and the weight, and the bias.
+  for (int64_t i = threadIdx.x * kVec; i < width; i += kRowThreads * kVec) {
+    float value[kVec], weight[kVec], bias[kVec];
+    LoadRow<kVec>(x + i, value);
+    LoadRow<kVec>(args.weight + i, weight);
+    LoadRow<kVec>(args.bias + i, bias);
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) value[k] = (value[k] - mean) * factor * weight[k] + bias[k];
     StoreRow<kVec>(value, out + i);
   }
 }
@@ -135,6 +176,13 @@ Status RmsNorm(const RmsNormArgs<BFloat16>& args, const Stream& stream) {
   const bool wide = TakesWideAccesses(args.width, {args.x, args.weight, args.out});
   return Launch("RmsNorm", Tokens(args.num_tokens), stream,
                 wide ? RmsNormKernel<kVecWide> : RmsNormKernel<1>, args);
+}
+
+Status LayerNorm(const LayerNormArgs<BFloat16>& args, const Stream& stream) {
+  if (args.num_tokens == 0) return Status();
+  const bool wide = TakesWideAccesses(args.width, {args.x, args.weight, args.bias, args.out});
+  return Launch("LayerNorm", Tokens(args.num_tokens), stream,
+                wide ? LayerNormKernel<kVecWide> : LayerNormKernel<1>, args);
 }
 
 Status SiluMul(const SiluMulArgs<BFloat16>& args, const Stream& stream) {

@@ -19,6 +19,26 @@ void RmsNormRef(const RmsNormArgs<float>& args) {
   }
 }
 
+void LayerNormRef(const LayerNormArgs<float>& args) {
+  for (int64_t token = 0; token < args.num_tokens; ++token) {
+    const float* x = args.x + (args.indices == nullptr ? token : args.indices[token]) * args.width;
+    float* out = args.out + token * args.width;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < args.width; ++i) sum += static_cast<double>(x[i]);
+    const double mean = sum / args.width;
+    for (int i = 0; i < args.width; ++i) {
+      const double deviation = static_cast<double>(x[i]) - mean;
+      squares += deviation * deviation;
+    }
+    const double factor = 1.0 / std::sqrt(squares / args.width + static_cast<double>(args.eps));
+    for (int i = 0; i < args.width; ++i) {
+      out[i] = static_cast<float>((static_cast<double>(x[i]) - mean) * factor *
+                                      static_cast<double>(args.weight[i]) +
+                                  static_cast<double>(args.bias[i]));
+    }
+  }
+}
+
 void SiluMulRef(const SiluMulArgs<float>& args) {
   for (int64_t token = 0; token < args.num_tokens; ++token) {
     const float* gate = args.x + token * 2 * args.width;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "kernels/base/kernel_table.h"
 #include "kernels/base/regular_file.h"
@@ -16,6 +17,7 @@
 #include "models/convert/tensor_names.h"
 #include "models/model.h"
 #include "models/safetensors_writer.h"
+#include "models/weights.h"
 
 namespace diffserve {
 namespace {
@@ -45,14 +47,6 @@ constexpr std::array<const char*, 15> kCopiedFiles = {
 
 std::string Joined(const std::string& dir, const std::string& name) {
   return (std::filesystem::path(dir) / name).string();
-}
-
-// The dtype that a tensor is written in.
-DType OutputDType(const PlannedTensor& tensor, std::optional<DType> wanted) {
-  const DType stored = tensor.source->entry.dtype;
-  if (!wanted) return stored;
-  if (*wanted == DType::kFloat32 || tensor.shape.size() >= 2) return *wanted;
-  return stored == DType::kFloat16 ? DType::kFloat32 : stored;
 }
 
 // Bytes [begin, end) of a file's data as an entry that SafetensorsFile::Read takes.
@@ -97,6 +91,7 @@ class Conversion {
     if (!source.ok()) return source.status();
     source_ = std::move(source).value();
     DS_RETURN_IF_ERROR(ReadConfig());
+    vectors_ = VectorNames(config_);
     if (config_.packed) {
       return InvalidArgument(Joined(options_.source_dir, "config.json") +
                              ": quantization_config: is packed already, expected the original");
@@ -195,6 +190,14 @@ class Conversion {
     return OutputFile::WriteText(Joined(output_->temporary(), name), *edited);
   }
 
+  // The dtype that a tensor is written in.
+  DType OutputDType(const PlannedTensor& tensor) const {
+    const DType stored = tensor.source->entry.dtype;
+    if (!dtype_) return stored;
+    if (*dtype_ == DType::kFloat32 || !vectors_.contains(tensor.name)) return *dtype_;
+    return stored == DType::kFloat16 ? DType::kFloat32 : stored;
+  }
+
   // Writes the headers of all files, and has the loader check names and shapes before the data is
   // copied.
   Status LayOut() {
@@ -208,13 +211,12 @@ class Conversion {
         if (item.copied == nullptr) {
           std::ranges::copy(packed_output_->TensorsOf(item), std::back_inserter(tensors));
         } else {
-          tensors.push_back(
-              {item.tensor.name, OutputDType(*item.copied, dtype_), item.tensor.shape});
+          tensors.push_back({item.tensor.name, OutputDType(*item.copied), item.tensor.shape});
         }
       }
     } else {
       for (const PlannedTensor& tensor : plan_.tensors)
-        tensors.push_back({tensor.name, OutputDType(tensor, dtype_), tensor.shape});
+        tensors.push_back({tensor.name, OutputDType(tensor), tensor.shape});
     }
     uint64_t num_bytes = 0;
     for (const OutputTensor& tensor : tensors) num_bytes += tensor.size_bytes();
@@ -261,7 +263,7 @@ class Conversion {
 
   Status CopyTensor(const PlannedTensor& tensor) {
     const SafetensorsEntry& entry = tensor.source->entry;
-    const DType dtype = OutputDType(tensor, dtype_);
+    const DType dtype = OutputDType(tensor);
     const size_t element = SizeOf(entry.dtype);
     size_t row_bytes = element;
     for (size_t i = 1; i < tensor.shape.size(); ++i)
@@ -341,6 +343,7 @@ class Conversion {
   std::unique_ptr<SourceDirectory> source_;
   std::string config_text_;  // config.json as it is served, before edits
   ModelConfig config_;
+  std::set<std::string> vectors_;  // names of those that keep their values
   TensorPlan plan_;
   PlanSource plan_source_{plan_, options_.source_dir};
   std::optional<DType> dtype_;

@@ -20,12 +20,13 @@ struct ItemList {
     if (may_quantize) return Packed(parts, parts);
     for (const LinearTensors& part : parts) Matrix(part.name, part);
   }
-  void Vector(Nothing&, const VectorTensor& vector) {
-    Copied(vector.name, vector.name, {vector.count});
+  template <typename Made = std::identity>
+  void Vector(Nothing&, const VectorTensor& vector, const Made& = {}) {
+    Copied(vector.name, vector.name, vector.shape);
   }
   template <typename Use>
   void Numbers(const VectorTensors& vectors, const Use&) {
-    for (const VectorTensor& vector : vectors) Copied(vector.name, vector.name, {vector.count});
+    for (const VectorTensor& vector : vectors) Copied(vector.name, vector.name, vector.shape);
   }
   void Tables(Nothing&, const LinearTensors& table, Nothing&, const LinearTensors& head) {
     Matrix(source_tables.embedding, table);

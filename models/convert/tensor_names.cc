@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -151,6 +152,7 @@ class Planner {
         any_spelling_(config.family.starts_with("diff_transformer")) {
     for (const NamedShape& tensor : LayerTensors(config, 0))
       rows_.emplace(tensor.name, tensor.shape[0]);
+    for (const NamedShape& tensor : ModelTensors(config)) own_names_.insert(tensor.name);
   }
 
   Result<TensorPlan> Plan(const std::vector<SourceTensor>& sources) {
@@ -207,8 +209,22 @@ class Planner {
         break;
       return AddParts(source, name.layer, targets, *suffix);
     }
+    if (own_names_.contains(source.name)) return AddOwn(source, name.layer);
     unknown_.push_back(source.name);
     return Status();
+  }
+
+  // A tensor with the family's own name, of which no rule knows another.
+  Status AddOwn(const SourceTensor& source, std::optional<int> layer) {
+    if (!source.entry.is_float) return NoFloats(source);
+    const Place place = {layer ? 0 : 1, layer.value_or(-1), std::size(kLayerRules), source.name};
+    planned_.emplace(place, PlannedTensor{source.name, source.entry.shape, &source, 0});
+    return Status();
+  }
+
+  static Status NoFloats(const SourceTensor& source) {
+    return InvalidArgument(source.file->path() + ": tensor " + source.name + " has dtype " +
+                           source.entry.dtype_name + ", expected F32, BF16 or F16");
   }
 
   // A name outside of the layers without the modules that hold the layers too: "model.norm.weight"
@@ -227,7 +243,7 @@ class Planner {
   std::string TargetName(std::optional<int> layer, std::string_view target,
                          std::string_view suffix) const {
     std::string name = layer ? "model.layers." + std::to_string(*layer) + "." : "";
-    name += target == "self_attn.o_proj" ? "self_attn." + config_.attention_out_name
+    name += target == "self_attn.o_proj" ? "self_attn." + config_.names.attention_out
                                          : std::string(target);
     return suffix.empty() ? name : name.append(".").append(suffix);
   }
@@ -259,10 +275,7 @@ class Planner {
   Status AddParts(const SourceTensor& source, std::optional<int> layer,
                   const std::vector<std::string_view>& targets, std::string_view suffix) {
     const std::vector<int64_t>& shape = source.entry.shape;
-    if (!source.entry.is_float) {
-      return InvalidArgument(source.file->path() + ": tensor " + source.name + " has dtype " +
-                             source.entry.dtype_name + ", expected F32, BF16 or F16");
-    }
+    if (!source.entry.is_float) return NoFloats(source);
     if (targets.size() > 1) {
       int64_t rows = 0;
       std::string parts;
@@ -337,6 +350,7 @@ class Planner {
   const std::string& where_;
   const bool any_spelling_;
   std::map<std::string, int64_t> rows_;  // of the tensors of layer 0
+  std::set<std::string> own_names_;      // of all tensors outside of the tables
   std::string_view layers_;              // what stands before the layers' numbers
   std::map<Place, PlannedTensor> planned_;
   std::vector<std::string> unknown_;

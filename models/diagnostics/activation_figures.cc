@@ -154,6 +154,7 @@ void ActivationFigures::LookAt(const Query& query, Worker& worker, Row* rows) co
 void ActivationFigures::OnAttention(int layer, const DiffAttentionArgs<float>& attention) {
   DS_CHECK(attention.batch.size() == 1, "a batch of one sequence");
   DS_CHECK(!attention.logit_quant.is_on(), "logits that are not quantised");
+  DS_CHECK(attention.window == 0, "layers without a window");
   const SequenceTokens& sequence = attention.batch.front();
   const DecodedKeys keys(attention.kv, sequence, pool_);
   LayerFigures& figures = layers_[static_cast<size_t>(layer)];

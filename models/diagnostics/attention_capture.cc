@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/attention/attention_window.h"
 #include "kernels/base/check.h"
 
 namespace diffserve {
@@ -65,6 +66,7 @@ void AttentionCapture::Take(int number, const DiffAttentionArgs<float>& attentio
            "the pages are of the format that was told");
   layer.scale = attention.scale;
   layer.lambda = attention.lambda;
+  layer.window = attention.window;
   layer.logit_quant = attention.logit_quant;
   const int end = sequence.position + sequence.num_tokens;
   const auto copy_row = [](const float* from, size_t row, int width, std::vector<float>& rows,
@@ -79,9 +81,13 @@ void AttentionCapture::Take(int number, const DiffAttentionArgs<float>& attentio
     copy_row(attention.q, row, spec_.q_width(), layer.q, i);
     copy_row(attention.lambda_rows, row, spec_.num_q1_heads, layer.lambda_rows, i);
   }
-  if (last() < sequence.position || last() >= end) return;
+  // Without a window the last step has all pages; with one, each step those that its tokens see.
+  if (layer.window == 0 && (last() < sequence.position || last() >= end)) return;
+  const int begin = FirstSlotSeen(std::max(first(), sequence.position), WindowSlots(layer.window));
+  const auto page_size = static_cast<size_t>(layer.format.page_size);
   const size_t bytes = page_bytes(layer);
-  for (size_t page = 0; page < num_pages(layer); ++page)
+  const size_t end_page = (static_cast<size_t>(std::min(end - 1, last())) / page_size) + 1;
+  for (size_t page = static_cast<size_t>(begin) / page_size; page < end_page; ++page)
     std::memcpy(&layer.pages[page * bytes], attention.kv.Page(sequence.pages[page], 0), bytes);
 }
 
@@ -90,24 +96,30 @@ SequenceTokens AttentionCapture::SequenceAt(int row, int position) const {
   return {.first_row = row, .num_tokens = 1, .position = position, .pages = pages_.data()};
 }
 
+DiffAttentionArgs<float> AttentionCapture::ArgsOf(const Layer& layer) const {
+  DiffAttentionArgs<float> args;
+  args.spec = spec_;
+  args.kv = {layer.pages.get(), layer.format};
+  args.q = layer.q.data();
+  args.scale = layer.scale;
+  args.lambda = layer.lambda;
+  args.lambda_rows = layer.lambda_rows.data();
+  args.window = layer.window;
+  args.logit_quant = layer.logit_quant;
+  return args;
+}
+
 GroupKeys AttentionCapture::KeysOf(size_t layer, int group) const {
-  const Layer& of = layers_[layer];
-  return GroupKeysRef({of.pages.get(), of.format}, SequenceAt(0, last()), last() + 1, group);
+  SequenceTokens rows = SequenceAt(0, first());
+  rows.num_tokens = last() - first() + 1;
+  return GroupKeysRef(ArgsOf(layers_[layer]), rows, group);
 }
 
 AttentionMaps AttentionCapture::MapsOf(size_t layer, size_t position, int head,
                                        const GroupKeys& keys) const {
-  const Layer& of = layers_[layer];
-  DiffAttentionArgs<float> args;
-  args.spec = spec_;
-  args.kv = {of.pages.get(), of.format};
-  args.q = of.q.data();
-  args.scale = of.scale;
-  args.lambda = of.lambda;
-  args.lambda_rows = of.lambda_rows.data();
-  args.logit_quant = of.logit_quant;
-  return AttentionMapsRef(args, SequenceAt(static_cast<int>(position), wish_.positions[position]),
-                          0, head, keys);
+  return AttentionMapsRef(ArgsOf(layers_[layer]),
+                          SequenceAt(static_cast<int>(position), wish_.positions[position]), 0,
+                          head, keys);
 }
 
 void CapturingObserver::OnAttention(int layer, const DiffAttentionArgs<float>& attention) {

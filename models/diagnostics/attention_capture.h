@@ -1,7 +1,8 @@
 // AttentionCapture: what attention maps of a sequence are made of, copied out of the step that
 // computes it: of chosen layers q and lambda at chosen positions, and the pages up to the last of
-// them, as they are. So the maps that are made of it later, elsewhere, are those of the same q, K
-// and quantisation that the kernels had, whatever the pages' format.
+// them, or with a window those that they see, as they are. So the maps that are made of it later,
+// elsewhere, are those of the same q, K and quantisation that the kernels had, whatever the pages'
+// format.
 //
 // Thread safety: one thread makes it; then the one that calls Model::Forward fills it, until
 // is_complete(); after that it is const, and any thread may read it.
@@ -67,11 +68,13 @@ class AttentionCapture {
     std::unique_ptr<std::byte[]> pages;
     float scale = 0;
     float lambda = 0;
+    int window = 0;
     LogitQuant logit_quant;
   };
   size_t num_pages(const Layer& layer) const;
   size_t page_bytes(const Layer& layer) const;  // of all groups
   SequenceTokens SequenceAt(int row, int position) const;
+  DiffAttentionArgs<float> ArgsOf(const Layer& layer) const;
 
   const DiffSpec spec_;
   const Wish wish_;

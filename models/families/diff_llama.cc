@@ -13,7 +13,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   CheckGrouping(json, heads);
   CheckPairs(json, heads);
   CheckActivation(json, "silu");
-  config.rms_norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-5, 0, 1));
+  config.norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-5, 0, 1));
   config.qkv_bias = config.attention_out_bias = json.Bool("attention_bias", false);
 
   const int groups = heads.num_kv / 2;
@@ -26,7 +26,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   attention.v_dim = 2 * heads.head_dim;
   attention.lambda_kind = LambdaKind::kPerLayer;
   attention.sub_norm = SubNorm::kPlain;
-  attention.sub_norm_eps = config.rms_norm_eps;
+  attention.sub_norm_eps = config.norm_eps;
 
   config.head_order.q = Strided(0, 1, heads.num_q);
   config.head_order.k = Strided(0, 1, heads.num_kv);

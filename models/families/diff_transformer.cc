@@ -26,9 +26,9 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 2);
   CheckGrouping(json, heads);
   CheckActivation(json, "silu");
-  config.rms_norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-5, 0, 1));
+  config.norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-5, 0, 1));
   config.rope.style = RopeStyle::kInterleaved;
-  config.attention_out_name = "out_proj";
+  config.names.attention_out = "out_proj";
 
   DiffSpec& attention = config.attention;
   attention.num_q1_heads = heads.num_q;

@@ -11,10 +11,11 @@ struct Family {
   const char* model_type;    // config.json's "model_type"; the case of its letters does not matter
   const char* architecture;  // the one entry of config.json's "architectures" that is served
   std::optional<int> default_max_positions;  // where config.json is silent; nullopt: it must say
-  // Fills attention, head_order, lambda_init, rope.style, rms_norm_eps, biases, mlp and whatever
+  // Fills attention, head_order, lambda_init, rope.style, norm_eps, biases, mlp and whatever
   // else differs between families. The common keys (sizes, rope, token ids) have been read already.
   // Problems are recorded in the reader.
   void (*configure)(ConfigReader& json, ModelConfig& config);
+  bool has_windows = false;  // configure reads sliding_window; elsewhere it is refused
 };
 
 // The family of this config.json; an unknown one is an error that lists what is served. Code that a
@@ -26,5 +27,6 @@ extern const Family kDiffTransformerFamily;
 extern const Family kDiffTransformerV2Family;
 extern const Family kLlamaFamily;
 extern const Family kMotifFamily;
+extern const Family kPhi4FlashFamily;
 
 }  // namespace diffserve

@@ -9,7 +9,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   const HeadCounts heads = ReadHeads(json, config.hidden_size, 1);
   CheckGrouping(json, heads);
   CheckActivation(json, "silu");
-  config.rms_norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-6, 0, 1));
+  config.norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-6, 0, 1));
   config.qkv_bias = config.attention_out_bias = json.Bool("attention_bias", false);
   config.mlp_bias = json.Bool("mlp_bias", false);
 

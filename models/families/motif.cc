@@ -40,7 +40,7 @@ void Configure(ConfigReader& json, ModelConfig& config) {
   CheckPairs(json, heads);
   CheckActivation(json, "poly_norm");
   config.mlp = MlpKind::kPolyNorm;
-  config.rms_norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-6, 0, 1));
+  config.norm_eps = static_cast<float>(json.Number("rms_norm_eps", 1e-6, 0, 1));
   ReadBiases(json, config);
 
   const int ratio = ReadRatio(json, heads);

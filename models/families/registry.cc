@@ -7,9 +7,9 @@
 namespace diffserve {
 namespace {
 
-constexpr std::array<const Family*, 5> kFamilies = {&kDiffLlamaFamily, &kDiffTransformerFamily,
-                                                    &kDiffTransformerV2Family, &kLlamaFamily,
-                                                    &kMotifFamily};
+constexpr std::array<const Family*, 6> kFamilies = {
+    &kDiffLlamaFamily, &kDiffTransformerFamily, &kDiffTransformerV2Family,
+    &kLlamaFamily,     &kMotifFamily,           &kPhi4FlashFamily};
 
 // Differential-attention models that need more than a family file: what is missing.
 struct UnservedType {
@@ -17,7 +17,6 @@ struct UnservedType {
   const char* reason;
 };
 constexpr UnservedType kUnservedTypes[] = {
-    {"phi4flash", "a hybrid whose Mamba layers cannot be served"},
     {"diff_llama",
      "a model of remote code, whose layout differs from that of diffllama, and cannot be served"},
 };

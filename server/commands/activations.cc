@@ -33,6 +33,8 @@ struct Run {
 SessionNeeds NeedsOf(int64_t longest) {
   SessionNeeds needs;
   needs.kv = [longest](int, int) { return KvDemand{longest, longest}; };
+  needs.sequences = 1;
+  needs.has_window_pages = false;
   return needs;
 }
 

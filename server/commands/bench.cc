@@ -39,20 +39,47 @@ struct TokenCost {
   explicit TokenCost(const ModelConfig& config) {
     const DiffSpec& a = config.attention;
     const double hidden = config.hidden_size;
-    const double per_layer = hidden * (a.q_width() + a.k_width() + a.v_width() + a.out_width() +
-                                       3.0 * config.intermediate_size);
-    linear_flops = 2 * per_layer * config.num_layers;
+    const MambaSpec& m = config.mamba;
+    double weights = 3.0 * hidden * config.intermediate_size * config.num_layers;
+    for (const LayerConfig& layer : config.layers) {
+      switch (layer.mixer) {
+        case MixerKind::kAttention:
+          weights += hidden * (a.q_width() + a.out_width());
+          if (layer.writes_kv()) weights += hidden * (a.k_width() + a.v_width());
+          if (layer.window == 0)
+            attention_flops += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
+          break;
+        case MixerKind::kMamba:
+          weights += m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
+          break;
+        case MixerKind::kGatedMemory:
+          weights += 2 * hidden * m.inner;
+          break;
+      }
+    }
+    linear_flops = 2 * weights;
     head_flops = 2 * hidden * config.vocab_size;
-    attention_flops = 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim) *
-                      config.num_layers;
   }
-  double linear_flops = 0;     // all layers, without the output matrix
+  double linear_flops = 0;     // all layers, without the output matrix; no convolutions and scans
   double head_flops = 0;       // the output matrix
-  double attention_flops = 0;  // for each token of context
+  double attention_flops = 0;  // for each token of context, of layers without a window
 };
 
+// Bytes that a decode step reads and writes of a sequence with so many tokens, beside weights.
+double SequenceBytes(const SessionPlan& plan, double context) {
+  double bytes = 2 * static_cast<double>(plan.slot_bytes());
+  for (const LayerConfig& layer : plan.summary.config.layers) {
+    if (layer.mixer != MixerKind::kAttention) continue;
+    const size_t page = KvCache::BytesPerPage({&plan.layouts[static_cast<size_t>(layer.kv)], 1});
+    bytes += static_cast<double>(page) / plan.engine.page_size *
+             (layer.window > 0 ? std::min<double>(layer.window, context) : context);
+  }
+  return bytes;
+}
+
 // Uses the session's pages; sequence s has pages [s * pages_per_sequence, (s + 1) *
-// pages_per_sequence). Throws DeviceError.
+// pages_per_sequence), and of window pages as many as there are for each, over and over. Throws
+// DeviceError.
 class Runner {
  public:
   Runner(ModelSession& session, int step_tokens, uint64_t seed)
@@ -65,7 +92,7 @@ class Runner {
     for (int begin = 0; begin < count; begin += step_tokens_) {
       const int tokens = std::min(step_tokens_, count - begin);
       Batch batch;
-      batch.sequences = {{0, tokens, begin, tables_[0].data()}};
+      batch.sequences = {TokensOf(0, tokens, begin)};
       for (int i = 0; i < tokens; ++i) batch.tokens.push_back(RandomToken());
       if (begin + tokens == count) {
         batch.logit_rows = {tokens - 1};
@@ -82,14 +109,16 @@ class Runner {
   void FillTo(int depth, int sequences, int room) {
     const int computed = PagesFor(std::min(depth, kComputedTokens));
     if (depth > 0) Prefill(std::min(depth, computed * session_.plan().engine.page_size));
+    FillWindowPages(computed);
     UseTables(depth + room, sequences);
     const int pages = PagesFor(depth);
     for (int s = 0; s < sequences; ++s) {
       for (int p = s == 0 ? computed : 0; p < pages; ++p) {
         const int32_t from = tables_[0][static_cast<size_t>(p % computed)],
                       to = tables_[static_cast<size_t>(s)][static_cast<size_t>(p)];
-        Check(session_.kv().CopyPage(from, to));
+        CopyPage(/*in_windows=*/false, from, to);
       }
+      if (s > 0 && depth > 0) Check(session_.kv().CopyState(0, s));
     }
   }
 
@@ -103,7 +132,7 @@ class Runner {
       Batch batch;
       batch.tokens = tokens;
       for (int s = 0; s < sequences; ++s) {
-        batch.sequences.push_back({s, 1, depth + step, tables_[static_cast<size_t>(s)].data()});
+        batch.sequences.push_back(TokensOf(s, 1, depth + step));
         batch.logit_rows.push_back(s);
       }
       batch.num_prompt_tokens.assign(tokens.size(), 0);
@@ -125,8 +154,40 @@ class Runner {
     if (!status.ok()) throw DeviceError(status);
   }
 
+  // Of the sequence in that row.
+  SequenceTokens TokensOf(int row, int num_tokens, int position) const {
+    const auto sequence = static_cast<size_t>(row);
+    return {row, num_tokens, position, tables_[sequence].data(),
+            has_window_pages() ? window_tables_[sequence].data() : nullptr};
+  }
+  bool has_window_pages() const { return session_.plan().engine.num_window_pages > 0; }
+
+  // In the layers whose window has page ids of its own, or the others.
+  void CopyPage(bool in_windows, int32_t from, int32_t to) {
+    for (const LayerConfig& layer : session_.plan().summary.config.layers) {
+      const bool is_apart = layer.window > 0 && has_window_pages();
+      if (layer.writes_kv() && is_apart == in_windows)
+        Check(session_.kv().CopyPage(layer.kv, from, to));
+    }
+  }
+
+  // Those behind the first `computed` become copies of those.
+  void FillWindowPages(int computed) {
+    if (computed == 0) return;
+    for (int page = computed; page < session_.plan().engine.num_window_pages; ++page)
+      CopyPage(/*in_windows=*/true, page % computed, page);
+  }
+
   void UseTables(int tokens, int sequences) {
     const int pages = PagesFor(tokens);
+    window_tables_.assign(static_cast<size_t>(sequences),
+                          std::vector<int32_t>(static_cast<size_t>(pages)));
+    const int each = session_.plan().engine.num_window_pages / sequences;
+    for (int s = 0; s < sequences && has_window_pages(); ++s) {
+      for (int page = 0; page < pages; ++page) {
+        window_tables_[static_cast<size_t>(s)][static_cast<size_t>(page)] = s * each + page % each;
+      }
+    }
     tables_.assign(static_cast<size_t>(sequences),
                    std::vector<int32_t>(static_cast<size_t>(pages)));
     for (int s = 0; s < sequences; ++s)
@@ -151,7 +212,7 @@ class Runner {
   ModelSession& session_;
   const int step_tokens_;
   uint64_t random_;
-  std::vector<std::vector<int32_t>> tables_;
+  std::vector<std::vector<int32_t>> tables_, window_tables_;
 };
 
 template <typename Body>
@@ -292,7 +353,7 @@ class Bench {
     // A step reads the weights once and each sequence's earlier tokens.
     const double context = depth + (steps + 1) / 2.0;
     figure.per_token = static_cast<double>(session_.model().weight_bytes()) / batch +
-                       context * static_cast<double>(session_.plan().kv_bytes_per_token());
+                       SequenceBytes(session_.plan(), context);
     runner_.FillTo(depth, batch, steps);
     runner_.Decode(depth, batch, std::min(steps, 4));
     for (int i = 0; i < options_.repeat; ++i) {
@@ -364,7 +425,7 @@ class Bench {
 
 SessionNeeds BenchNeeds(const BenchOptions& options) {
   SessionNeeds needs;
-  needs.step_sequences = *std::ranges::max_element(options.batch);
+  needs.step_sequences = needs.sequences = *std::ranges::max_element(options.batch);
   needs.kv = [&options, sequences = needs.step_sequences](int page_size, int max_model_len) {
     int64_t wanted = *std::ranges::max_element(options.prompt);
     for (const int depth : options.depth) {

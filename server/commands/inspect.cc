@@ -54,7 +54,42 @@ std::string DescribeSubNorm(const DiffSpec& spec) {
   return spec.sub_norm == SubNorm::kNone ? text : text + eps;
 }
 
+const char* NameOf(NormKind norm) {
+  switch (norm) {
+    case NormKind::kRmsNorm:
+      return "RMS";
+    case NormKind::kLayerNorm:
+      break;
+  }
+  return "LayerNorm";
+}
+
+// "32 of attention", or how many of each kind.
+std::string DescribeLayers(const ModelConfig& config) {
+  int mamba = 0, gated = 0, full = 0, windowed = 0, shared = 0, window = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.mixer == MixerKind::kMamba)
+      ++mamba;
+    else if (layer.mixer == MixerKind::kGatedMemory)
+      ++gated;
+    else if (layer.shares_kv)
+      ++shared;
+    else if (layer.window > 0)
+      ++windowed, window = layer.window;
+    else
+      ++full;
+  }
+  std::string text = std::to_string(full) + " of attention";
+  if (windowed > 0)
+    text += ", " + std::to_string(windowed) + " within " + std::to_string(window) + " tokens";
+  if (shared > 0) text += ", " + std::to_string(shared) + " on an earlier layer's K and V";
+  if (mamba > 0) text += ", " + std::to_string(mamba) + " of Mamba";
+  if (gated > 0) text += ", " + std::to_string(gated) + " gated memory units";
+  return text;
+}
+
 std::string DescribeRope(const RopeConfig& rope) {
+  if (rope.style == RopeStyle::kNone) return "none";
   char text[200];
   int length = std::snprintf(text, sizeof(text), "%s, %s, theta %g", NameOf(rope.type),
                              rope.style == RopeStyle::kHalfSplit ? "half-split" : "interleaved",
@@ -104,10 +139,18 @@ std::vector<std::string> Pairing(const ModelConfig& config) {
   return heads;
 }
 
+// What a sequence keeps beside the pages of its tokens: its state, and full windows.
+double BytesBesidePages(const SessionPlan& plan) {
+  const int64_t pages = plan.engine.window > 0 ? plan.engine.WindowPagesOfASequence() : 0;
+  return static_cast<double>(plan.slot_bytes()) +
+         static_cast<double>(plan.window_page_bytes) * static_cast<double>(pages);
+}
+
 // Memory for --max-num-seqs sequences of --max-model-len tokens each.
 double FullKvBytes(const SessionPlan& plan) {
-  return static_cast<double>(plan.PagesFor(plan.engine.max_model_len)) *
-         static_cast<double>(plan.page_bytes) * plan.engine.max_num_seqs;
+  const double pages = static_cast<double>(plan.PagesFor(plan.engine.max_model_len)) *
+                       static_cast<double>(plan.page_bytes);
+  return (pages + BytesBesidePages(plan)) * plan.engine.max_num_seqs;
 }
 
 // Activations of the largest step, what its attention needs, and the logits of the tokens that
@@ -128,7 +171,8 @@ double StepBytes(const SessionPlan& plan) {
 }
 
 double TotalBytes(const SessionPlan& plan) {
-  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes()) + StepBytes(plan);
+  return static_cast<double>(plan.summary.memory_bytes + plan.kv_bytes() + plan.state_bytes()) +
+         StepBytes(plan);
 }
 
 struct DTypeBytes {
@@ -141,7 +185,9 @@ std::vector<DTypeBytes> KvBytesPerToken(const SessionPlan& plan) {
   std::vector<DTypeBytes> found;
   for (DType dtype : kDTypes) {
     if (!plan.HasPagesOf(dtype)) continue;
-    const std::vector<KvFormat> layers(static_cast<size_t>(c.num_layers), plan.PagesOf(dtype));
+    const auto in_pages = std::ranges::count_if(
+        c.layers, [](const LayerConfig& layer) { return layer.writes_kv() && layer.window == 0; });
+    const std::vector<KvFormat> layers(static_cast<size_t>(in_pages), plan.PagesOf(dtype));
     found.push_back(
         {dtype, KvCache::BytesPerPage(layers) / static_cast<size_t>(plan.engine.page_size)});
   }
@@ -187,7 +233,8 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       a.num_q1_heads, a.num_q1_heads, a.num_q2_heads, a.head_dim, a.num_kv_groups, a.k_maps,
       a.k_maps == 1 ? "" : "s", a.v_dim);
   std::printf("lambda               %s\n", NameOf(a.lambda_kind));
-  std::printf("norm                 RMS eps %g, per-head norm %s\n", c.rms_norm_eps,
+  std::printf("layers               %s\n", DescribeLayers(c).c_str());
+  std::printf("norm                 %s eps %g, per-head norm %s\n", NameOf(c.norm), c.norm_eps,
               DescribeSubNorm(a).c_str());
   std::printf("rope                 %s\n", DescribeRope(c.rope).c_str());
   std::printf("mlp                  %s\n", NameOf(c.mlp));
@@ -203,6 +250,17 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
   for (const auto& [dtype, bytes] : KvBytesPerToken(plan))
     std::printf(" %s %zu", NameOf(dtype).data(), bytes);
   std::printf("\n");
+  if (plan.state_bytes() > 0) {
+    std::printf("beside its pages     a sequence has a state of %s, with full windows %s\n",
+                MiB(static_cast<double>(plan.slot_bytes())).c_str(),
+                MiB(BytesBesidePages(plan)).c_str());
+    std::printf(
+        "states, windows      %d slots, %d window pages, %s, for %d sequences and %d "
+        "snapshots\n",
+        plan.engine.num_state_slots, plan.engine.num_window_pages,
+        MiB(static_cast<double>(plan.state_bytes())).c_str(), plan.engine.MaxRunning(),
+        plan.engine.num_state_slots - plan.engine.MaxRunning());
+  }
   std::printf("KV pages             %d of %d tokens, %s\n", plan.engine.num_pages,
               plan.engine.page_size, MiB(static_cast<double>(plan.kv_bytes())).c_str());
   std::printf("a step of %-10d %s of activations and logits\n", plan.engine.max_num_batched_tokens,
@@ -241,6 +299,11 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("kv_pages", plan.engine.num_pages)
       .Add("kv_bytes", plan.kv_bytes())
       .Add("kv_bytes_full", FullKvBytes(plan))
+      .Add("state_bytes_per_sequence", plan.slot_bytes())
+      .Add("bytes_per_sequence_beside_pages", BytesBesidePages(plan))
+      .Add("state_slots", plan.engine.num_state_slots)
+      .Add("window_pages", plan.engine.num_window_pages)
+      .Add("state_bytes", plan.state_bytes())
       .Add("step_bytes", StepBytes(plan))
       .Add("total_bytes", TotalBytes(plan))
       .Add("free_bytes", plan.free_bytes);
@@ -262,7 +325,8 @@ void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
       .Add("max_model_len", plan.engine.max_model_len)
       .Add("page_size", plan.engine.page_size)
       .Add("tied_embeddings", c.tie_word_embeddings)
-      .Add("rope", NameOf(c.rope.type))
+      .Add("layer_kinds", DescribeLayers(c))
+      .Add("rope", c.rope.style == RopeStyle::kNone ? "none" : NameOf(c.rope.type))
       .Add("rope_theta", c.rope.theta)
       .Add("chat_template", has_chat_template)
       .Add("attention", attention)

@@ -102,7 +102,8 @@ class LocalChat : public ChatModel {
     FrontendOptions frontend;
     frontend.text_threads = 1;
     frontend.cancelled_mass_sample = 0;  // nobody asks for its metrics
-    if (!session_->plan().on_gpu()) {
+    const ModelConfig& config = session_->plan().summary.config;
+    if (!session_->plan().on_gpu() && config.num_kv_layers() == config.num_layers) {
       frontend.attention = std::make_shared<AttentionSource>(
           session_->plan().summary.config.attention, session_->plan().layouts);
     }

@@ -94,6 +94,8 @@ Status RunLogits(const SessionOptions& options, const PromptOptions& prompt,
   SessionNeeds needs;
   needs.kv = [count](int, int) { return KvDemand{count, count}; };
   needs.step_tokens = logits_options.chunk;
+  needs.sequences = 1;
+  needs.has_window_pages = false;
   Result<SessionPlan> plan = PlanSession(options, needs);
   if (!plan.ok()) return plan.status();
   const int vocab_size = plan->summary.config.vocab_size;

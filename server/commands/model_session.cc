@@ -62,8 +62,40 @@ Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, doubl
   return wanted;
 }
 
-// `free` is what the weights, and on a GPU the largest step, leave.
-Result<int> ChoosePages(const MemorySize& asked, const SessionPlan& plan, double free) {
+// Room beside the pages of their tokens for so many sequences at once, and for as many snapshots.
+void SetStates(int sequences, SessionPlan* plan) {
+  EngineOptions& engine = plan->engine;
+  if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return;
+  const int snapshots = engine.enable_prefix_caching && plan->needs.sequences == 0 ? sequences : 0;
+  engine.num_state_slots = sequences + snapshots;
+  engine.num_window_pages = 0;
+  if (plan->window_page_bytes == 0) return;
+  engine.num_window_pages = static_cast<int>(engine.WindowPagesMin(sequences) +
+                                             snapshots * engine.WindowPagesOfASequence());
+}
+
+// Where layers keep states or see a window: as many sequences at once as --max-num-seqs says and
+// so many bytes hold.
+void ChooseStates(double bytes_max, SessionPlan* plan) {
+  const bool has_engine = plan->needs.sequences == 0;
+  const int asked = has_engine ? plan->engine.MaxRunning() : plan->needs.sequences;
+  int sequences = asked;
+  const auto too_many = [&] {
+    SetStates(sequences, plan);
+    return static_cast<double>(plan->state_bytes()) > bytes_max;
+  };
+  while (too_many() && sequences > 1 && has_engine) --sequences;
+  if (sequences == asked) return;
+  plan->engine.max_num_seqs = sequences;
+  Log(LogLevel::kInfo, "fewer_sequences",
+      {{"max_num_seqs", std::to_string(sequences)},
+       {"asked", std::to_string(asked)},
+       {"reason", "states and windows of more do not fit half of the KV memory"}});
+}
+
+// `free` is what the weights, and on a GPU the largest step, leave. Chooses what sequences have
+// beside their pages too.
+Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free) {
   const double page_bytes = static_cast<double>(plan.page_bytes);
   if (free <= 0) {
     const std::string step = " and the largest step " +
@@ -76,9 +108,13 @@ Result<int> ChoosePages(const MemorySize& asked, const SessionPlan& plan, double
   }
   const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
   const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
-  const double least_bytes = static_cast<double>(least) * page_bytes;
+  SetStates(1, &plan);
+  const double least_bytes = static_cast<double>(least) * page_bytes +
+                             static_cast<double>(plan.state_bytes());
   const Result<double> budget = KvBudget(asked, plan.on_gpu(), free, least_bytes);
   if (!budget.ok()) return budget.status();
+  const double pages_bytes = static_cast<double>(least) * page_bytes;
+  ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
   if (budget.value() < least_bytes) {
     return InvalidArgument(
         "one sequence of " + std::to_string(demand.least_tokens) + " tokens needs " +
@@ -86,7 +122,8 @@ Result<int> ChoosePages(const MemorySize& asked, const SessionPlan& plan, double
             MiB(free) + " free; lower --max-model-len or raise --kv-cache-memory",
         "--max-model-len");
   }
-  const int64_t fitting = static_cast<int64_t>(budget.value() / page_bytes);
+  const double left = budget.value() - static_cast<double>(plan.state_bytes());
+  const int64_t fitting = static_cast<int64_t>(left / page_bytes);
   // An explicit amount is used in full, and so is a GPU by a server.
   const bool in_full = !asked.text.empty() || (plan.on_gpu() && plan.needs.fills_the_gpu);
   const int64_t wanted = in_full ? fitting : plan.PagesFor(demand.wanted_tokens);
@@ -193,7 +230,7 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
   const DType as_weights = DTypeOf(plan->summary.weight_format);
   plan->layout = plan->PagesOf(options.kv_cache_dtype.value_or(as_weights));
   DS_RETURN_IF_ERROR(CheckPages(*plan));
-  plan->layouts.assign(static_cast<size_t>(config.num_layers), plan->layout);
+  plan->layouts.assign(static_cast<size_t>(config.num_kv_layers()), plan->layout);
   for (int layer : options.kv_cache_skip_layers) {
     if (layer < -config.num_layers || layer >= config.num_layers) {
       return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
@@ -203,9 +240,50 @@ Status ChooseLayouts(const SessionOptions& options, SessionPlan* plan) {
                              "--kv-cache-dtype-skip-layers");
     }
     const int from_first = layer < 0 ? layer + config.num_layers : layer;
-    plan->layouts[static_cast<size_t>(from_first)] = plan->PagesOf(as_weights);
+    const LayerConfig& kind = config.layers[static_cast<size_t>(from_first)];
+    if (!kind.writes_kv()) {
+      return InvalidArgument("--kv-cache-dtype-skip-layers has " + std::to_string(layer) +
+                                 ", a layer without K and V of its own",
+                             "--kv-cache-dtype-skip-layers");
+    }
+    plan->layouts[static_cast<size_t>(kind.kv)] = plan->PagesOf(as_weights);
   }
   return {};
+}
+
+// A page holds nothing of a layer's state, so that a prefix is found where states are kept.
+Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
+  const ModelConfig& config = plan->summary.config;
+  EngineOptions& engine = plan->engine;
+  for (const LayerConfig& layer : config.layers) {
+    if (plan->needs.has_window_pages) engine.window = std::max(engine.window, layer.window);
+  }
+  if (config.num_state_layers() == 0 && engine.window == 0) return {};
+  if (options.prompt_lookup) {
+    return InvalidArgument("--speculative is prompt-lookup, allowed for family " + config.family +
+                               ", whose states cannot go back: off",
+                           "--speculative");
+  }
+  engine.state_snapshot_interval = options.state_snapshot_interval;
+  if (engine.state_snapshot_interval % engine.page_size != 0) {
+    return InvalidArgument(
+        "--state-snapshot-interval is " + std::to_string(engine.state_snapshot_interval) +
+            ", allowed: 0 or a multiple of --page-size, " + std::to_string(engine.page_size),
+        "--state-snapshot-interval");
+  }
+  engine.enable_prefix_caching = engine.enable_prefix_caching && engine.state_snapshot_interval > 0;
+  return {};
+}
+
+// Bytes of a page id in all layers with, or without, page ids for windows.
+size_t BytesOfPage(const SessionPlan& plan, bool in_windows) {
+  std::vector<KvFormat> layers;
+  for (const LayerConfig& layer : plan.summary.config.layers) {
+    const bool is_apart = layer.window > 0 && plan.engine.window > 0;
+    if (layer.writes_kv() && is_apart == in_windows)
+      layers.push_back(plan.layouts[static_cast<size_t>(layer.kv)]);
+  }
+  return KvCache::BytesPerPage(layers);
 }
 
 Result<std::unique_ptr<Model>> LoadTold(ModelOptions options, ThreadPool& pool,
@@ -250,9 +328,11 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
+  DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));
   const ModelSummary& summary = plan.summary;
   DS_RETURN_IF_ERROR(ChooseLayouts(options, &plan));
-  plan.page_bytes = KvCache::BytesPerPage(plan.layouts);
+  plan.page_bytes = BytesOfPage(plan, /*in_windows=*/false);
+  plan.window_page_bytes = BytesOfPage(plan, /*in_windows=*/true);
   double free = -static_cast<double>(summary.memory_bytes);
   if (plan.on_gpu()) {
     const Result<cuda::DeviceMemory> memory = cuda::MemoryOfDevice();
@@ -292,7 +372,10 @@ Result<std::unique_ptr<ModelSession>> ModelSession::Load(const SessionOptions& o
     if (!pages.ok()) return pages.status();
     loaded.engine.num_pages = pages.value();
   }
-  Result<KvCache> kv = session->model_->MakeKvCache(loaded.layouts, loaded.engine.num_pages);
+  Result<KvCache> kv = session->model_->MakeKvCache(
+      loaded.layouts, {.num_pages = loaded.engine.num_pages,
+                       .num_window_pages = loaded.engine.num_window_pages,
+                       .num_states = loaded.engine.num_state_slots});
   if (!kv.ok()) return kv.status();
   session->kv_ = std::move(kv).value();
   if (options.kv_cache_commit && !loaded.on_gpu()) session->kv_->Commit(session->pool_);

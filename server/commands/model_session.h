@@ -29,6 +29,10 @@ struct SessionNeeds {
   int step_tokens = 0;         // in one step at the least
   int step_sequences = 0;      // likewise
   bool fills_the_gpu = false;  // pages take all that they may of a GPU's memory
+  // Without an engine: as many sequences run, each with a state, and nothing is kept of them.
+  int sequences = 0;
+  // Layers with a window have page ids of their own.
+  bool has_window_pages = true;
 };
 
 // What a server needs: one sequence of full length at the least, --max-num-seqs sequences of up to
@@ -45,6 +49,7 @@ struct SessionPlan {
   KvFormat layout;          // of KV pages
   std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
   size_t page_bytes = 0;          // of one page id, all layers and groups
+  size_t window_page_bytes = 0;   // likewise of the layers with a window, if their ids are their own
   int64_t free_bytes = 0;         // of the device's memory, before anything was loaded
   int num_threads = 0;            // of the CPU backend
   bool on_gpu() const { return model.device == Device::kCuda; }
@@ -52,6 +57,15 @@ struct SessionPlan {
   bool HasPagesOf(DType dtype) const;
   KvFormat PagesOf(DType dtype) const;
   size_t kv_bytes() const { return page_bytes * static_cast<size_t>(engine.num_pages); }
+  // Of a sequence's state.
+  size_t slot_bytes() const {
+    return static_cast<size_t>(summary.config.state_floats()) * sizeof(float);
+  }
+  // Of what sequences and snapshots keep beside the pages of their tokens.
+  size_t state_bytes() const {
+    return slot_bytes() * static_cast<size_t>(engine.num_state_slots) +
+           window_page_bytes * static_cast<size_t>(engine.num_window_pages);
+  }
   size_t kv_bytes_per_token() const { return page_bytes / static_cast<size_t>(engine.page_size); }
   int64_t PagesFor(int64_t tokens) const { return diffserve::PagesFor(tokens, engine.page_size); }
 };

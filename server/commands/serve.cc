@@ -144,8 +144,10 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.frontend.served_model_name = name;
   server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
   if (const SessionPlan& loaded = (*session)->plan(); !loaded.on_gpu()) {
-    server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
-                                                                  loaded.layouts);
+    if (loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
+      server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
+                                                                    loaded.layouts);
+    }
     server.frontend.pools_states = true;
   }
   server.frontend.tool_format = FindToolFormat(serve.tool_call_parser);

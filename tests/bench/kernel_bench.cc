@@ -15,8 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/attention/attention_window.h"
 #include "kernels/attention/diff_attention.h"
 #include "kernels/base/machine_probe.h"
+#include "kernels/mamba/causal_conv.h"
+#include "kernels/mamba/selective_scan.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/weight_codec.h"
 #include "kernels/ops/weight_packer.h"
@@ -73,16 +76,16 @@ struct Bench {
     };
     Report(name, "B", bytes, probe, body);
   }
+  double FlopProbe(Arithmetic arithmetic) const {
+    double flops_done = 0;
+    double rate = 0;
+    const double seconds = Seconds(
+        clock, [&] { rate = MeasureFlopsPerSecond(arithmetic, isa, pool, &flops_done); });
+    return pool.num_threads() == 1 ? flops_done / seconds : rate;
+  }
   void ReportFlops(const char* name, double flops, Arithmetic arithmetic,
                    const std::function<void()>& body) {
-    const auto probe = [this, arithmetic] {
-      double flops_done = 0;
-      double rate = 0;
-      const double seconds = Seconds(
-          clock, [&] { rate = MeasureFlopsPerSecond(arithmetic, isa, pool, &flops_done); });
-      return pool.num_threads() == 1 ? flops_done / seconds : rate;
-    };
-    Report(name, "FLOP", flops, probe, body);
+    Report(name, "FLOP", flops, [&] { return FlopProbe(arithmetic); }, body);
   }
 };
 
@@ -149,20 +152,26 @@ constexpr AttentionShape kAttentionShapes[] = {
 // Sequences with K and V of their own in as many layers as exceed the caches, if they decode.
 class AttentionProblem {
  public:
-  AttentionProblem(const DiffSpec& spec, DType dtype, int sequences, int position, int num_tokens)
-      : spec_(spec), format_(KvFormat::Of(spec, 16, dtype)) {
-    const int pages_each = (position + num_tokens + 15) / 16;
+  AttentionProblem(const DiffSpec& spec, DType dtype, int sequences, int position, int num_tokens,
+                   int window = 0)
+      : spec_(spec), format_(KvFormat::Of(spec, 16, dtype)), window_(window) {
+    const int hidden = FirstSlotSeen(position, WindowSlots(window)) / 16;  // pages that none sees
+    const int table = (position + num_tokens + 15) / 16;
+    const int pages_each = table - hidden;
     layer_bytes_ = static_cast<size_t>(sequences * pages_each * spec.num_kv_groups) *
                    static_cast<size_t>(format_.PageBytes());
     layers_ = num_tokens > 1 ? 1 : std::clamp<size_t>((size_t{200} << 20) / layer_bytes_, 1, 64);
     kv_ = Buffer(layers_ * layer_bytes_);
     std::memset(kv_.data(), 0, kv_.size_bytes());  // memory of its own, or all reads would be of
                                                    // one page
-    pages_.resize(static_cast<size_t>(sequences * pages_each));
-    for (size_t i = 0; i < pages_.size(); ++i)
-      pages_[i] = static_cast<int32_t>((i * 7919) % pages_.size());
+    pages_.resize(static_cast<size_t>(sequences * table), -1);
+    const auto num_pages = static_cast<size_t>(sequences * pages_each);
+    for (size_t i = 0, page = 0; i < pages_.size(); ++i) {
+      if (static_cast<int>(i) % table >= hidden)
+        pages_[i] = static_cast<int32_t>((page++ * 7919) % num_pages);
+    }
     for (int i = 0; i < sequences; ++i)
-      rows_.push_back({i * num_tokens, num_tokens, position, pages_.data() + i * pages_each});
+      rows_.push_back({i * num_tokens, num_tokens, position, pages_.data() + i * table});
     const auto floats = [&](int width) {
       return std::vector<float>(static_cast<size_t>(sequences * num_tokens * width), 0.1f);
     };
@@ -179,7 +188,8 @@ class AttentionProblem {
                           .q = q_.data(),
                           .out = out_.data(),
                           .scale = 0.1f,
-                          .lambda = 0.3f},
+                          .lambda = 0.3f,
+                          .window = window_},
                          workspace_, isa, pool);
     }
   }
@@ -187,6 +197,7 @@ class AttentionProblem {
  private:
   DiffSpec spec_;
   KvFormat format_;
+  int window_;
   size_t layers_ = 0;
   size_t layer_bytes_ = 0;
   Buffer kv_;
@@ -196,6 +207,19 @@ class AttentionProblem {
   std::vector<float> out_;
   cpu::AttentionWorkspace workspace_;
 };
+
+// One decode through a window, at depths of which the window is all, or a part.
+void WindowBench(Bench& bench, const AttentionShape& shape, DType dtype) {
+  constexpr int kWindow = 512;
+  char name[80];
+  for (int depth : {kWindow, 4096, 4200}) {
+    std::snprintf(name, sizeof(name), "attention %s %s decode 1 x %d, window %d", shape.name,
+                  NameOf(dtype).data(), depth, kWindow);
+    if (!bench.Wants(name)) continue;
+    AttentionProblem problem(shape.spec, dtype, 1, depth - 1, 1, kWindow);
+    bench.ReportBytes(name, problem.kv_bytes(), [&] { problem.Run(bench.isa, bench.pool); });
+  }
+}
 
 void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
   const DiffSpec& spec = shape.spec;
@@ -210,6 +234,7 @@ void AttentionBench(Bench& bench, const AttentionShape& shape, DType dtype) {
       bench.ReportBytes(name, problem.kv_bytes(), [&] { problem.Run(bench.isa, bench.pool); });
     }
   }
+  WindowBench(bench, shape, dtype);
   constexpr struct {
     int position, rows;
   } kChunks[] = {{0, 512}, {1536, 512}, {7936, 256}, {16128, 256}};
@@ -271,6 +296,90 @@ void SampleBench(Bench& bench) {
   }
 }
 
+// A Mamba layer of Phi-4-mini-flash: sequences with states of their own in as many layers as exceed
+// the caches, if they decode.
+class MambaProblem {
+ public:
+  MambaProblem(int sequences, int num_tokens) {
+    layers_ = num_tokens > 1 ? 1 : std::max<size_t>(1, 256 / static_cast<size_t>(sequences));
+    const auto rows = static_cast<size_t>(sequences * num_tokens);
+    for (int i = 0; i < sequences; ++i) sequences_.push_back({i * num_tokens, num_tokens, i, i});
+    batch_ = {sequences_.data(), sequences, sequences * num_tokens};
+    states_.assign(layers_ * static_cast<size_t>(sequences) * kStates * kChannels, 0.1f);
+    rows_.assign(static_cast<size_t>(sequences) * (kWidth - 1) * kChannels, 0.1f);
+    x_.assign(rows * 2 * kChannels, 0.3f);
+    dt_.assign(rows * kChannels, -2.0f);
+    bc_.assign(rows * 2 * kStates, 0.2f);
+    out_.assign(rows * kChannels, 0.0f);
+    per_channel_.assign(kChannels, 0.1f);
+    rates_.assign(size_t{kStates} * kChannels, -1.0f);
+  }
+
+  double updates() const { return double{kStates} * kChannels * batch_.num_tokens; }
+  // Read and written.
+  double state_bytes() const { return 2.0 * sizeof(float) * static_cast<double>(states_.size()); }
+  double conv_bytes() const { return 2.0 * sizeof(float) * static_cast<double>(out_.size()); }
+
+  void Scan(CpuIsa isa, ThreadPool& pool) {
+    const size_t layer_floats = states_.size() / layers_;
+    for (size_t layer = 0; layer < layers_; ++layer) {
+      cpu::SelectiveScan({.batch = batch_,
+                          .x = x_.data(),
+                          .dt = dt_.data(),
+                          .dt_bias = per_channel_.data(),
+                          .b = bc_.data(),
+                          .c = bc_.data() + kStates,
+                          .bc_stride = 2 * kStates,
+                          .rates = rates_.data(),
+                          .skip = per_channel_.data(),
+                          .z = x_.data() + kChannels,
+                          .z_stride = 2 * kChannels,
+                          .out = out_.data(),
+                          .state = {states_.data() + layer * layer_floats, kStates * kChannels},
+                          .channels = kChannels,
+                          .states = kStates},
+                         isa, pool);
+    }
+  }
+  void Conv(CpuIsa isa, ThreadPool& pool) {
+    cpu::CausalConv({.batch = batch_,
+                     .x = x_.data(),
+                     .x_stride = 2 * kChannels,
+                     .taps = rates_.data(),
+                     .bias = per_channel_.data(),
+                     .out = out_.data(),
+                     .state = {rows_.data(), (kWidth - 1) * kChannels},
+                     .channels = kChannels,
+                     .width = kWidth},
+                    isa, pool);
+  }
+
+ private:
+  static constexpr int kChannels = 5120, kStates = 16, kWidth = 4;
+  size_t layers_ = 1;
+  std::vector<StateSequence> sequences_;
+  StateBatch batch_;
+  std::vector<float> states_, rows_, x_, dt_, bc_, out_, per_channel_, rates_;
+};
+
+void MambaBench(Bench& bench) {
+  char name[80];
+  for (int tokens : {64, 512}) {
+    MambaProblem problem(1, tokens);
+    std::snprintf(name, sizeof(name), "scan prefill %d, of multiply-adds", tokens);
+    bench.Report(
+        name, "update", problem.updates(), [&] { return 0.5 * bench.FlopProbe(Arithmetic::kFma); },
+        [&] { problem.Scan(bench.isa, bench.pool); });
+    std::snprintf(name, sizeof(name), "convolution prefill %d", tokens);
+    bench.ReportBytes(name, problem.conv_bytes(), [&] { problem.Conv(bench.isa, bench.pool); });
+  }
+  for (int sequences : {1, 16}) {
+    MambaProblem problem(sequences, 1);
+    std::snprintf(name, sizeof(name), "scan decode %d", sequences);
+    bench.ReportBytes(name, problem.state_bytes(), [&] { problem.Scan(bench.isa, bench.pool); });
+  }
+}
+
 int Main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
   ThreadPool pool({.num_threads = argc > 2 ? std::atoi(argv[2]) : 0});
@@ -288,6 +397,7 @@ int Main(int argc, char** argv) {
     for (const AttentionShape& shape : kAttentionShapes) AttentionBench(bench, shape, dtype);
   }
   SampleBench(bench);
+  MambaBench(bench);
   return 0;
 }
 

@@ -22,6 +22,7 @@ struct FuzzCase {
   float lambda = 0;
   float out_scale = 0;
   LogitQuant logits;
+  int window = 0;
 };
 
 class CaseMaker {
@@ -33,7 +34,8 @@ class CaseMaker {
                      {},
                      static_cast<float>(Below(200)) / 100 - 0.5f,
                      0.5f + static_cast<float>(Below(3)) / 4,
-                     Logits()};
+                     Logits(),
+                     Below(2) == 0 ? 0 : 1 + Below(kHasGpu ? 1500 : 300)};
     // The reference's work, which all shapes share: query heads x slots x width.
     int64_t budget = kHasGpu ? 40'000'000 : 1'000'000;
     const int64_t per_pair = int64_t{made.spec.num_q1_heads + made.spec.num_q2_heads} *
@@ -110,6 +112,8 @@ TEST_F(AttentionFuzzTest, RandomShapesMatchTheReference) {
     batch.out_scale = made.out_scale;
     batch.logit_quant = made.logits;
     if (made.logits.is_on()) batch.MakeLogitsExact();
+    batch.window = made.window;
+    batch.ForgetPagesBehindWindow();
     // Of thousands of shapes some have few outputs, of which the rounded reference's largest error
     // is small by luck.
     for (bool bulk_copies : {true, false}) {

@@ -86,6 +86,7 @@ class AttentionRun {
              .lambda_rows = lambda_rows_.data(),
              .sub_norm_weight = weight_.data(),
              .out_scale = batch.out_scale,
+             .window = batch.window,
              .logit_quant = batch.logit_quant};
     schedule_.tiling = tiling;
     schedule_.plan = {num_items_.data(), items_.data(), first_item_.data(),
@@ -149,13 +150,14 @@ inline std::vector<float> RunAttention(const AttentionBatch& batch,
   return ToFloats(run.Out());
 }
 inline std::vector<float> Decode(const AttentionBatch& batch, bool bulk_copies = true) {
-  return RunAttention(batch, cuda::DiffDecodeTiling(batch.spec, RowsPerSequenceMax(batch)),
+  return RunAttention(batch,
+                      cuda::DiffDecodeTiling(batch.spec, RowsPerSequenceMax(batch), batch.window),
                       bulk_copies);
 }
 inline std::vector<float> Prefill(const AttentionBatch& batch, bool bulk_copies = true) {
-  return RunAttention(
-      batch, cuda::DiffPrefillTiling(batch.spec, batch.memory.format().codec.dtype, bulk_copies),
-      bulk_copies);
+  const DType dtype = batch.memory.format().codec.dtype;
+  return RunAttention(batch, cuda::DiffPrefillTiling(batch.spec, dtype, bulk_copies, batch.window),
+                      bulk_copies);
 }
 
 }  // namespace diffserve::testing

@@ -47,12 +47,17 @@ std::vector<DeviceSequence> RandomSequences(size_t count, uint32_t seed) {
 TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const std::vector<DeviceSequence> sequences = RandomSequences(1 + seed * 3, seed);
-    const AttentionTiling tiling = {static_cast<int>(1 + seed % 5), seed % 2 == 0 ? 8 : 16};
+    AttentionTiling tiling = {static_cast<int>(1 + seed % 5), seed % 2 == 0 ? 8 : 16};
+    if (seed % 3 > 0) tiling.window = seed % 3 == 1 ? 3 : 900;
     const Planned planned = PlanOnHost(sequences, tiling);
     std::map<std::pair<int, int>, int> covered;  // (sequence, tile) -> slots so far
     for (int i = 0; i < planned.num_items; ++i) {
       const AttentionItem& item = planned.items.at(static_cast<size_t>(i));
-      int& slots = covered[{item.sequence, item.tile}];
+      const DeviceSequence& rows = sequences[static_cast<size_t>(item.sequence)];
+      const int first = tiling.FirstSplit(rows) * kSplitSlots;
+      ASSERT_LE(first, FirstSlotSeen(rows.position, tiling.window));
+      ASSERT_GT(first + kSplitSlots, FirstSlotSeen(rows.position, tiling.window));
+      int& slots = covered.try_emplace({item.sequence, item.tile}, first).first->second;
       ASSERT_EQ(item.split * kSplitSlots, slots) << "a split is missing, twice or out of order";
       ASSERT_EQ(item.first_item + item.split, i);
       slots += kSplitSlots;
@@ -78,7 +83,7 @@ TEST(AttentionPlanTest, EveryRowMeetsEverySlotItAttendsToOnceAndInOrder) {
 }
 
 TEST(AttentionPlanTest, ASequencesItemsAreTheSameWhoeverSharesTheBatch) {
-  const AttentionTiling tiling = {4, 8};
+  const AttentionTiling tiling = {4, 8, kSplitSlots, 1000};
   const std::vector<DeviceSequence> sequences = RandomSequences(40, 3);
   const Planned together = PlanOnHost(sequences, tiling);
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -95,10 +100,19 @@ TEST(AttentionPlanTest, ASequencesItemsAreTheSameWhoeverSharesTheBatch) {
   }
 }
 
+// Splits of 512 slots: through a window of 700 a token at 2000 sees those from 1301 on.
+TEST(AttentionPlanTest, SplitsBeforeTheWindowHaveNoItems) {
+  const Planned planned = PlanOnHost({{0, 1, 2000, 0}, {1, 1, 300, 0}}, {1, 8, kSplitSlots, 700});
+  ASSERT_EQ(planned.num_items, 3);
+  EXPECT_EQ(planned.items[0].split, 2);
+  EXPECT_EQ(planned.items[1].split, 3);
+  EXPECT_EQ(planned.items[2].split, 0);
+}
+
 class AttentionPlanOnDeviceTest : public testing::OnDeviceTest {};
 
 TEST_F(AttentionPlanOnDeviceTest, OneWarpWritesWhatTheHostWrites) {
-  const AttentionTiling tiling = {3, 8};
+  const AttentionTiling tiling = {3, 8, kSplitSlots, 1000};
   for (size_t count : {0, 1, 31, 32, 33, 100}) {
     const std::vector<DeviceSequence> sequences = RandomSequences(count,
                                                                   static_cast<uint32_t>(count));

@@ -85,6 +85,29 @@ TEST_F(CudaBackendTest, BytesComeBackFromThePlaceTheyWereCopiedTo) {
   EXPECT_EQ(pinned->bytes()[999], std::byte{3});
 }
 
+TEST_F(CudaBackendTest, RowsAreCopiedAndWhatLiesBetweenThemStays) {
+  auto from = cuda::DeviceBuffer::Allocate(12), to = cuda::DeviceBuffer::Allocate(9);
+  auto pinned = cuda::PinnedBuffer::Allocate(9);
+  ASSERT_TRUE(from.ok() && to.ok() && pinned.ok());
+  std::byte numbers[12];
+  for (size_t i = 0; i < 12; ++i) numbers[i] = static_cast<std::byte>(i);
+  ASSERT_TRUE(IsOk(cuda::CopyToDevice(numbers, *from, 0, *stream_)));
+  ASSERT_TRUE(IsOk(cuda::FillBytes(*to, std::byte{99}, *stream_)));
+  ASSERT_TRUE(IsOk(cuda::CopyRowsOnDevice({.from = from->as<std::byte>() + 1,
+                                           .from_stride = 4,
+                                           .to = to->data(),
+                                           .to_stride = 3,
+                                           .row_bytes = 2,
+                                           .num_rows = 3},
+                                          *stream_)));
+  ASSERT_TRUE(IsOk(cuda::CopyToHost(*to, 0, pinned->bytes(), *stream_)));
+  ASSERT_TRUE(IsOk(stream_->Synchronize()));
+  std::vector<int> found;
+  for (std::byte number : pinned->bytes()) found.push_back(std::to_integer<int>(number));
+  EXPECT_EQ(found, (std::vector<int>{1, 2, 99, 5, 6, 99, 9, 10, 99}));
+  EXPECT_TRUE(IsOk(cuda::CopyRowsOnDevice({}, *stream_)));
+}
+
 TEST_F(CudaBackendTest, EventsOrderStreamsAndTakeTime) {
   auto begin = cuda::Event::Create(true), end = cuda::Event::Create(true);
   auto other = cuda::Stream::Create();

@@ -278,7 +278,7 @@ class CodeAppendOnDeviceTest : public testing::OnDeviceTest,
 };
 
 TEST_P(CodeAppendOnDeviceTest, CodesAndScalesAreThoseOfTheDefinition) {
-  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     for (int head_dim : {16, 48, 64, 96, 128}) {
       for (const DiffSpec& spec : {DiffLlamaSpec(4, 2, head_dim), V2Spec(2, 2, head_dim)}) {
         testing::RopeCase rope = Case(spec, style, 0.0), defined = Case(spec, style, 0.0);
@@ -289,6 +289,24 @@ TEST_P(CodeAppendOnDeviceTest, CodesAndScalesAreThoseOfTheDefinition) {
         EXPECT_TRUE(SameBits(Numbers(rope), Numbers(defined))) << testing::Describe(spec);
       }
     }
+  }
+}
+
+TEST_P(CodeAppendOnDeviceTest, WithoutKAndVQIsTheSameAndNoPageIsTouched) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kNone}) {
+    const DiffSpec spec = DiffLlamaSpec(4, 2, 48);
+    testing::RopeCase whole = Case(spec, style, 0.3), q_alone = Case(spec, style, 0.3);
+    q_alone.has_kv = false;
+    q_alone.qkv.clear();
+    const auto width = static_cast<std::ptrdiff_t>(spec.q_width() + spec.k_width() +
+                                                   spec.v_width());
+    for (auto row = whole.qkv.begin(); row != whole.qkv.end(); row += width)
+      q_alone.qkv.insert(q_alone.qkv.end(), row, row + spec.q_width());
+    const std::vector<std::byte> before = q_alone.memory.bytes();
+    Append(whole);
+    Append(q_alone);
+    EXPECT_TRUE(SameBits(q_alone.q, whole.q));
+    EXPECT_EQ(q_alone.memory.bytes(), before);
   }
 }
 

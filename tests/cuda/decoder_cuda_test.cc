@@ -62,7 +62,7 @@ TEST_F(CudaDecoderTest, EveryFamilyIsWithinTwiceTheReferencesOwnBFloat16Error) {
     EXPECT_LE(GoldenError(golden, run), kGoldenBFloat16Share * golden.bfloat16_error)
         << golden.name;
   }
-  EXPECT_EQ(families.size(), 6u);
+  EXPECT_EQ(families.size(), 7u);
 }
 
 // What bfloat16 costs beside what codes do.
@@ -244,9 +244,10 @@ TEST_F(CudaDecoderTest, AStepInManyPassesHasTheBitsOfOneInOnePass) {
     ModelOptions options = OptionsOf(golden);
     options.limits.attention_partial_bytes_max = partial_bytes;
     const std::unique_ptr<Model> model = std::move(Model::Load(options, pool_)).value();
-    KvCache kv =
-        model->MakeUniformKvCache(KvFormat::Of(model->config().attention, 64, DType::kBFloat16), 6)
-            .value();
+    KvCache kv = model
+                     ->MakeUniformKvCache(
+                         KvFormat::Of(model->config().attention, 64, DType::kBFloat16), {6})
+                     .value();
     const int32_t pages[] = {4, 1, 0, 5, 2, 3};
     Batch batch;
     for (int s = 0; s < 3; ++s) {
@@ -275,6 +276,12 @@ TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
   options = OptionsOf(ReadGoldenCase("diff_gqa8").value());
   EXPECT_THAT(InspectModel(options).status().message(),
               ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
+  options = OptionsOf(ReadGoldenCase("phi4flash_window_list").value());
+  EXPECT_THAT(InspectModel(options).status().message(),
+              ::testing::HasSubstr("intermediate_size is 44, allowed: a multiple of 8"));
+  options = OptionsOf(ReadGoldenCase("phi4flash_as_released_bf16").value());
+  EXPECT_THAT(InspectModel(options).status().message(),
+              ::testing::HasSubstr("head_dim 8, v_dim 16, K maps 2; allowed head_dim: 16, 48"));
   options.weight_format = WeightFormat::kFloat32;
   EXPECT_EQ(InspectModel(options).status().message(),
             "--dtype is float32, allowed with --device cuda: auto, bfloat16");
@@ -287,7 +294,7 @@ TEST_F(CudaDecoderTest, AModelWithoutKernelsIsRefusedByWhatItHas) {
 TEST_F(CudaDecoderTest, PagesThatDoNotFitAreRefusedWithTheNumbers) {
   const std::unique_ptr<Model> model = Load(ReadGoldenCase("llama_mha_tied_bf16").value());
   const auto kv = model->MakeUniformKvCache(
-      KvFormat::Of(model->config().attention, 64, DType::kBFloat16), 1 << 26);
+      KvFormat::Of(model->config().attention, 64, DType::kBFloat16), {1 << 26});
   ASSERT_FALSE(kv.ok());
   EXPECT_EQ(kv.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(kv.status().message(), ::testing::HasSubstr("free on the device"));

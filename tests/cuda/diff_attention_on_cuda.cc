@@ -2,27 +2,46 @@
 #include "tests/testing/attention_backends.h"
 
 namespace diffserve::testing {
+namespace {
+
+using Run = std::vector<float> (*)(const AttentionBatch&, bool bulk_copies);
+
+AttentionBackend BackendOf(const std::string& name, DType pages, std::vector<int> head_dims,
+                           Run run, bool bulk_copies) {
+  return {.name = name,
+          .pages = pages,
+          .activations = DType::kBFloat16,
+          .arrangement = KvArrangement::kImage,
+          .page_sizes = {cuda::kImagePageSize},
+          .head_dims = std::move(head_dims),
+          .takes_every_v_dim = false,
+          .run = [run, bulk_copies](AttentionBatch& batch) { return run(batch, bulk_copies); }};
+}
+
+}  // namespace
 
 // Decode and prefill, each with cp.async as on every device and with Hopper's bulk copies, which
-// prefill has kernels of its own for.
+// prefill has kernels of its own for over pages of bfloat16 without a window.
 std::vector<AttentionBackend> DiffAttentionBackends() {
   if (!KernelsCanRun()) return {};
-  std::vector<AttentionBackend> backends;
-  const auto add = [&](const char* name, std::vector<int> head_dims, auto run) {
-    backends.push_back({.name = name,
-                        .pages = DType::kBFloat16,
-                        .activations = DType::kBFloat16,
-                        .arrangement = KvArrangement::kImage,
-                        .page_sizes = {cuda::kImagePageSize},
-                        .head_dims = std::move(head_dims),
-                        .takes_every_v_dim = false,
-                        .run = run});
-  };
   const std::vector<int> all = {48, 64, 96, 128};
-  add("decode", all, [](AttentionBatch& batch) { return Decode(batch, false); });
-  add("decode_sm90", all, [](AttentionBatch& batch) { return Decode(batch, true); });
-  add("prefill", all, [](AttentionBatch& batch) { return Prefill(batch, false); });
-  add("prefill_sm90", {64, 128}, [](AttentionBatch& batch) { return Prefill(batch, true); });
+  AttentionBackend hopper = BackendOf("prefill_sm90", DType::kBFloat16, {64, 128}, Prefill, true);
+  hopper.has_other_kernel_for_windows = true;
+  return {BackendOf("decode", DType::kBFloat16, all, Decode, false),
+          BackendOf("decode_sm90", DType::kBFloat16, all, Decode, true),
+          BackendOf("prefill", DType::kBFloat16, all, Prefill, false), hopper};
+}
+
+std::vector<AttentionBackend> CodePageBackends() {
+  if (!KernelsCanRun()) return {};
+  std::vector<AttentionBackend> backends;
+  for (DType pages : {DType::kInt8, DType::kInt8KInt4V, DType::kInt4, DType::kFp8E4M3}) {
+    const std::string of = "_" + std::string(NameOf(pages));
+    const std::vector<int> all = {16, 48, 64, 96, 128};
+    backends.push_back(BackendOf("decode" + of, pages, all, Decode, false));
+    backends.push_back(BackendOf("decode_sm90" + of, pages, all, Decode, true));
+    backends.push_back(BackendOf("prefill" + of, pages, all, Prefill, false));
+  }
   return backends;
 }
 

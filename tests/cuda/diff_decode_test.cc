@@ -85,6 +85,47 @@ TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSame) {
   }
 }
 
+// The window's begin crosses a split's end within the run, as does its last slot.
+TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutARowsBitsAreTheSameThroughAWindow) {
+  for (const LogitQuant& quant :
+       {LogitQuant{}, LogitQuant{4, LogitScale::kRow}, LogitQuant{6, LogitScale::kTile}}) {
+    for (int window : {100, 512, 515, 700}) {
+      const auto decode = [&](int position, int rows) {
+        ImageBatch batch(DiffLlamaSpec(3, 1, 48), {{position, rows}});
+        batch.window = window;
+        batch.logit_quant = quant;
+        batch.ForgetPagesBehindWindow();
+        return testing::Decode(batch);
+      };
+      const std::vector<float> expected = decode(1020, 9);
+      for (const std::vector<int>& cuts :
+           {std::vector<int>{1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 5}, {2, 6, 1}}) {
+        std::vector<float> out;
+        int position = 1020;
+        for (int rows : cuts) {
+          const std::vector<float> part = decode(position, rows);
+          out.insert(out.end(), part.begin(), part.end());
+          position += rows;
+        }
+        EXPECT_TRUE(SameBits(out, expected)) << window;
+      }
+    }
+  }
+}
+
+TEST_F(DiffDecodeTest, AWindowGivesTheSameBitsOnEveryScheduleAndNumberOfStages) {
+  ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{300, 1}, {1230, 2}});
+  batch.window = 530;
+  batch.ForgetPagesBehindWindow();
+  const std::vector<float> expected = testing::Decode(batch);
+  testing::ExpectLikeReference(batch, expected);
+  OnEverySchedule([&] { EXPECT_TRUE(SameBits(testing::Decode(batch), expected)); });
+  for (int shared_kib : {40, 100, 140}) {
+    SimulateSharedBytes(shared_kib << 10);
+    EXPECT_TRUE(SameBits(testing::Decode(batch), expected)) << shared_kib;
+  }
+}
+
 // A row's extent spans its splits, whose kernels run apart.
 TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutQuantisedLogitsAreTheSame) {
   for (const LogitQuant& quant : testing::LogitQuants()) {

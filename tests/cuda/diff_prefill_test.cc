@@ -1,6 +1,8 @@
 // What only the prefill kernels have: a ring of pages, turns of thread blocks, tilings. Each test
 // runs for the portable kernel (no bulk copies) and for Hopper's, where a Hopper is or is
 // simulated. The rest is the op's own test text.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -91,6 +93,29 @@ TEST_P(DiffPrefillTest, QuantisedLogitsHaveTheSameBitsOnEveryScheduleAndNumberOf
   }
 }
 
+TEST_P(DiffPrefillTest, AnyNumberOfMultiprocessorsAndStagesGivesTheSameBitsOfAWindow) {
+  for (const DiffSpec& spec : EveryForm()) {
+    ImageBatch batch(spec, {{310, 70}, {0, 0}, {100, 5}});
+    batch.window = 75;
+    batch.ForgetPagesBehindWindow();
+    SimulateMultiprocessors(4);
+    const std::vector<float> expected = Prefill(batch);
+    testing::ExpectLikeReference(batch, expected);
+    SimulateMultiprocessors(1);  // more pages a thread block than its ring has places
+    OnEverySchedule([&] { EXPECT_TRUE(SameBits(Prefill(batch), expected)); });
+  }
+}
+
+TEST_P(DiffPrefillTest, ALayerWithAWindowTakesThePortableKernel) {
+  for (const DiffSpec& spec : EveryForm()) {
+    ImageBatch batch(spec, {{10, 70}});
+    const std::vector<float> portable = testing::Prefill(batch, false);
+    EXPECT_EQ(bool{SameBits(Prefill(batch), portable)}, !IsHopper());
+    batch.window = 80;  // hides nothing
+    EXPECT_TRUE(SameBits(Prefill(batch), portable));
+  }
+}
+
 TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
   ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
   DiffAttentionArgs<BFloat16> args;
@@ -102,6 +127,22 @@ TEST_P(DiffPrefillTest, AnotherDevicesTilingIsRefused) {
   schedule.tiling = cuda::DiffPrefillTiling(batch.spec, DType::kBFloat16, IsHopper());
   schedule.tiling.rows_per_tile *= 2;
   EXPECT_FALSE(cuda::DiffAttention(args, schedule, *stream_).ok());
+}
+
+TEST_P(DiffPrefillTest, ATilingOfAnotherWindowIsRefused) {
+  ImageBatch batch(DiffLlamaSpec(1, 1, 64), {{0, 3}});
+  DiffAttentionArgs<BFloat16> args;
+  args.spec = batch.spec;
+  args.batch.num_tokens = 3;
+  args.kv.format = cuda::ImageFormat(batch.spec);
+  args.window = 7;
+  cuda::AttentionSchedule schedule;
+  schedule.allow_bulk_copies = IsHopper();
+  for (int window : {0, 8}) {
+    schedule.tiling = cuda::DiffPrefillTiling(batch.spec, DType::kBFloat16, IsHopper(), window);
+    const Status status = cuda::DiffAttention(args, schedule, *stream_);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("window")) << window;
+  }
 }
 
 }  // namespace

@@ -33,8 +33,6 @@ struct Answer {
 
 class CudaEngineTest : public ::testing::Test {
  protected:
-  static constexpr int kVocab = 105;
-
   void SetUp() override {
     if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
     options_.page_size = cuda::kPageSize;
@@ -46,18 +44,17 @@ class CudaEngineTest : public ::testing::Test {
 
   std::unique_ptr<Executor> MakeExecutor() {
     ModelOptions model_options;
-    model_options.model_dir = GoldenCasesDir() + "/unilm_v2_gqa2_bf16";  // lambda of each token,
-                                                                         // both maps on one K
+    model_options.model_dir = GoldenCasesDir() + "/" + case_;
     model_options.device = Device::kCuda;
     model_options.limits = {options_.max_num_batched_tokens, options_.max_num_seqs,
                             options_.max_model_len, size_t{1} << 20};
     model_options.batch_invariant = true;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
-    EXPECT_EQ(model->config().vocab_size, kVocab);
+    EXPECT_EQ(model->config().vocab_size, vocab_);
     KvCache kv = model
                      ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16),
-                         options_.num_pages)
+                         {.num_pages = options_.num_pages, .num_states = options_.MaxRunning()})
                      .value();
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
   }
@@ -109,29 +106,41 @@ class CudaEngineTest : public ::testing::Test {
     if (id % 4 == 3) request.prompt_logprobs = 1;
     if (id % 4 >= 2) {
       request.constraint = std::make_shared<testing::FakeConstraint>(
-          testing::FakeConstraint::Options{.seed = id, .vocab_size = kVocab, .one_of = 3});
+          testing::FakeConstraint::Options{.seed = id, .vocab_size = vocab_, .one_of = 3});
     }
     return request;
   }
 
+  void ExpectTheSameAloneAndInCompany() {
+    options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted
+                             // and computed anew
+    options_.enable_prefix_caching = false;
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 4; ++id)
+      requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 8));
+    const std::map<RequestId, Answer> together = Serve(requests);
+    for (const Request& request : requests) {
+      const std::map<RequestId, Answer> alone = Serve({request});
+      EXPECT_EQ(alone.at(request.id).finish, FinishReason::kLength);
+      EXPECT_EQ(alone.at(request.id).tokens.size(), 8u);
+      EXPECT_TRUE(alone.at(request.id) == together.at(request.id)) << "request " << request.id;
+    }
+  }
+
+  std::string case_ = "unilm_v2_gqa2_bf16";  // lambda of each token, both maps on one K
+  int vocab_ = 105;
   EngineOptions options_;
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
 TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPreemptions) {
-  options_.num_pages = 5;  // below what four sequences need behind slot 64, so some are preempted
-                           // and computed anew
-  options_.enable_prefix_caching = false;
-  std::vector<Request> requests;
-  for (RequestId id = 1; id <= 4; ++id)
-    requests.push_back(MakeRequest(id, 58 + static_cast<int>(id), 8));
-  const std::map<RequestId, Answer> together = Serve(requests);
-  for (const Request& request : requests) {
-    const std::map<RequestId, Answer> alone = Serve({request});
-    EXPECT_EQ(alone.at(request.id).finish, FinishReason::kLength);
-    EXPECT_EQ(alone.at(request.id).tokens.size(), 8u);
-    EXPECT_TRUE(alone.at(request.id) == together.at(request.id)) << "request " << request.id;
-  }
+  ExpectTheSameAloneAndInCompany();
+}
+
+TEST_F(CudaEngineTest, SoItDoesWhereLayersHaveStatesAndWindows) {
+  case_ = "phi4flash_stored_lm_head_shards";
+  vocab_ = 100;
+  ExpectTheSameAloneAndInCompany();
 }
 
 TEST_F(CudaEngineTest, AnExecutorMayEndWithStepsInFlight) {

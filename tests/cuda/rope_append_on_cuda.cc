@@ -23,6 +23,7 @@ void Append(RopeCase& rope) {
                                      .kv = pages.kv(),
                                      .rope = angles,
                                      .style = rope.style,
+                                     .has_kv = rope.has_kv,
                                      .qkv = qkv.data(),
                                      .q = q.data()},
                                     stream)));

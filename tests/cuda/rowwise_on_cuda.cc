@@ -32,7 +32,9 @@ struct OnDevice {
     return ToFloat(Run(args, op, stream));
   }
 
-  std::vector<float> RmsNorm(const RmsNormArgs<float>& host, int num_x) const {
+  template <template <typename> typename Args>
+  std::vector<float> Norm(const Args<float>& host, int num_x,
+                          Status (*op)(const Args<BFloat16>&, const cuda::Stream&)) const {
     const cuda::Stream stream = cuda::Stream::Create().value();
     const auto width = static_cast<size_t>(host.width);
     const DeviceArray<float> x(
@@ -42,14 +44,18 @@ struct OnDevice {
     std::vector<int32_t> listed;
     if (host.indices != nullptr) listed.assign(host.indices, host.indices + host.num_tokens);
     const DeviceArray<int32_t> indices(listed, stream);
-    RmsNormArgs<BFloat16> args;
+    Args<BFloat16> args;
+    std::vector<float> biases;
+    if constexpr (requires { host.bias; }) biases.assign(host.bias, host.bias + width);
+    const DeviceArray<float> bias(biases, stream, shift);
+    if constexpr (requires { host.bias; }) args.bias = bias.data();
     args.x = x.data();
     args.weight = weight.data();
     args.num_tokens = host.num_tokens;
     args.width = host.width;
     args.eps = host.eps;
     args.indices = indices.data();
-    return ToFloat(Run(args, cuda::RmsNorm, stream));
+    return ToFloat(Run(args, op, stream));
   }
 
   std::vector<float> PolyNormMul(const PolyNormMulArgs<float>& host) const {
@@ -78,7 +84,12 @@ std::vector<RowwiseBackend> RowwiseBackends() {
     RowwiseBackend backend;
     backend.name = shift == 0 ? "cuda" : "cuda, unaligned";
     backend.activations = DType::kBFloat16;
-    backend.rms_norm = [=](const auto& args, int num_x) { return device.RmsNorm(args, num_x); };
+    backend.rms_norm = [=](const auto& args, int num_x) {
+      return device.Norm(args, num_x, cuda::RmsNorm);
+    };
+    backend.layer_norm = [=](const auto& args, int num_x) {
+      return device.Norm(args, num_x, cuda::LayerNorm);
+    };
     backend.silu_mul = [=](const auto& args) { return device.Gated(args, {}, cuda::SiluMul); };
     backend.poly_norm_mul = [=](const auto& args) { return device.PolyNormMul(args); };
     backend.sigmoid = [=](const std::vector<float>& x) { return device.Sigmoid(x); };

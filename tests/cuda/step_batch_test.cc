@@ -1,10 +1,12 @@
 // How a step's batch is cut and packed for the device. Host code alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "models/step_batch_cuda.h"
 
@@ -97,7 +99,7 @@ TEST(StepBatchTest, APackedStepHoldsEveryTokenItsPageAndItsDrawGeneratedRowsFirs
     const std::vector<StepPass> passes = CutIntoPasses(batch, {1, 1, 512}, 1 << 20);
     ASSERT_EQ(passes.size(), 1u);
     PackedStep packed;
-    PackStep(batch, passes[0], kPage, /*draws=*/true, 0, &packed);
+    PackStep(batch, passes[0], {.page_size = kPage, .draws = true}, &packed);
     ASSERT_EQ(packed.shape.num_tokens, static_cast<int>(batch.tokens.size()));
     const StepOffsets at(packed.shape);
     const auto entries = Read<DeviceSequence>(packed.bytes, at.sequences,
@@ -140,8 +142,8 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
   OwnedBatch owned;
   for (int s = 0; s < 5; ++s) owned.Add(70 + s, 1, 0);
   PackedStep packed;
-  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0], kPage,
-           /*draws=*/true, 8, &packed);
+  PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0],
+           {.page_size = kPage, .draws = true, .num_padded = 8}, &packed);
   EXPECT_EQ(packed.shape.num_tokens, 8);
   EXPECT_EQ(packed.shape.num_generated_tokens, 8);
   EXPECT_EQ(packed.shape.num_logit_rows, 8);
@@ -152,6 +154,144 @@ TEST(StepBatchTest, PaddingIsNobodysAndDrawsNothing) {
     EXPECT_EQ(entries[i].num_tokens, i < 5 ? 1 : 0);
     EXPECT_EQ(samples[i].kind, i < 5 ? SampleKind::kGreedy : SampleKind::kNothing);
     EXPECT_EQ(entries[i].first_row, static_cast<int>(i));
+  }
+}
+
+// A batch for layers that keep nothing at the end, windows and states.
+struct HybridBatch : OwnedBatch {
+  std::vector<std::vector<int32_t>> window_pages;
+
+  explicit HybridBatch(std::mt19937& random) : OwnedBatch(RandomBatch(random)) {
+    window_pages = pages;
+    batch.logit_rows.clear();
+    batch.sample_rows.clear();
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+      SequenceTokens& rows = batch.sequences[s];
+      for (int32_t& page : window_pages[s]) page += 5000;
+      if (random() % 4 > 0) rows.window_pages = window_pages[s].data();
+      const auto slot = static_cast<int32_t>(100 * s);
+      StateSlotUse& use = batch.states.emplace_back(slot, slot + 1);
+      for (int token = 0; token < rows.num_tokens; ++token) {
+        if (random() % 8 == 0) batch.logit_rows.push_back(rows.first_row + token);
+        if (random() % 6 == 0) use.snapshots.push_back({token + 1, slot + 2 + token});
+      }
+    }
+  }
+};
+
+constexpr StepNeeds kHybrid = {.has_windows = true, .has_states = true, .may_skip = true};
+
+// A packed row's sequence and which of its tokens it is.
+std::pair<size_t, int> Find(const DeviceStep& step, int row) {
+  return {static_cast<size_t>(step.tokens[row] / 1000 - 1), step.tokens[row] % 1000};
+}
+
+TEST(StepBatchTest, TokensThatAllLayersComputeComeFirstAndWindowsHaveTheirPages) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 200; ++trial) {
+    const HybridBatch owned(random);
+    const Batch& batch = owned.batch;
+    const StepPass pass = CutIntoPasses(batch, {1, 1, 64}, 1 << 20).at(0);
+    PackedStep packed;
+    PackStep(batch, pass, {.needs = kHybrid, .page_size = kPage}, &packed);
+    const StepShape& shape = packed.shape;
+    EXPECT_EQ(shape.num_tokens, static_cast<int>(batch.tokens.size()));
+    const DeviceStep step(shape, packed.bytes.data(), {1, 1, 64});
+    for (int row = 0; row < shape.num_tokens; ++row) {
+      const auto [s, token] = Find(step, row);
+      const SequenceTokens& rows = batch.sequences[s];
+      const bool is_wanted = std::ranges::any_of(batch.logit_rows, [&](int wanted) {
+        return wanted >= rows.first_row && wanted <= rows.first_row + token;
+      });
+      const bool is_generated = token >= batch.num_prompt_tokens[s];
+      EXPECT_EQ(row < shape.num_wanted_tokens, is_wanted || is_generated);
+      EXPECT_EQ(row < shape.num_generated_tokens, is_generated);
+      for (const StepRows* in : {&step.rows, &step.in_windows}) {
+        const DeviceSequence& entry = in->all.sequences[in->all.token_sequences[row]];
+        const int page = (rows.position + token) / kPage;
+        const bool has_own = in == &step.in_windows && rows.window_pages != nullptr;
+        EXPECT_EQ(entry.position + row - entry.first_row, rows.position + token);
+        EXPECT_EQ(entry.first_row + entry.num_tokens + entry.num_tokens_after - row,
+                  rows.num_tokens - token);
+        EXPECT_EQ(in->all.pages[entry.first_page + page],
+                  (has_own ? rows.window_pages : rows.pages)[page]);
+      }
+    }
+    const StepRows wanted = step.Wanted(step.rows);
+    int covered = 0;
+    for (const PagedBatch* of : {&wanted.generated, &wanted.prompts}) {
+      for (int i = 0; i < of->num_sequences; ++i) covered += of->sequences[i].num_tokens;
+    }
+    EXPECT_EQ(covered, shape.num_wanted_tokens);
+    EXPECT_EQ(wanted.all.num_tokens, shape.num_wanted_tokens);
+    EXPECT_EQ(wanted.all.num_sequences,
+              wanted.generated.num_sequences + wanted.prompts.num_sequences);
+  }
+}
+
+TEST(StepBatchTest, StatesAreTakenOnInTheOrderOfTheTokensAndKeptOnTheWay) {
+  std::mt19937 random(4);
+  for (int trial = 0; trial < 200; ++trial) {
+    const HybridBatch owned(random);
+    const Batch& batch = owned.batch;
+    std::vector<int> taken_on(batch.sequences.size(), 0);  // tokens whose states are there
+    std::vector<int32_t> state(batch.sequences.size());    // where they are
+    for (size_t s = 0; s < state.size(); ++s)
+      state[s] = batch.sequences[s].position == 0 ? kNoState : batch.states[s].from;
+    for (const StepPass& pass : CutIntoPasses(batch, {1, 1, 64}, 30)) {
+      PackedStep packed;
+      PackStep(batch, pass, {.needs = kHybrid, .page_size = kPage}, &packed);
+      const DeviceStep step(packed.shape, packed.bytes.data(), {1, 1, 64});
+      for (const StateBatch& wave : step.waves) {
+        std::set<size_t> seen;
+        int tokens = 0, most = 0;
+        for (int i = 0; i < wave.num_sequences; ++i) {
+          const StateSequence& run = wave.sequences[i];
+          const auto [s, token] = Find(step, run.first_row);
+          const int end = token + run.num_tokens;
+          EXPECT_TRUE(seen.insert(s).second) << "a sequence twice in a wave";
+          EXPECT_EQ(Find(step, run.first_row + run.num_tokens - 1), std::pair(s, end - 1));
+          EXPECT_EQ(token, std::exchange(taken_on[s], end));
+          EXPECT_EQ(run.from, std::exchange(state[s], run.to));
+          tokens += run.num_tokens;
+          most = std::max(most, run.num_tokens);
+          for (const StateSnapshot& snapshot : batch.states[s].snapshots) {
+            EXPECT_FALSE(snapshot.num_tokens > token && snapshot.num_tokens < end);
+            EXPECT_EQ(snapshot.num_tokens == end, run.to == snapshot.slot) << "kept elsewhere";
+          }
+        }
+        EXPECT_EQ(wave.num_tokens, tokens);
+        EXPECT_EQ(wave.num_tokens_max, most);
+      }
+    }
+    for (size_t s = 0; s < taken_on.size(); ++s)
+      EXPECT_EQ(taken_on[s], batch.sequences[s].num_tokens);
+  }
+}
+
+TEST(StepBatchTest, APaddedStepsShapeIsTheSameWhoeverIsInIt) {
+  for (int sequences : {3, 5, 8}) {
+    OwnedBatch owned;
+    for (int s = 0; s < sequences; ++s) {
+      owned.Add(70 + s, 1, 0);
+      owned.batch.states.push_back({s, s});
+      if (s % 2 == 0) owned.batch.states.back().snapshots = {{1, 20 + s}};
+    }
+    PackedStep packed;
+    PackStep(owned.batch, CutIntoPasses(owned.batch, {1, 1, 512}, 1 << 20)[0],
+             {.needs = kHybrid, .page_size = kPage, .draws = true, .num_padded = 8}, &packed);
+    const DeviceStep step(packed.shape, packed.bytes.data(), {1, 1, 512});
+    ASSERT_EQ(step.waves.size(), 1u);
+    EXPECT_EQ(step.waves[0].num_sequences, 8);
+    EXPECT_EQ(step.num_wanted_tokens, 8);
+    for (int i = 0; i < 8; ++i) {
+      const StateSequence& run = step.waves[0].sequences[i];
+      EXPECT_EQ(run.num_tokens, i < sequences ? 1 : 0);
+      EXPECT_EQ(step.in_windows.all.sequences[i].num_tokens, run.num_tokens);
+      EXPECT_EQ(run.to, i >= sequences ? 0 : i % 2 == 0 ? 20 + i : i);
+    }
+    EXPECT_EQ(step.waves[0].num_tokens, 8);
+    EXPECT_EQ(step.waves[0].num_tokens_max, 1);
   }
 }
 

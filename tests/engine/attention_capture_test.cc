@@ -39,7 +39,7 @@ class ServedModel {
     source.spec = model->config().attention;
     source.layers.assign(static_cast<size_t>(model->config().num_layers),
                          KvFormat::Of(source.spec, kPageSize, DType::kFloat32));
-    KvCache kv = model->MakeKvCache(source.layers, options.num_pages).value();
+    KvCache kv = model->MakeKvCache(source.layers, {options.num_pages}).value();
     engine_ = std::make_unique<Engine>(
         options,
         std::make_unique<testing::GatedExecutor>(

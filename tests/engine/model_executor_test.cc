@@ -55,7 +55,7 @@ class ModelExecutorTest : public ::testing::Test {
         .page_size = 16, .num_pages = 64, .max_model_len = 128, .max_num_batched_tokens = 24};
     KvCache kv = model
                      ->MakeUniformKvCache(KvFormat::Of(model->config().attention, 16, kv_dtype),
-                                          options.num_pages)
+                                          {options.num_pages})
                      .value();
     std::map<RequestId, Answer> answers;
     std::mutex mutex;

@@ -63,7 +63,7 @@ class PoolingEngine {
     KvCache kv = model
                      ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, kPageSize, kv_dtype),
-                         options.num_pages)
+                         {options.num_pages})
                      .value();
     auto executor = std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
     engine_.emplace(options, std::make_unique<testing::GatedExecutor>(std::move(executor), gate_),

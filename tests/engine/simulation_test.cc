@@ -11,20 +11,24 @@ namespace {
 
 class SimulationTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameForEveryDepthAndWithProposedTokens) {
+TEST_P(SimulationTest, KeepsTheInvariantsAndGivesTheSameWithEveryDepthProposedTokensAndStates) {
   const uint64_t seed = GetParam();
   const int proposed = 1 + static_cast<int>(seed % 9);
   std::map<RequestId, testing::Simulation::Outcome> outcomes;  // with depth 1, nothing proposed
-  for (const auto& [depth, tokens] : {std::pair(1, 0), {2, 0}, {1, proposed}}) {
-    testing::Simulation simulation(seed, depth, tokens);
-    ASSERT_EQ(simulation.Run(300), "")
-        << "seed=" << seed << " depth=" << depth << " proposed=" << tokens;
-    if (depth == 1 && tokens == 0) outcomes = simulation.outcomes();
+  const testing::Simulation::Kind kinds[] = {
+      {}, {2}, {1, proposed}, {1, 0, /*has_states=*/true}, {2, 0, /*has_states=*/true}};
+  for (const testing::Simulation::Kind& kind : kinds) {
+    const std::string replay = "seed=" + std::to_string(seed) +
+                               " depth=" + std::to_string(kind.depth) +
+                               " proposed=" + std::to_string(kind.speculative_tokens) +
+                               (kind.has_states ? " states" : "");
+    testing::Simulation simulation(seed, kind);
+    ASSERT_EQ(simulation.Run(300), "") << replay;
+    if (&kind == kinds) outcomes = simulation.outcomes();
     for (const auto& [id, outcome] : simulation.outcomes()) {
       const auto it = outcomes.find(id);
       if (it == outcomes.end()) continue;  // cancelled or refused there, or not arrived
-      ASSERT_EQ(outcome, it->second)
-          << "seed=" << seed << " depth=" << depth << " proposed=" << tokens << " request=" << id;
+      ASSERT_EQ(outcome, it->second) << replay << " request=" << id;
     }
   }
 }
@@ -38,21 +42,24 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range<uint64_t>(0, Nu
 
 // The turn of a client's sequence that finds no page is over with the step; its oldest would wait.
 TEST(SimulationRegressionTest, AShareWithoutAPageIsATurn) {
-  EXPECT_EQ(testing::Simulation(8558, 1, 0).Run(300), "");
-  EXPECT_EQ(testing::Simulation(5155, 2, 0).Run(300), "");
+  EXPECT_EQ(testing::Simulation(8558, {}).Run(300), "");
+  EXPECT_EQ(testing::Simulation(5155, {2}).Run(300), "");
 }
 
 // The seeds above are worth something only if what they are to test happens in them.
 TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults) {
   uint64_t preemptions = 0, hits = 0, deferrals = 0, kv_events = 0, accepted = 0, rejected = 0,
            overtaken = 0;
+  StateStore::Counters snapshots;
   testing::Simulation::Counts counts;
   testing::SimulatedReaders::Counts readers;
   uint64_t outcomes[2] = {};  // by depth
   std::array<uint64_t, static_cast<size_t>(MissReason::kCount)> misses{};
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const int depth = seed % 2 == 0 ? 1 : 2;
-    testing::Simulation simulation(seed, depth, /*speculative_tokens=*/seed % 4 == 0 ? 5 : 0);
+    testing::Simulation simulation(
+        seed,
+        {.depth = depth, .speculative_tokens = seed % 4 == 0 ? 5 : 0, .has_states = seed % 4 >= 2});
     ASSERT_EQ(simulation.Run(200), "") << "seed=" << seed;
     outcomes[depth - 1] += simulation.outcomes().size();
     preemptions += simulation.counters().preemptions;
@@ -69,6 +76,9 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
     accepted += simulation.counters().accepted_tokens;
     rejected += simulation.counters().proposed_tokens - simulation.counters().accepted_tokens;
     kv_events += simulation.kv_events();
+    snapshots.taken += simulation.snapshots().taken;
+    snapshots.resumed += simulation.snapshots().resumed;
+    snapshots.evicted += simulation.snapshots().evicted;
     counts.drained += of.drained;
     counts.overdue += of.overdue;
     counts.foreseen += of.foreseen;
@@ -93,6 +103,9 @@ TEST(SimulationCoverageTest, SeedsMeetPreemptionsHitsEvictionsDeferralsAndFaults
   EXPECT_GT(counts.launched_ahead, 2000u);
   EXPECT_GT(counts.results_dropped, 100u);
   EXPECT_GT(kv_events, 2000u);
+  EXPECT_GT(snapshots.taken, 1000u);
+  EXPECT_GT(snapshots.resumed, 100u);
+  EXPECT_GT(snapshots.evicted, 200u);
   EXPECT_GT(accepted, 500u);
   EXPECT_GT(rejected, 400u);
   EXPECT_GT(counts.refused, 100u);

@@ -242,7 +242,7 @@ class ModelSpeculationTest : public ::testing::TestWithParam<DType> {
     KvCache kv = model
                      ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, options.page_size, GetParam()),
-                         options.num_pages)
+                         {options.num_pages})
                      .value();
     Steps steps(options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv), &pool_));
     for (Request request : requests) {

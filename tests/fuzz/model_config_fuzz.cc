@@ -39,7 +39,7 @@ void CheckNumbers(const ModelConfig& config) {
   DS_CHECK(config.vocab_size > 0 && config.hidden_size > 0 && config.intermediate_size > 0 &&
                config.num_layers > 0 && config.max_positions > 0,
            "nothing is empty");
-  DS_CHECK(std::isfinite(config.rms_norm_eps) && config.rms_norm_eps >= 0, "the norm is one");
+  DS_CHECK(std::isfinite(config.norm_eps) && config.norm_eps >= 0, "the norm is one");
   const bool per_layer = config.attention.lambda_kind == LambdaKind::kPerLayer;
   DS_CHECK(std::ssize(config.lambda_init) == (per_layer ? config.num_layers : 0),
            "each layer has its lambda_init");

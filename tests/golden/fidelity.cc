@@ -28,7 +28,9 @@ Result<LambdaDifference> CompareLambdas(const GoldenCase& golden, const Model& m
   const std::vector<float> lambdas = model.Lambdas();
   LambdaDifference worst;
   for (int layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.lambda_";
+    if (config.layers[static_cast<size_t>(layer)].mixer != MixerKind::kAttention) continue;
+    const std::string prefix = "model.layers." + std::to_string(layer) + "." +
+                               config.names.lambdas + "lambda_";
     float exps[2] = {};
     for (int map = 0; map < 2; ++map) {
       const std::string number = std::to_string(map + 1);

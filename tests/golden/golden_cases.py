@@ -18,6 +18,7 @@ class Case:
     config: dict  # config.json
     shards: int = 1
     lambda_deviation: float = 0.3
+    float32_names: tuple = ()  # how the names of tensors end that are float32 in any checkpoint
 
 
 def sizes(hidden, heads, kv_heads, layers, intermediate, vocab):

@@ -8,6 +8,7 @@ diff_, llama_:        transformers 5.23.0 (the expectations in the tree were mad
 unilm_v1_, unilm_v2_: --unilm, a checkout of github.com/microsoft/unilm, see references/unilm.py
 motif_:               --motif, a checkout of github.com/MotifTechnologies/vllm, see
                       references/motif.py
+phi4flash_:           made by make_phi4flash.py
 Building and testing need none of this: the results are committed, the authors' code is not. Each
 case is a folder cases/NAME with a checkpoint in one of the spellings that are in use, and
 expected.safetensors, all float32; its metadata says which code made it:
@@ -83,7 +84,10 @@ def write_checkpoint(folder, case, weights):
     generation = {"bos_token_id": 1, "eos_token_id": eos, "temperature": 0.7}
     (folder / "generation_config.json").write_text(json.dumps(generation) + "\n")
     dtype = DTYPES[case.config.get("dtype", case.config.get("torch_dtype"))]
-    stored = {name: tensor.to(dtype).contiguous() for name, tensor in weights.items()}
+    stored = {
+        name: tensor.to(torch.float32 if name.endswith(case.float32_names) else dtype).contiguous()
+        for name, tensor in weights.items()
+    }
     if case.shards == 1:
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
         return
@@ -101,10 +105,10 @@ def write_checkpoint(folder, case, weights):
 
 
 @torch.no_grad()
-def expectations(reference, folder, tokens, allowed_ties):
+def expectations(reference, folder, tokens, allowed_ties, dtype=torch.float32):
     """What is expected of the checkpoint, or None if its continuation has too many ties or too few
-    different tokens."""
-    model = reference.load(folder, torch.float32)
+    different tokens; `dtype` is the reference's."""
+    model = reference.load(folder, dtype)
     tie = TIE * float(model(tokens).abs().max())
     sequence = tokens
     margins = []
@@ -125,9 +129,10 @@ def expectations(reference, folder, tokens, allowed_ties):
     error = (bfloat16_logits - logits)[compared].abs().max() / logits[compared].abs().max()
     agreement = (bfloat16_logits[PROMPT_TOKENS - 1:-1].argmax(dim=-1) == greedy).float().mean()
     return {
-        "tokens": tokens.float(), "logits": logits[:PROMPT_TOKENS].contiguous(),
+        "tokens": tokens.float(), "logits": logits[:PROMPT_TOKENS].float().contiguous(),
         "greedy_tokens": greedy.float(), "greedy_margins": torch.tensor(margins),
-        "tail_logits": logits[-TAIL_TOKENS:].contiguous(), "bfloat16_error": error.reshape(1),
+        "tail_logits": logits[-TAIL_TOKENS:].float().contiguous(),
+        "bfloat16_error": error.float().reshape(1),
         "bfloat16_agreement": agreement.reshape(1)
     }
 

@@ -48,9 +48,8 @@ def longest_prompt(model, vocab, mode, generator):
     return best
 
 
-def make_references(name, reference):
-    folder, vocab = CASES_DIR / name, CASES[name].config["vocab_size"]
-    model = reference.load(folder, torch.float32)
+def references_of(name, model, vocab):
+    """The tensors that the case `name` gets."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{name} logit bits".encode()))
     expected = {}
     for scale, bits, prompt_tokens in MODES:
@@ -59,9 +58,15 @@ def make_references(name, reference):
         print(f"{name}: {scale}, {bits} bits, {len(tokens)} tokens", flush=True)
         if len(tokens) >= least:
             expected[f"{scale}_{bits}_tokens"] = tokens.float()
-            expected[f"{scale}_{bits}_logits"] = logits.contiguous()
+            expected[f"{scale}_{bits}_logits"] = logits.float().contiguous()
         elif scale != "tile":
             raise SystemExit(f"{name}: no prompt of {least} tokens without a tie")
+    return expected
+
+
+def make_references(name, reference):
+    folder, vocab = CASES_DIR / name, CASES[name].config["vocab_size"]
+    expected = references_of(name, reference.load(folder, torch.float32), vocab)
     path = folder / "logit_bits.safetensors"
     save_file(expected, path, metadata={"reference": reference.name(CASES[name].config),
                                         "family": family(name)})

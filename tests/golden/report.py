@@ -25,7 +25,7 @@ BEGIN, END = "<!-- fidelity -->", "<!-- /fidelity -->"
 FAMILIES = {
     "diff": "DiffLlama", "unilm_v1": "Diff Transformer (unilm V1)",
     "unilm_v2": "Diff Transformer V2 (unilm)", "motif": "Motif (2.6B's form)",
-    "motif_gda": "Motif-2 (grouped)", "llama": "Llama"
+    "motif_gda": "Motif-2 (grouped)", "phi4flash": "Phi-4-mini-flash", "llama": "Llama"
 }
 # Format of linear layers, and which of the two levels.
 COLUMNS = (("float32", 0), ("float16", 0), ("bfloat16", 0), ("bfloat16", 1), ("int8", 0),

@@ -115,6 +115,51 @@ TEST(AttentionMapsTest, PlainAttentionHasOneMap) {
   EXPECT_TRUE(maps.second.p.empty());
 }
 
+// The same as over the slots of the window alone.
+TEST(AttentionMapsTest, AWindowLeavesNothingToTheSlotsBeforeIt) {
+  for (const DiffSpec& spec : {testing::DiffLlamaSpec(4, 2, 8), testing::PlainSpec(2, 1, 8)}) {
+    AttentionBatch batch = MakeBatch(spec, DType::kFloat32);
+    std::vector<float> out;
+    const AttentionMaps whole = AttentionMapsRef(batch.Args(out), batch.Args(out).batch[1], 4, 1);
+    batch.window = 10;
+    batch.ForgetPagesBehindWindow();
+    const DiffAttentionArgs<float> args = batch.Args(out);
+    const AttentionMaps maps = AttentionMapsRef(args, args.batch[1], 4, 1);
+    ASSERT_EQ(maps.w.size(), 35u);
+    double sum1 = 0, sum2 = 0;
+    for (size_t slot = 25; slot < 35; ++slot) {
+      sum1 += whole.first.p[slot];
+      if (spec.has_second_map()) sum2 += whole.second.p[slot];
+    }
+    for (size_t slot = 0; slot < 35; ++slot) {
+      const bool is_seen = slot >= 25;
+      EXPECT_EQ(maps.first.logits[slot], is_seen ? whole.first.logits[slot] : -HUGE_VAL);
+      EXPECT_NEAR(maps.first.p[slot], is_seen ? whole.first.p[slot] / sum1 : 0, 1e-12);
+      if (spec.has_second_map()) {
+        EXPECT_NEAR(maps.second.p[slot], is_seen ? whole.second.p[slot] / sum2 : 0, 1e-12);
+      }
+      if (!is_seen) {
+        EXPECT_EQ(maps.w[slot], 0);
+      }
+    }
+    EXPECT_NEAR(SumOf(maps.w), 1 - maps.lambda, 1e-12);
+  }
+}
+
+TEST(AttentionMapsTest, KeysOfSeveralRowsServeTheWindowOfEach) {
+  AttentionBatch batch = MakeBatch(testing::DiffLlamaSpec(2, 1, 8), DType::kBFloat16);
+  batch.window = 7;
+  batch.ForgetPagesBehindWindow();
+  std::vector<float> out;
+  const DiffAttentionArgs<float> args = batch.Args(out);
+  const GroupKeys keys = GroupKeysRef(args, args.batch[1], 0);
+  EXPECT_EQ(keys.first_slot, 24);
+  for (int row : {0, 8}) {
+    EXPECT_EQ(AttentionMapsRef(args, args.batch[1], row, 1, keys).w,
+              AttentionMapsRef(args, args.batch[1], row, 1).w);
+  }
+}
+
 TEST(AttentionMapsTest, LogitsAreTheQuantisedOnes) {
   AttentionBatch batch = MakeBatch(testing::DiffLlamaSpec(2, 1, 8), DType::kFloat32);
   std::vector<float> out;

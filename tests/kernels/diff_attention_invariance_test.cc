@@ -93,6 +93,62 @@ TEST(DiffAttentionInvarianceTest, HowALongSequenceIsSharedChangesNoQuantisedLogi
   }
 }
 
+// Ranges wholly before the window are nobody's; the first one begins within.
+TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoBit) {
+  for (const DiffSpec& spec : Specs()) {
+    for (DType pages : kFormats) {
+      for (CpuIsa isa : KernelLevels()) {
+        for (const auto& [shapes, window] : {std::pair{std::vector<SequenceShape>{{2534, 1}}, 1500},
+                                             {{{1535, 1}}, 1024},
+                                             {{{40, 2}, {2047, 3}}, 1111}}) {
+          AttentionBatch batch(spec, shapes, {.format = KvFormat::Of(spec, 16, pages)});
+          batch.window = window;
+          batch.ForgetPagesBehindWindow();
+          const std::vector<float> alone = Attend(batch, isa, 1);
+          for (int threads : {2, 5, 16})
+            EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(DiffAttentionInvarianceTest, HowAWindowIsSharedChangesNoQuantisedLogitAndNoCode) {
+  const DiffSpec spec = testing::DiffLlamaSpec(4, 2, 16);
+  for (DType pages : {DType::kBFloat16, DType::kInt8, DType::kInt4}) {
+    for (LogitScale scale : kLogitScales) {
+      for (CpuIsa isa : KernelLevels()) {
+        AttentionBatch batch(spec, {{40, 2}, {2530, 3}}, {.format = KvFormat::Of(spec, 16, pages)});
+        batch.logit_quant = {6, scale};
+        batch.window = 1301;
+        batch.ForgetPagesBehindWindow();
+        const std::vector<float> alone = Attend(batch, isa, 1);
+        for (int threads : {2, 5, 16})
+          EXPECT_TRUE(SameBits(Attend(batch, isa, threads), alone)) << threads;
+      }
+    }
+  }
+}
+
+TEST(DiffAttentionInvarianceTest, ThePageSizeChangesNoBitOfAWindow) {
+  for (const DiffSpec& spec : Specs()) {
+    for (DType pages : kFormats) {
+      for (CpuIsa isa : KernelLevels()) {
+        std::vector<float> expected;
+        for (int page_size : {16, 32, 48, 64, 128}) {
+          AttentionBatch batch(spec, {{30, 1}, {0, 70}, {300, 7}},
+                               {.format = KvFormat::Of(spec, page_size, pages)});
+          batch.window = 53;
+          batch.ForgetPagesBehindWindow();
+          const std::vector<float> out = Attend(batch, isa, 1);
+          if (expected.empty()) expected = out;
+          EXPECT_TRUE(SameBits(out, expected)) << page_size;
+        }
+      }
+    }
+  }
+}
+
 // A preempted sequence computes as a chunk what it had generated one by one.
 TEST(DiffAttentionInvarianceTest, ATokenOfALongChunkIsTheSameAsByItselfShared) {
   constexpr int kPosition = 1270, kRows = 20;  // they cross a range's end, alone and together

@@ -1,33 +1,44 @@
 #include "tests/testing/attention_backends.h"
 
 namespace diffserve::testing {
+namespace {
 
-std::vector<AttentionBackend> DiffAttentionBackends() {
+AttentionBackend BackendOf(CpuIsa isa, DType pages) {
+  // Where the level has dot products of bfloat16, they round q and weights.
+  const bool rounds = isa == CpuIsa::kAvx512Bf16 && pages == DType::kBFloat16;
+  std::vector<int> head_dims = {8, 16, 24, 32, 48, 64, 80, 96, 128};
+  if (!rounds) head_dims.push_back(2);  // of its few outputs the rounding errors differ too much
+  return {.name = std::string(NameOf(isa)) + "_" + std::string(NameOf(pages)),
+          .pages = pages,
+          .activations = rounds ? DType::kBFloat16 : DType::kFloat32,
+          .arrangement = KvArrangement::kSlotLanes,
+          .page_sizes = {16, 32, 48, 64, 128},
+          .head_dims = head_dims,
+          .takes_every_v_dim = true,
+          .run = [isa](AttentionBatch& batch) {
+            ThreadPool pool({.num_threads = 2, .pin = false});
+            std::vector<float> out;
+            cpu::AttentionWorkspace workspace;
+            cpu::DiffAttention(batch.Args(out), workspace, isa, pool);
+            return out;
+          }};
+}
+
+std::vector<AttentionBackend> BackendsOf(std::initializer_list<DType> formats) {
   std::vector<AttentionBackend> backends;
-  for (DType pages : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    for (CpuIsa isa : KernelLevels()) {
-      // Where the level has dot products of bfloat16, they round q and weights.
-      const bool rounds = isa == CpuIsa::kAvx512Bf16 && pages == DType::kBFloat16;
-      std::vector<int> head_dims = {8, 16, 24, 32, 48, 64, 80, 96, 128};
-      if (!rounds)
-        head_dims.push_back(2);  // of its few outputs the rounding errors differ too much
-      backends.push_back({.name = std::string(NameOf(isa)) + "_" + std::string(NameOf(pages)),
-                          .pages = pages,
-                          .activations = rounds ? DType::kBFloat16 : DType::kFloat32,
-                          .arrangement = KvArrangement::kSlotLanes,
-                          .page_sizes = {16, 32, 48, 64, 128},
-                          .head_dims = head_dims,
-                          .takes_every_v_dim = true,
-                          .run = [isa](AttentionBatch& batch) {
-                            ThreadPool pool({.num_threads = 2, .pin = false});
-                            std::vector<float> out;
-                            cpu::AttentionWorkspace workspace;
-                            cpu::DiffAttention(batch.Args(out), workspace, isa, pool);
-                            return out;
-                          }});
-    }
+  for (DType pages : formats) {
+    for (CpuIsa isa : KernelLevels()) backends.push_back(BackendOf(isa, pages));
   }
   return backends;
+}
+
+}  // namespace
+
+std::vector<AttentionBackend> DiffAttentionBackends() {
+  return BackendsOf({DType::kFloat32, DType::kBFloat16, DType::kFloat16});
+}
+std::vector<AttentionBackend> CodePageBackends() {
+  return BackendsOf({DType::kInt8, DType::kInt8KInt4V, DType::kInt4});
 }
 
 }  // namespace diffserve::testing

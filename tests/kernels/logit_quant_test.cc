@@ -48,6 +48,12 @@ TEST(LogitQuantTest, EachTileOfSixtyFourSlotsHasAScaleOfItsOwn) {
   EXPECT_THAT(tiles[65], DoubleNear(0.6, 1e-12));
 }
 
+TEST(LogitQuantTest, TilesFollowTheSlotsFromWhichLogitsBegin) {
+  std::vector<double> logits = {7, 0.6, 0.7, 0.6};
+  QuantiseLogitsRef(logits, {4, LogitScale::kTile}, 190);  // slot 192 begins a tile
+  EXPECT_THAT(logits, ElementsAre(7, 1, DoubleEq(0.7), DoubleNear(0.6, 1e-12)));
+}
+
 TEST(LogitQuantTest, AnchoredCodesCountDownFromTheLargestAndEndAtTheReach) {
   const double step = 16.0 / 15;
   EXPECT_THAT(Quantised({20, 20 - 2.4 * step, -20, 19.9}, {4, LogitScale::kAnchored}),

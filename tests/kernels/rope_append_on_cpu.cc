@@ -11,6 +11,7 @@ RopeAppendArgs<float> ArgsOf(RopeCase& rope) {
           .kv = rope.memory.kv(),
           .rope = rope.rope.angles(),
           .style = rope.style,
+          .has_kv = rope.has_kv,
           .qkv = rope.qkv.data(),
           .q = rope.q.data()};
 }

@@ -39,11 +39,12 @@ const std::vector<SequenceShape> kShapes = {{0, 1},  {15, 1},  {16, 2},  {63, 1}
 
 class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
  protected:
+  // Without rotation there are no angles either.
   RopeCase MakeCase(const DiffSpec& spec, RopeStyle style, const std::vector<SequenceShape>& shapes,
-                    int page_size) const {
+                    int page_size, bool has_kv = true) const {
     int num_tokens = 0;
     for (const SequenceShape& shape : shapes) num_tokens += shape.num_tokens;
-    const int width = spec.q_width() + spec.k_width() + spec.v_width();
+    const int width = WidthOf(spec, has_kv);
     std::vector<float> qkv = RandomFloats(static_cast<size_t>(num_tokens * width), 1);
     if (GetParam().activations == DType::kBFloat16) {
       for (float& x : qkv) x = BFloat16ToFloat(FloatToBFloat16(x));
@@ -51,9 +52,15 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     return {
         .spec = spec,
         .style = style,
-        .rope = RopeTable(InverseFrequencies(spec.head_dim), 512, attention_factor_),
+        .rope = style == RopeStyle::kNone
+                    ? RopeTable()
+                    : RopeTable(InverseFrequencies(spec.head_dim), 512, attention_factor_),
         .memory = {KvFormat::Of(spec, page_size, GetParam().pages, GetParam().arrangement), shapes},
-        .qkv = qkv};
+        .qkv = qkv,
+        .has_kv = has_kv};
+  }
+  static int WidthOf(const DiffSpec& spec, bool has_kv) {
+    return spec.q_width() + (has_kv ? spec.k_width() + spec.v_width() : 0);
   }
 
   // Compares q and every number of every page with the formula; what the batch does not fill is
@@ -62,7 +69,8 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     expected_.clear();
     for (const SequenceTokens& sequence : rope.memory.sequences()) {
       for (int row = 0; row < sequence.num_tokens; ++row) ExpectRow(rope, sequence, row);
-      if (GetParam().clears_fresh_pages && sequence.num_tokens > 0) ExpectClear(rope, sequence);
+      if (GetParam().clears_fresh_pages && rope.has_kv && sequence.num_tokens > 0)
+        ExpectClear(rope, sequence);
     }
     const KvFormat& format = rope.memory.format();
     const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().pages);
@@ -84,6 +92,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
   }
 
   double Rotated(const RopeCase& rope, const float* head, int dim, int position) const {
+    if (rope.style == RopeStyle::kNone) return double{head[dim]};
     const int half = rope.spec.head_dim / 2;
     const bool halves = rope.style == RopeStyle::kHalfSplit;
     const int pair = halves ? dim % half : dim / 2;
@@ -119,8 +128,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
     const DiffSpec& spec = rope.spec;
     const int position = sequence.position + row;
     const int64_t batch_row = sequence.first_row + row;
-    const float* x = rope.qkv.data() +
-                     batch_row * (spec.q_width() + spec.k_width() + spec.v_width());
+    const float* x = rope.qkv.data() + batch_row * WidthOf(spec, rope.has_kv);
     const float* q = rope.q.data() + batch_row * spec.q_width();
     const Tolerance tolerance = ToleranceOf(testing::KernelOp::kRope, GetParam().activations);
     for (int i = 0; i < spec.q_width(); ++i) {
@@ -129,6 +137,7 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
           WithinTolerance(q[i], Rotated(rope, head, i % spec.head_dim, position), tolerance))
           << i;
     }
+    if (!rope.has_kv) return;
     const float* k = x + spec.q_width();
     const float* v = k + spec.k_width();
     ForEachNumber(rope, sequence, position, [&](size_t number, int map, int group, int d) {
@@ -154,8 +163,8 @@ class RopeAppendTest : public ::testing::TestWithParam<RopeAppendBackend> {
   mutable std::map<size_t, double> expected_;  // by number of the whole cache
 };
 
-TEST_P(RopeAppendTest, BothStylesFollowTheFormulaAndKAndVLandInTheirSlots) {
-  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+TEST_P(RopeAppendTest, EveryStyleFollowsTheFormulaAndKAndVLandInTheirSlots) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
     for (int page_size : GetParam().page_sizes) {
       RopeCase rope = MakeCase(SpecOf(2, 16, 32), style, kShapes, page_size);
       GetParam().run(rope);
@@ -167,7 +176,7 @@ TEST_P(RopeAppendTest, BothStylesFollowTheFormulaAndKAndVLandInTheirSlots) {
 TEST_P(RopeAppendTest, EveryWidthFollowsTheFormula) {
   for (int head_dim : {2, 12, 16, 24, 48, 64, 96, 128}) {
     if (head_dim % GetParam().unit != 0) continue;
-    for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+    for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
       for (const DiffSpec& spec :
            {SpecOf(1, head_dim, head_dim), SpecOf(2, head_dim, 2 * head_dim)}) {
         RopeCase rope = MakeCase(spec, style, {{62, 5}}, GetParam().page_sizes.back());
@@ -175,6 +184,17 @@ TEST_P(RopeAppendTest, EveryWidthFollowsTheFormula) {
         ExpectByFormula(rope);
       }
     }
+  }
+}
+
+// Of a layer that attends to another's K and V. The pages' places are not looked up either.
+TEST_P(RopeAppendTest, WithoutKAndVQAloneIsWrittenAndNoPageIsTouched) {
+  for (RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved, RopeStyle::kNone}) {
+    RopeCase rope = MakeCase(SpecOf(2, 16, 32), style, kShapes, GetParam().page_sizes.back(),
+                             /*has_kv=*/false);
+    for (size_t i = 0; i < kShapes.size(); ++i) rope.memory.ForgetPages(i, 1);
+    GetParam().run(rope);
+    ExpectByFormula(rope);
   }
 }
 

@@ -22,6 +22,7 @@ std::vector<RowwiseBackend> RowwiseBackends() {
     backend.name = NameOf(isa);
     backend.activations = DType::kFloat32;
     backend.rms_norm = [=](const auto& args, int) { return Run(args, cpu::RmsNorm, isa); };
+    backend.layer_norm = [=](const auto& args, int) { return Run(args, cpu::LayerNorm, isa); };
     backend.silu_mul = [=](const auto& args) { return Run(args, cpu::SiluMul, isa); };
     backend.poly_norm_mul = [=](const auto& args) { return Run(args, cpu::PolyNormMul, isa); };
     backend.sigmoid = [=](std::vector<float> x) {

@@ -1,4 +1,4 @@
-// RmsNorm, SiLU, PolyNorm and sigmoid on every backend.
+// RmsNorm, LayerNorm, SiLU, PolyNorm and sigmoid on every backend.
 #include "kernels/ops/rowwise.h"
 
 #include <cmath>
@@ -68,6 +68,17 @@ RmsNormArgs<float> NormArgs(const std::vector<float>& x, const std::vector<float
           .eps = 1e-5f};
 }
 
+LayerNormArgs<float> LayerNormArgsOf(const std::vector<float>& x, const std::vector<float>& weight,
+                                     const std::vector<float>& bias) {
+  const int num_tokens = static_cast<int>(x.size() / weight.size());
+  return {.x = x.data(),
+          .weight = weight.data(),
+          .bias = bias.data(),
+          .num_tokens = num_tokens,
+          .width = static_cast<int>(weight.size()),
+          .eps = 1e-5f};
+}
+
 // What the reference makes of it.
 template <typename Args>
 std::vector<float> Reference(Args args, void (*reference)(const Args&)) {
@@ -106,6 +117,55 @@ TEST_F(RowwiseTest, RmsNormTakesTheTokensThatAreNamed) {
                          ToleranceOf(KernelOp::kRmsNorm, backend.activations)));
     for (int i = 0; i < 3; ++i)
       EXPECT_TRUE(SameBits(Token(named, i, 3), Token(all, indices[i], kTokens))) << backend.name;
+  }
+}
+
+// Around 0, and with a mean that is large beside what it leaves.
+TEST_F(RowwiseTest, LayerNormMatchesTheReferenceAtAnyWidth) {
+  constexpr int kTokens = 5;
+  for (const RowwiseBackend& backend : backends_) {
+    for (int width : kWidths) {
+      const auto size = static_cast<size_t>(width);
+      const std::vector<float> weight = RandomFloats(size, 2, 0.5f, 1.5f),
+                               bias = RandomFloats(size, 3);
+      for (float offset : {0.0f, 8.0f}) {
+        std::vector<float> x = RandomOf(DType::kFloat32, kTokens, width, 1, 3);
+        for (float& value : x) value += offset;
+        const LayerNormArgs<float> args = LayerNormArgsOf(x, weight, bias);
+        Tolerance tolerance = ToleranceOf(KernelOp::kLayerNorm, backend.activations);
+        tolerance.absolute *= 1.0 + offset;
+        EXPECT_TRUE(
+            AllClose(backend.layer_norm(args, kTokens), Reference(args, LayerNormRef), tolerance))
+            << width << " " << offset << " " << backend.name;
+      }
+    }
+  }
+}
+
+TEST_F(RowwiseTest, LayerNormTakesTheTokensThatAreNamed) {
+  constexpr int kTokens = 6, kWidth = 72;
+  const std::vector<float> x = RandomOf(DType::kFloat32, kTokens, kWidth, 6, 3);
+  const std::vector<float> weight = RandomFloats(kWidth, 7, 0.5f, 1.5f),
+                           bias = RandomFloats(kWidth, 8);
+  const int32_t indices[] = {5, 0, 3};
+  for (const RowwiseBackend& backend : backends_) {
+    LayerNormArgs<float> args = LayerNormArgsOf(x, weight, bias);
+    const std::vector<float> all = backend.layer_norm(args, kTokens);
+    args.num_tokens = 3;
+    args.indices = indices;
+    const std::vector<float> named = backend.layer_norm(args, kTokens);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(SameBits(Token(named, i, 3), Token(all, indices[i], kTokens))) << backend.name;
+  }
+}
+
+// A token of equal numbers has no variance: nothing is left but the bias.
+TEST_F(RowwiseTest, LayerNormOfEqualNumbersIsItsBias) {
+  const std::vector<float> x(64, 3.0f), weight(64, 2.0f);
+  for (const RowwiseBackend& backend : backends_) {
+    const std::vector<float> bias = RandomOf(backend.activations, 1, 64, 5, 1);
+    EXPECT_TRUE(SameBits(backend.layer_norm(LayerNormArgsOf(x, weight, bias), 1), bias))
+        << backend.name;
   }
 }
 
@@ -181,11 +241,16 @@ TEST_F(RowwiseTest, ATokensBitsDoNotDependOnTheBatch) {
   for (const RowwiseBackend& backend : backends_) {
     const std::vector<float> x = RandomOf(backend.activations, kTokens, 2 * kWidth, 9, 4);
     const std::vector<float> norm = backend.rms_norm(NormArgs(x, weight), kTokens),
+                             layer_norm = backend.layer_norm(LayerNormArgsOf(x, weight, weight),
+                                                             kTokens),
                              silu = backend.silu_mul(SiluArgs(x, kTokens)),
                              poly = backend.poly_norm_mul(PolyArgs(x, kTokens));
     for (int token = 0; token < kTokens; ++token) {
       const std::vector<float> one = Token(x, token, kTokens);
       EXPECT_TRUE(SameBits(backend.rms_norm(NormArgs(one, weight), 1), Token(norm, token, kTokens)))
+          << backend.name;
+      EXPECT_TRUE(SameBits(backend.layer_norm(LayerNormArgsOf(one, weight, weight), 1),
+                           Token(layer_norm, token, kTokens)))
           << backend.name;
       EXPECT_TRUE(SameBits(backend.silu_mul(SiluArgs(one, 1)), Token(silu, token, kTokens)))
           << backend.name;
@@ -214,6 +279,8 @@ TEST_F(RowwiseTest, NoTokensGiveNothing) {
   const std::vector<float> weight = RandomFloats(8, 4);
   for (const RowwiseBackend& backend : backends_) {
     EXPECT_TRUE(backend.rms_norm({.weight = weight.data(), .width = 8}, 0).empty());
+    EXPECT_TRUE(backend.layer_norm({.weight = weight.data(), .bias = weight.data(), .width = 8}, 0)
+                    .empty());
     EXPECT_TRUE(backend.silu_mul({.width = 8}).empty());
     EXPECT_TRUE(backend.poly_norm_mul({.width = 8}).empty());
     EXPECT_TRUE(backend.sigmoid({}).empty());

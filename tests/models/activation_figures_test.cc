@@ -143,7 +143,7 @@ class ActivationFiguresTest : public testing::TestWithParam<std::string> {
     KvCache kv = model_
                      ->MakeUniformKvCache(
                          KvFormat::Of(model_->config().attention, kPageSize, model_->dtype()),
-                         static_cast<int>(pages.size()))
+                         {static_cast<int>(pages.size())})
                      .value();
     for (int begin = 0; begin < kTokens; begin += chunk) {
       const int count = std::min(chunk, kTokens - begin);

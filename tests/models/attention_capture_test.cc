@@ -10,6 +10,8 @@
 #include <tuple>
 
 #include "models/model.h"
+#include "tests/testing/attention_batch.h"
+#include "tests/testing/attention_specs.h"
 #include "tests/testing/golden_case.h"
 
 namespace diffserve {
@@ -98,7 +100,7 @@ class NaiveObserver : public LayerObserver {
   LayerObserver& other_;
 };
 
-class AttentionCaptureTest : public testing::TestWithParam<std::tuple<std::string, DType>> {
+class AttentionCaptureTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
  protected:
   void SetUp() override {
     const auto& [name, pages] = GetParam();
@@ -142,7 +144,7 @@ class AttentionCaptureTest : public testing::TestWithParam<std::tuple<std::strin
     std::iota(pages.begin(), pages.end(), 0);
     std::reverse(pages.begin(), pages.end());
     std::iota(others.begin(), others.end(), kPages);
-    KvCache kv = model_->MakeKvCache(source_.layers, 2 * kPages).value();
+    KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
     capturing.Add(beside ? 1 : 0, capture);
     for (int begin = 0; begin < kTokens; begin += chunk) {
       const int count = std::min(chunk, kTokens - begin);
@@ -240,7 +242,7 @@ TEST_P(AttentionCaptureTest, IsTheSameToTheBitInChunksAndBesideAnotherSequence) 
 
 TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
   constexpr int kPages = kTokens / kPageSize + 1;
-  KvCache kv = model_->MakeKvCache(source_.layers, 2 * kPages).value();
+  KvCache kv = model_->MakeKvCache(source_.layers, {2 * kPages}).value();
   const auto capture = MakeCapture();
   CapturingObserver capturing;
   capturing.Add(0, capture);
@@ -263,16 +265,49 @@ TEST_P(AttentionCaptureTest, IsTakenAnewWhereTheSequenceIsComputedAnew) {
   for (const auto& [query, maps] : AllMaps(*capture)) EXPECT_EQ(maps.w, expected.at(query).w);
 }
 
-std::string CaseName(const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
+// Behind a chunk's windows its pages may be gone, also those that an earlier chunk has seen.
+TEST(AttentionCaptureOfAWindowTest, HasThePagesThatEachChunkSaw) {
+  constexpr int kWindow = 20;
+  const DiffSpec spec = testing::DiffLlamaSpec(4, 2, 16);
+  const auto batch_of = [&](int position, int num_tokens, const auto& body) {
+    testing::AttentionBatch batch(
+        spec, {{position, num_tokens}},
+        {.format = KvFormat::Of(spec, kPageSize, DType::kBFloat16), .window = kWindow});
+    batch.ForgetPagesBehindWindow();
+    std::vector<float> out;
+    body(batch.Args(out));
+  };
+  const std::vector<int> positions = {25, 60, 66};
+  AttentionCapture capture({spec, {KvFormat::Of(spec, kPageSize, DType::kBFloat16)}},
+                           {{0}, positions});
+  capture.Reserve();
+  for (const auto& [begin, count] : {std::pair{10, 20}, {30, 3}, {33, 30}, {63, 7}}) {
+    batch_of(begin, count, [&](const DiffAttentionArgs<float>& args) {
+      capture.Take(0, args, args.batch.front());
+    });
+  }
+  capture.Complete();
+  batch_of(0, 70, [&](const DiffAttentionArgs<float>& args) {
+    for (int head = 0; head < spec.num_q1_heads; ++head) {
+      const GroupKeys keys = capture.KeysOf(0, GroupOf(spec, head));
+      for (size_t i = 0; i < positions.size(); ++i) {
+        EXPECT_EQ(capture.MapsOf(0, i, head, keys).w,
+                  AttentionMapsRef(args, args.batch.front(), positions[i], head).w);
+      }
+    }
+  });
+}
+
+std::string CaseName(const ::testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
   return std::get<0>(info.param) + "_" + std::string(NameOf(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Families, AttentionCaptureTest,
-    testing::Combine(testing::Values("diff_gqa4_bias", "llama_mqa", "motif_gqa2_long_theta",
-                                     "motif_gda_ratio2_two_noise_a_group",
-                                     "unilm_v1_lambda_extremes", "unilm_v2_gqa2_bf16"),
-                     testing::ValuesIn(cpu::kPageTypes)),
+    ::testing::Combine(::testing::Values("diff_gqa4_bias", "llama_mqa", "motif_gqa2_long_theta",
+                                         "motif_gda_ratio2_two_noise_a_group",
+                                         "unilm_v1_lambda_extremes", "unilm_v2_gqa2_bf16"),
+                       ::testing::ValuesIn(cpu::kPageTypes)),
     CaseName);
 
 }  // namespace

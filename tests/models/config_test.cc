@@ -46,10 +46,11 @@ const std::vector<Refusal> kRefusals = {
     {{{"model_type", ""}}, "model_type is missing"},
     {{{"model_type", "\"gpt2\""}},
      "model_type is \"gpt2\", expected one of those served: diffllama, diff_transformer, "
-     "diff_transformer_v2, llama, motif"},
+     "diff_transformer_v2, llama, motif, phi4flash"},
     {{{"model_type", "\"custom\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
      "model_type is \"custom\", expected one of those served: diffllama, diff_transformer, "
-     "diff_transformer_v2, llama, motif (code inside a checkpoint, auto_map, is never run)"},
+     "diff_transformer_v2, llama, motif, phi4flash (code inside a checkpoint, auto_map, is never "
+     "run)"},
     {{{"model_type", "7"}}, "model_type is 7, expected a string"},
     {{{"architectures", "[\"DiffLlamaForTokenClassification\"]"}},
      "architectures is [\"DiffLlamaForTokenClassification\"], expected DiffLlamaForCausalLM"},
@@ -64,8 +65,6 @@ const std::vector<Refusal> kRefusals = {
      "moe_intermediate_size is set: mixture of experts cannot be served"},
     {{{"kv_lora_rank", "512"}},
      "kv_lora_rank is set: latent attention (MLA, GDLA) cannot be served"},
-    {{{"model_type", "\"phi4flash\""}},
-     "model_type is \"phi4flash\": a hybrid whose Mamba layers cannot be served"},
     {{{"model_type", "\"diff_llama\""}, {"auto_map", "{\"AutoConfig\": \"x.Y\"}"}},
      "model_type is \"diff_llama\": a model of remote code, whose layout differs from that of "
      "diffllama, and cannot be served"},
@@ -341,9 +340,9 @@ TEST(DiffTransformerFamilyTest, HeadsArePairedSideBySideAndCountedInPairs) {
   EXPECT_EQ(spec.v_dim, 8);
   EXPECT_EQ(spec.sub_norm, SubNorm::kAffine);
   EXPECT_EQ(spec.sub_norm_eps, 1e-5f);
-  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->norm_eps, 1e-6f);
   EXPECT_EQ(config->rope.style, RopeStyle::kInterleaved);
-  EXPECT_EQ(config->attention_out_name, "out_proj");
+  EXPECT_EQ(config->names.attention_out, "out_proj");
   EXPECT_EQ(config->head_order.q, (std::vector<int32_t>{0, 2, 4, 6, 1, 3, 5, 7}));
   EXPECT_EQ(config->head_order.k, (std::vector<int32_t>{0, 2, 1, 3}));
   EXPECT_EQ(config->head_order.v, (std::vector<int32_t>{0, 1, 2, 3}));
@@ -473,7 +472,7 @@ TEST(LlamaFamilyTest, HasOneMapAndItsOwnDefaults) {
   EXPECT_EQ(config->attention.num_kv_groups, 4)
       << "num_attention_heads, where num_key_value_heads is absent";
   EXPECT_EQ(config->attention.v_dim, 8);
-  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->norm_eps, 1e-6f);
   EXPECT_TRUE(config->mlp_bias);
   EXPECT_FALSE(config->qkv_bias || config->attention_out_bias);
   EXPECT_TRUE(config->lambda_init.empty());

@@ -240,7 +240,8 @@ TEST(GoldenCasesTest, CoverEveryFamily) {
     ++found[golden.family];
   }
   const std::map<std::string, int> least = {{"diff", 15},    {"llama", 7}, {"unilm_v1", 8},
-                                            {"unilm_v2", 5}, {"motif", 4}, {"motif_gda", 5}};
+                                            {"unilm_v2", 5}, {"motif", 4}, {"motif_gda", 5},
+                                            {"phi4flash", 7}};
   for (const auto& [family, count] : least) EXPECT_GE(found[family], count) << family;
   EXPECT_EQ(found.size(), least.size());
 }
@@ -253,7 +254,7 @@ TEST(GoldenCasesTest, LogitsOfFewerBitsCoverEveryScaleInEveryFamily) {
     for (const GoldenLogitBits& reference : *references)
       found[ReadCase(name).family].insert(reference.quant.scale);
   }
-  EXPECT_EQ(found.size(), 6u);
+  EXPECT_EQ(found.size(), 7u);
   for (const auto& [family, scales] : found) EXPECT_EQ(scales.size(), 3u) << family;
 }
 
@@ -375,7 +376,11 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
     const std::vector<int> lengths = {40, 1, 17, 33, 16};
     const std::vector<int> new_rows = {1, 1, 17, 5, 1};
     const KvFormat format = KvFormat::Of(model.config().attention, kGoldenPageSize, model.dtype());
-    KvCache kv = model.MakeUniformKvCache(format, 15).value();
+    const auto num_sequences = static_cast<int>(lengths.size());
+    KvCache kv = model
+                     .MakeUniformKvCache(
+                         format, {.num_pages = 3 * num_sequences, .num_states = num_sequences})
+                     .value();
     std::vector<std::vector<int32_t>> pages;
     Batch batch;
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -388,7 +393,8 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
         ASSERT_TRUE(model
                         .Forward({{golden.prompt.begin(), golden.prompt.begin() + cached},
                                   {{0, cached, 0, pages[s].data()}},
-                                  {}},
+                                  {},
+                                  {{0, static_cast<int32_t>(s)}}},
                                  kv)
                         .ok());
       }
@@ -414,7 +420,8 @@ TEST_P(BatchInvarianceTest, ASequenceIsTheSameAloneAndInABatch) {
 INSTANTIATE_TEST_SUITE_P(OneOfEachFamily, BatchInvarianceTest,
                          testing::Values("diff_gqa2_bf16", "llama_mha_tied_bf16",
                                          "unilm_v1_gqa2_bf16", "unilm_v2_gqa2_bf16",
-                                         "motif_mha_tied_bf16", "motif_gda_ratio4_bf16"),
+                                         "motif_mha_tied_bf16", "motif_gda_ratio4_bf16",
+                                         "phi4flash_as_released_bf16"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -122,7 +122,7 @@ class PooledModelTest : public testing::TestWithParam<std::string> {
     std::iota(others.begin(), others.end(), kPages);
     const KvFormat format = KvFormat::Of(model_->config().attention, kGoldenPageSize,
                                          DType::kFloat32);
-    KvCache kv = model_->MakeUniformKvCache(format, 2 * kPages).value();
+    KvCache kv = model_->MakeUniformKvCache(format, {2 * kPages}).value();
     std::vector<float> logits;
     for (int begin = 0; begin < end; begin += chunk) {
       const int count = std::min(chunk, end - begin);
@@ -170,8 +170,7 @@ std::vector<double> PooledModelTest::Expected(Kind kind, int dimensions) {
   for (size_t t = kind == Kind::kLast ? kTokens - 1 : 0; t < kTokens; ++t) {
     const float* const x = &residual.hidden[t * width];
     const double squares = std::inner_product(x, x + width, x, 0.0);
-    const double rms = std::sqrt(squares / static_cast<double>(width) +
-                                 model_->config().rms_norm_eps);
+    const double rms = std::sqrt(squares / static_cast<double>(width) + model_->config().norm_eps);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += double{x[i]} / rms * weight[i];
   }
   const double length = std::sqrt(std::inner_product(sum.begin(), sum.end(), sum.begin(), 0.0));

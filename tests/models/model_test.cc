@@ -43,7 +43,7 @@ class ModelTest : public testing::Test {
   static std::vector<float> Logits(Model& model) {
     const std::vector<int32_t> pages = {1, 0};
     const KvFormat format = KvFormat::Of(model.config().attention, 16, model.dtype());
-    KvCache kv = model.MakeUniformKvCache(format, 2).value();
+    KvCache kv = model.MakeUniformKvCache(format, {2}).value();
     EXPECT_TRUE(model.Forward({{3, 1, 4, 1, 5}, {{0, 5, 0, pages.data()}}, {4}}, kv).ok());
     const std::span<const float> logits = model.Logits(0, 1).value();
     return {logits.begin(), logits.end()};

@@ -1,5 +1,5 @@
-// What the test text of diff_attention runs. kernels_test and cuda_test compile the same text
-// (tests/kernels/diff_attention_test.cc), each with its own backends
+// What the test texts of diff_attention run. kernels_test and cuda_test compile the same texts
+// (tests/kernels/diff_attention_test.cc and attention_window_test.cc), each with its own backends
 // (tests/kernels/diff_attention_on_cpu.cc, tests/cuda/diff_attention_on_cuda.cc); without a device
 // cuda_test has none.
 #pragma once
@@ -21,7 +21,10 @@ struct AttentionBackend {
   std::vector<int> head_dims;  // that it has kernels for
   bool takes_every_v_dim;      // else as many as head_dim, or twice
   std::function<std::vector<float>(AttentionBatch&)> run;
+  bool has_other_kernel_for_windows = false;  // whose bits differ
 };
 std::vector<AttentionBackend> DiffAttentionBackends();
+// The same over pages of codes, which round q.
+std::vector<AttentionBackend> CodePageBackends();
 
 }  // namespace diffserve::testing

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/attention_window.h"
 #include "kernels/attention/diff_attention.h"
 #include "kernels/attention/hadamard.h"
 #include "kernels/attention/int8_row.h"
@@ -36,6 +37,8 @@ struct AttentionBatchOptions {
   uint32_t seed = 1;
   uint32_t page_seed = 1;
   std::vector<uint32_t> names = {};  // of the sequences; empty: their indices
+  int window = 0;
+  bool exact_q = false;  // MakeQExact
 };
 
 class AttentionBatch {
@@ -47,6 +50,7 @@ class AttentionBatch {
                  const AttentionBatchOptions& options)
       : spec(spec),
         memory(options.format, shapes, options.page_seed),
+        window(options.window),
         options_(options),
         scale_(1.0f / std::sqrt(static_cast<float>(spec.head_dim))) {
     if (options_.names.empty()) {
@@ -60,6 +64,7 @@ class AttentionBatch {
     }
     if (spec.sub_norm == SubNorm::kAffine)
       weight = RandomFloats(static_cast<size_t>(spec.v_dim), options.seed + 19, 0.5f, 1.5f);
+    if (options.exact_q) MakeQExact();
   }
 
   void SetKRow(size_t sequence, int group, int slot, int map, std::span<const float> k) {
@@ -125,6 +130,26 @@ class AttentionBatch {
     if (codec.transforms_k()) TransformHeads(q, spec.head_dim);
   }
 
+  // q becomes numbers that codes of 8 bits hold exactly, so that kernels that multiply codes of K
+  // by such round nothing of it.
+  void MakeQExact() {
+    const size_t head_dim = static_cast<size_t>(spec.head_dim);
+    const size_t num_heads = static_cast<size_t>(spec.num_q1_heads + spec.num_q2_heads);
+    for (size_t i = 0; i < q.size(); ++i) {
+      const bool is_largest = i % head_dim == i / head_dim % num_heads % head_dim;
+      q[i] = is_largest ? 127.0f / 64 : std::nearbyint(q[i] * 63) / 64;
+    }
+    if (memory.format().codec.transforms_k()) TransformHeads(q, spec.head_dim);
+  }
+
+  // Pages that lie wholly before what the sequences' rows see are forgotten.
+  void ForgetPagesBehindWindow() {
+    for (size_t i = 0; i < memory.sequences().size(); ++i) {
+      const int first = FirstSlotSeen(memory.sequences()[i].position, WindowSlots(window));
+      memory.ForgetPages(i, first / memory.format().page_size);
+    }
+  }
+
   // q as kernels with bfloat16 activations multiply K by it: int8 codes times their scale, where K
   // is int8. (With float32 ones q is as it is.)
   std::vector<float> RoundedQ() const {
@@ -157,6 +182,7 @@ class AttentionBatch {
             .lambda_rows = lambda_rows.empty() ? nullptr : lambda_rows.data(),
             .sub_norm_weight = weight.empty() ? nullptr : weight.data(),
             .out_scale = out_scale,
+            .window = window,
             .logit_quant = logit_quant};
   }
   std::vector<float> Reference() {
@@ -186,6 +212,7 @@ class AttentionBatch {
   std::vector<float> weight;       // [v_dim]
   float lambda = 0.35f;
   float out_scale = 0.8f;
+  int window = 0;
   LogitQuant logit_quant;
 
  private:

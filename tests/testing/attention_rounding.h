@@ -18,21 +18,22 @@ inline std::vector<double> RoundedMap(AttentionBatch& batch, const SequenceToken
   const DiffSpec& spec = batch.spec;
   const PagedKv kv = batch.memory.kv();
   const int page_size = kv.format.page_size;
-  const int count = rows.position + row + 1;
+  const int position = rows.position + row;
+  const int first = FirstSlotSeen(position, WindowSlots(batch.window));
   const auto page_of = [&](int slot) { return kv.Page(rows.pages[slot / page_size], group); };
-  std::vector<double> scores(static_cast<size_t>(count));
-  for (int slot = 0; slot < count; ++slot) {
-    double& score = scores[static_cast<size_t>(slot)];
+  std::vector<double> scores;
+  for (int slot = first; slot <= position; ++slot) {
+    double& score = scores.emplace_back();
     const std::vector<double> k = KRow(kv.format, page_of(slot), k_map, slot % page_size);
     for (size_t d = 0; d < k.size(); ++d) score += double{q[d]} * k[d];
     score *= double{batch.scale()};
   }
-  QuantiseLogitsRef(scores, batch.logit_quant);
+  QuantiseLogitsRef(scores, batch.logit_quant, first);
   const double max = *std::max_element(scores.begin(), scores.end());
   std::vector<double> out(static_cast<size_t>(spec.v_dim));
   double sum = 0;
-  for (int slot = 0; slot < count; ++slot) {
-    const float p = static_cast<float>(std::exp(scores[static_cast<size_t>(slot)] - max));
+  for (int slot = first; slot <= position; ++slot) {
+    const float p = static_cast<float>(std::exp(scores[static_cast<size_t>(slot - first)] - max));
     sum += double{p};
     const double rounded = BFloat16ToFloat(FloatToBFloat16(p));
     const std::vector<double> v = VRow(kv.format, page_of(slot), slot % page_size);

@@ -47,7 +47,11 @@ class FakeExecutor : public Executor {
         max_sequences_(engine_options.max_num_seqs),
         options_(std::move(options)),
         masks_(options_.vocab_size),
-        slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0) {}
+        window_(engine_options.window),
+        slots_(static_cast<size_t>(engine_options.num_pages) * engine_options.page_size, 0),
+        window_slots_(static_cast<size_t>(engine_options.num_window_pages) *
+                      engine_options.page_size),
+        states_(static_cast<size_t>(engine_options.num_state_slots)) {}
   explicit FakeExecutor(const EngineOptions& engine_options)
       : FakeExecutor(engine_options, Options()) {}
 
@@ -63,6 +67,7 @@ class FakeExecutor : public Executor {
             "a plan has no more sequences than may run");
     ++step_;
     CheckWriters(plan);
+    CheckStates(plan);
     for (const PlannedSequence& planned : plan.sequences) CheckAndWrite(planned);
     LaunchedStep step{plan.step, {}};
     masks_.Fill(plan);
@@ -220,6 +225,62 @@ class FakeExecutor : public Executor {
     }
   }
 
+  // Where there are states, no slot and no window page is written for one sequence and touched for
+  // another.
+  void CheckStates(const StepPlan& plan) const {
+    if (states_.empty()) return;
+    std::multiset<int32_t> writers, readers, pages;
+    for (const PlannedSequence& planned : plan.sequences) {
+      const StateSlotUse& use = planned.states;
+      writers.insert(use.to);
+      if (use.from != use.to) readers.insert(use.from);
+      for (const StateSnapshot& snapshot : use.snapshots) writers.insert(snapshot.slot);
+      for (int32_t page : planned.window_pages) pages.insert(page);
+      Require(window_slots_.empty() || planned.window_pages.size() == planned.pages.size(),
+              "the page table of windows is as long as the other");
+    }
+    for (int32_t slot : writers) {
+      Require(slot >= 0 && static_cast<size_t>(slot) < states_.size(), "a slot is one of all");
+      Require(writers.count(slot) == 1 && !readers.contains(slot),
+              "a slot that is written is nobody else's");
+    }
+    for (const PlannedSequence& planned : plan.sequences) {
+      const auto first = static_cast<size_t>(planned.num_computed / page_size_);
+      for (size_t i = first; i < planned.window_pages.size(); ++i) {
+        Require(pages.count(planned.window_pages[i]) == 1,
+                "a window page that is written has one holder");
+      }
+    }
+  }
+
+  // The state behind so many tokens of the sequence is that chain.
+  void TakeState(const PlannedSequence& planned, int position, uint64_t chain) {
+    if (states_.empty()) return;
+    const StateSlotUse& use = planned.states;
+    if (position == planned.num_computed && position > 0) {
+      Require(states_.at(static_cast<size_t>(use.from)) == chain,
+              "a state is that of this sequence's tokens");
+    }
+    const int computed = position - planned.num_computed;
+    int32_t to = position == planned.end() ? use.to : -1;
+    for (const StateSnapshot& snapshot : use.snapshots) {
+      Require(snapshot.num_tokens > 0 && snapshot.num_tokens <= planned.num_planned,
+              "a snapshot is of the step");
+      if (snapshot.num_tokens == computed) to = snapshot.slot;
+    }
+    if (to >= 0) states_[static_cast<size_t>(to)] = chain;
+  }
+
+  void TakeWindowSlot(const PlannedSequence& planned, int position, uint64_t chain) {
+    if (window_slots_.empty() || position + window_ <= planned.num_computed) return;
+    const int32_t page = planned.window_pages[static_cast<size_t>(position / page_size_)];
+    Require(page >= 0, "a page that a window sees is there");
+    uint64_t& slot = window_slots_.at(
+        static_cast<size_t>(page * page_size_ + position % page_size_));
+    if (position >= planned.num_computed) slot = chain;
+    Require(slot == chain, "a window sees this sequence's tokens");
+  }
+
   void CheckAndWrite(const PlannedSequence& planned) {
     const Request& request = *planned.request;
     const std::vector<int32_t>& tokens =
@@ -251,6 +312,8 @@ class FakeExecutor : public Executor {
       } else {
         slot = chain;
       }
+      TakeWindowSlot(planned, position, chain);
+      TakeState(planned, position + 1, chain);
     }
   }
 
@@ -351,7 +414,10 @@ class FakeExecutor : public Executor {
   const int max_sequences_;
   const Options options_;
   DrawMasks masks_;
+  const int window_;
   std::vector<uint64_t> slots_;  // [num_pages * page_size]: hash of the token chain that ends there
+  std::vector<uint64_t> window_slots_;  // likewise, of the window pages
+  std::vector<uint64_t> states_;        // by state slot: that of the tokens before
   std::map<RequestId, State> sequences_;
   std::deque<LaunchedStep> launched_;  // not collected yet, oldest first
   uint64_t step_ = 0;

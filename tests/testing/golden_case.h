@@ -205,12 +205,20 @@ class GoldenRunner {
         pages_per_sequence_((max_tokens + page_size_ - 1) / page_size_),
         kv_(model
                 .MakeKvCache(LayersOf(model, page_size, kv_dtype.value_or(model.dtype()), skipped),
-                             2 * static_cast<int>(pages_per_sequence_))
+                             {.num_pages = 2 * static_cast<int>(pages_per_sequence_),
+                              .num_window_pages = 2 * static_cast<int>(pages_per_sequence_),
+                              .num_states = 3})
                 .value()) {
     for (size_t i = 0; i < pages_per_sequence_; ++i) {
-      odd_pages_.push_back(static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1));
-      even_pages_.push_back(static_cast<int32_t>(2 * i));
+      const auto odd = static_cast<int32_t>(2 * (pages_per_sequence_ - i) - 1);
+      const auto even = static_cast<int32_t>(2 * i);
+      odd_pages_.all.push_back(odd);
+      odd_pages_.windows.push_back(even);
+      even_pages_.all.push_back(even);
+      even_pages_.windows.push_back(odd);
     }
+    for (const LayerConfig& layer : model.config().layers)
+      window_ = std::max(window_, static_cast<size_t>(layer.window));
   }
 
   // Tokens from `position` on count as generated, not as the prompt's.
@@ -243,11 +251,15 @@ class GoldenRunner {
         for (size_t i = kShared; i < other.size(); ++i)
           other[i] = (other[i] + 1) % model_.config().vocab_size;
         std::vector<float> of_other;
-        Append(even_pages_, other, 0, other.size(), 11, of_other);
-        std::vector<int32_t> pages = odd_pages_;
-        std::copy_n(even_pages_.begin(), static_cast<long>(kShared / page_size_), pages.begin());
+        // Its state behind what is shared is kept in slot 0.
+        Append(even_pages_, other, 0, other.size(), 11, of_other,
+               {1, 1, {{static_cast<int>(kShared), 0}}});
+        Pages pages = odd_pages_;
+        const auto shared = static_cast<long>(kShared / page_size_);
+        std::copy_n(even_pages_.all.begin(), shared, pages.all.begin());
+        std::copy_n(even_pages_.windows.begin(), shared, pages.windows.begin());
         run.first_row = kShared;
-        Append(pages, tokens, kShared, tokens.size(), 1, run.logits);
+        Append(pages, tokens, kShared, tokens.size(), 1, run.logits, {0, 2});
         return run;
       }
     }
@@ -261,10 +273,14 @@ class GoldenRunner {
   }
 
  private:
+  // The page tables of a sequence.
+  struct Pages {
+    std::vector<int32_t> all, windows;
+  };
   static std::vector<KvFormat> LayersOf(const Model& model, int page_size, DType dtype,
                                         const std::vector<size_t>& skipped) {
     const DiffSpec& spec = model.config().attention;
-    std::vector<KvFormat> layers(static_cast<size_t>(model.config().num_layers),
+    std::vector<KvFormat> layers(static_cast<size_t>(model.config().num_kv_layers()),
                                  KvFormat::Of(spec, page_size, dtype));
     for (size_t layer : skipped) layers.at(layer) = KvFormat::Of(spec, page_size, model.dtype());
     return layers;
@@ -272,19 +288,31 @@ class GoldenRunner {
   // A device's pages hold what they hold.
   void Poison() {
     if (page_size_ != kGoldenPageSize) return;
-    const size_t bytes = KvCache::BytesPerPage(kv_.layers()) * static_cast<size_t>(kv_.num_pages());
-    std::fill_n(kv_.Layer(0).base, bytes, std::byte{0xff});  // a NaN in every format
+    // A NaN in every format.
+    std::fill_n(kv_.Layer(0).base, kv_.layout().Bytes(), std::byte{0xff});
   }
 
-  // Computes tokens[begin, end) in steps of `chunk` and appends their logits.
-  void Append(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens, size_t begin,
-              size_t end, size_t chunk, std::vector<float>& logits) {
+  // Computes tokens[begin, end) in steps of `chunk` and appends their logits. The snapshots of
+  // `state` are at positions of the sequence.
+  void Append(const Pages& pages, const std::vector<int32_t>& tokens, size_t begin, size_t end,
+              size_t chunk, std::vector<float>& logits, StateSlotUse state = {}) {
+    std::vector<int32_t> window_pages = pages.windows;
     for (; begin < end; begin += chunk) {
+      // What no window of these tokens reaches is nowhere.
+      for (size_t page = 0; (page + 1) * page_size_ + window_ <= begin + 1; ++page)
+        window_pages[page] = -1;
       const int rows = static_cast<int>(std::min(chunk, end - begin));
       Batch batch;
       batch.tokens.assign(tokens.begin() + static_cast<long>(begin),
                           tokens.begin() + static_cast<long>(begin) + rows);
-      batch.sequences = {{0, rows, static_cast<int>(begin), pages.data()}};
+      batch.sequences = {{0, rows, static_cast<int>(begin), pages.all.data(), window_pages.data()}};
+      StateSlotUse& use = batch.states.emplace_back(state.from, state.to);
+      state.from = state.to;
+      for (const auto& [position, slot] : state.snapshots) {
+        const int behind = position - static_cast<int>(begin);
+        if (behind > 0 && behind <= rows) use.snapshots.push_back({behind, slot});
+        if (behind == rows) state.from = slot;
+      }
       batch.logit_rows.resize(static_cast<size_t>(rows));
       std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
       const size_t prompt_rows = generated_from_ > begin ? std::min<size_t>(generated_from_ - begin,
@@ -303,7 +331,8 @@ class GoldenRunner {
   size_t generated_from_ = SIZE_MAX;
   size_t pages_per_sequence_;
   KvCache kv_;
-  std::vector<int32_t> odd_pages_, even_pages_;
+  size_t window_ = 0;  // the widest
+  Pages odd_pages_, even_pages_;
 };
 
 // max|a - b| / max|b| over the rows of `run` whose logits the case holds; rows of AllTokens, of

@@ -9,7 +9,20 @@
 
 namespace diffserve::testing {
 
-enum class KernelOp { kLinear, kAttention, kRmsNorm, kSiluMul, kPolyNormMul, kSigmoid, kRope };
+enum class KernelOp {
+  kLinear,
+  kAttention,
+  kRmsNorm,
+  kLayerNorm,
+  kSiluMul,
+  kPolyNormMul,
+  kSigmoid,
+  kRope,
+  kCausalConv,
+  kSelectiveScan,
+  kScanState,
+  kGatedMemory
+};
 
 struct Tolerance {
   double absolute;  // relative to inputs of size about 1
@@ -18,16 +31,21 @@ struct Tolerance {
 
 struct ToleranceRow {
   KernelOp op;
-  DType dtype;  // in which results are stored; of attention: K and V
+  DType dtype;  // in which results are stored; of attention: K and V; of a state: activations
   Tolerance tolerance;
 };
 
 // Linear sums up to 700 products of size 1; the sub-norm after a subtraction magnifies attention's
-// rounding errors; PolyNorm's terms cancel. Half a unit of the stored dtype at worst comes on top.
+// rounding errors; PolyNorm's terms cancel, and so do those of a convolution, a LayerNorm's mean
+// and a scan's sum over 128 states. Half a unit of the stored dtype at worst comes on top.
 inline constexpr ToleranceRow kTolerances[] = {
     {KernelOp::kAttention, DType::kFloat32, {4e-5, 2e-5}},
     {KernelOp::kAttention, DType::kBFloat16, {4e-5, 2e-5}},
     {KernelOp::kAttention, DType::kFloat16, {4e-5, 2e-5}},
+    // Weights are rounded to 16 bits of the largest of 256; the sub-norm magnifies that.
+    {KernelOp::kAttention, DType::kInt8, {5e-4, 5e-4}},
+    {KernelOp::kAttention, DType::kInt8KInt4V, {5e-4, 5e-4}},
+    {KernelOp::kAttention, DType::kInt4, {5e-4, 5e-4}},
     {KernelOp::kRope, DType::kFloat32, {5e-7, 1e-6}},
     {KernelOp::kRope, DType::kBFloat16, {5e-7, 8e-3}},
     {KernelOp::kRope, DType::kFloat16, {6e-7, 1e-3}},
@@ -35,11 +53,21 @@ inline constexpr ToleranceRow kTolerances[] = {
     {KernelOp::kLinear, DType::kBFloat16, {1e-4, 0x1p-8 * 1.01}},
     {KernelOp::kRmsNorm, DType::kFloat32, {0, 1e-6}},
     {KernelOp::kRmsNorm, DType::kBFloat16, {1e-30, 0x1p-8 * 1.01}},
+    {KernelOp::kLayerNorm, DType::kFloat32, {1e-6, 1e-6}},
+    {KernelOp::kLayerNorm, DType::kBFloat16, {1e-6, 0x1p-8 * 1.01}},
     {KernelOp::kSiluMul, DType::kFloat32, {1e-36, 1e-6}},
     {KernelOp::kSiluMul, DType::kBFloat16, {1e-30, 0x1p-8 * 1.01}},
     {KernelOp::kPolyNormMul, DType::kFloat32, {2e-6, 2e-6}},
     {KernelOp::kPolyNormMul, DType::kBFloat16, {4e-6, 0x1p-8 * 1.01}},
     {KernelOp::kSigmoid, DType::kFloat32, {1e-36, 1e-6}},
+    {KernelOp::kCausalConv, DType::kFloat32, {5e-7, 1e-6}},
+    {KernelOp::kCausalConv, DType::kBFloat16, {5e-7, 0x1p-8 * 1.01}},
+    {KernelOp::kSelectiveScan, DType::kFloat32, {1e-5, 2e-6}},
+    {KernelOp::kSelectiveScan, DType::kBFloat16, {1e-5, 0x1p-8 * 1.01}},
+    {KernelOp::kScanState, DType::kFloat32, {2e-6, 2e-6}},
+    {KernelOp::kScanState, DType::kBFloat16, {2e-5, 2e-5}},  // a GPU's 2^x is 2 units off
+    {KernelOp::kGatedMemory, DType::kFloat32, {1e-36, 1e-6}},
+    {KernelOp::kGatedMemory, DType::kBFloat16, {1e-30, 0x1p-8 * 1.01}},
 };
 
 // With bfloat16 activations: an attention kernel's largest error, of that of the reference when it

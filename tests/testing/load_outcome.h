@@ -26,7 +26,7 @@ inline LoadOutcome LoadAndAnswer(const std::string& dir, ThreadPool& pool) {
   const Result<std::unique_ptr<Model>> model = Model::Load(options, pool);
   if (!model.ok()) return {false, model.status().message()};
   const KvFormat layout = KvFormat::Of(summary->config.attention, 16, (*model)->dtype());
-  KvCache kv(std::vector(static_cast<size_t>(summary->config.num_layers), layout), 1);
+  KvCache kv = (*model)->MakeUniformKvCache(layout, {1}).value();
   const int32_t page = 0;
   const int num_tokens = std::min({4, summary->config.vocab_size, summary->config.max_positions});
   Batch batch;
@@ -70,8 +70,8 @@ struct CheckpointToDamage {
 inline std::vector<CheckpointToDamage> CheckpointsToDamage() {
   const std::filesystem::path cases = std::filesystem::path(DIFFSERVE_SOURCE_DIR) /
                                       "tests/golden/cases";
-  constexpr const char* kFamilies[] = {"diff_",     "llama_",     "unilm_v1_",
-                                       "unilm_v2_", "motif_gda_", "motif_"};
+  constexpr const char* kFamilies[] = {"diff_",      "llama_", "unilm_v1_", "unilm_v2_",
+                                       "motif_gda_", "motif_", "phi4flash_"};
   struct Smallest {
     uintmax_t bytes = UINTMAX_MAX;
     std::filesystem::path dir;

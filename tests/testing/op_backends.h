@@ -49,6 +49,7 @@ struct RowwiseBackend {
   std::string name;
   DType activations;
   std::function<std::vector<float>(const RmsNormArgs<float>& args, int num_x)> rms_norm;
+  std::function<std::vector<float>(const LayerNormArgs<float>& args, int num_x)> layer_norm;
   std::function<std::vector<float>(const SiluMulArgs<float>& args)> silu_mul;
   std::function<std::vector<float>(const PolyNormMulArgs<float>& args)> poly_norm_mul;
   std::function<std::vector<float>(std::vector<float> x)> sigmoid;

@@ -1,5 +1,5 @@
 // Pages of sequences in the host's memory for tests: in shuffled places, every byte 0xff (a NaN in
-// every format), and page ids behind a sequence's last are huge.
+// every format), and page ids behind a sequence's last are huge. Pages that are forgotten are -1.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +47,11 @@ class PagedMemory {
   }
   PagedMemory(const PagedMemory&) = delete;
   PagedMemory& operator=(const PagedMemory&) = delete;
+
+  // The entries of a sequence's first `count` pages in its table become -1.
+  void ForgetPages(size_t sequence, int count) {
+    std::fill_n(tables_.begin() + (sequences_[sequence].pages - tables_.data()), count, -1);
+  }
 
   PagedKv kv() { return {bytes_.data(), format_}; }
   const KvFormat& format() const { return format_; }

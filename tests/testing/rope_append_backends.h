@@ -21,6 +21,7 @@ struct RopeCase {
   RopeTable rope;
   PagedMemory memory;
   std::vector<float> qkv;
+  bool has_kv = true;
   std::vector<float> q = {};  // out, as the pages of `memory`
 };
 

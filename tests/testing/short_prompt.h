@@ -18,7 +18,7 @@ inline std::vector<float> ShortPromptLogits(const ModelOptions& options, ThreadP
   if (!model.ok()) return {};
   const ModelConfig& config = (*model)->config();
   KvCache kv = (*model)
-                   ->MakeUniformKvCache(KvFormat::Of(config.attention, 16, (*model)->dtype()), 2)
+                   ->MakeUniformKvCache(KvFormat::Of(config.attention, 16, (*model)->dtype()), {2})
                    .value();
   const int32_t pages[] = {0, 1};
   Batch batch;

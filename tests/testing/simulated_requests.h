@@ -44,6 +44,17 @@ inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens) {
   return options;
 }
 
+// The same of a model whose layers keep states and see windows.
+inline EngineOptions WithStates(Dice dice, EngineOptions options) {
+  options.num_state_slots = options.MaxRunning() + dice.Pick(0, 6);
+  options.state_snapshot_interval = options.page_size * dice.Pick(0, 4);
+  if (dice.Chance(20)) return options;
+  options.window = dice.Pick(1, 3 * options.page_size);
+  options.num_window_pages = static_cast<int>(options.WindowPagesMin(options.MaxRunning())) +
+                             dice.Pick(0, 20);
+  return options;
+}
+
 // Requests of one engine: their prompts begin with one of a few runs of tokens.
 class RandomRequests {
  public:

@@ -1,6 +1,6 @@
 // Simulation: the real EngineLoop, with its Inbox and Scheduler, over a FakeExecutor, without
 // threads or clock. A seed decides everything: sizes of the engine, arrivals, cancellations, how
-// clients read, faults, and whether it drains or its device fails in the end. The thirteen
+// clients read, faults, and whether it drains or its device fails in the end. The fourteen
 // invariants below are checked after each plan and each turn; Run returns the first violation in
 // words, or nothing.
 //
@@ -17,6 +17,8 @@
 // 11. exactly one terminal event for each request, nothing after it
 // 12. the output of a sequence = its output when it runs alone
 // 13. who follows the KV events knows the pages of the prefix index
+// 14. a state and what a window sees are those of the sequence's own tokens, and each slot and
+//     window page has as many holders as sequences and snapshots list it (FakeExecutor, StateStore)
 #pragma once
 
 #include <algorithm>
@@ -51,17 +53,21 @@ class Simulation {
              constrained = 0, refused_by_constraint = 0;
   };
 
-  // `depth`: as in Executor; above 1 only without `speculative_tokens`. Request number i is the
-  // same for each.
-  Simulation(uint64_t seed, int depth, int speculative_tokens = 0)
+  struct Kind {
+    int depth = 1;  // as in Executor; above 1 only without speculative_tokens
+    int speculative_tokens = 0;
+    bool has_states = false;  // the model's layers keep states and see windows
+  };
+  // Request number i is the same for each kind.
+  Simulation(uint64_t seed, const Kind& kind)
       : seed_(seed),
         dice_{std::mt19937_64(seed)},
-        options_(RandomOptions(dice_, speculative_tokens)),
+        options_(OptionsOf(kind, dice_)),
         requests_(dice_, options_),
         follower_(options_.page_size),
         readers_(seed, [this](RequestId id) { CancelOfReader(id); }),
         inbox_(options_, [this] { return Now(); }),
-        loop_(options_, WatchedExecutor(depth), inbox_, RandomWorld()) {
+        loop_(options_, WatchedExecutor(kind.depth), inbox_, RandomWorld()) {
     busyness_ = dice_.Pick(1, 60);
     overhead_us_ = dice_.Pick(0, 200);
     token_us_ = dice_.Pick(1, 20);
@@ -99,6 +105,7 @@ class Simulation {
 
   const EngineOptions& options() const { return options_; }
   const SchedulerCounters& counters() const { return scheduler().counters(); }
+  const StateStore::Counters& snapshots() const { return scheduler().states().counters(); }
   const Counts& counts() const { return counts_; }
   const StartOrder& start_order() const { return start_order_; }
   uint64_t kv_events() const { return follower_.num_events(); }
@@ -107,6 +114,10 @@ class Simulation {
 
  private:
   // --- Random choices ---
+  static EngineOptions OptionsOf(const Kind& kind, Dice& dice) {
+    const EngineOptions options = RandomOptions(dice, kind.speculative_tokens);
+    return kind.has_states ? WithStates(dice, options) : options;
+  }
   EngineLoop::World RandomWorld() {
     EngineLoop::World world;
     world.now = [this] { return Now(); };
@@ -386,6 +397,7 @@ class Simulation {
   // After the last turn.
   void CheckEmpty() {
     Require(scheduler().pool().num_in_use() == 0, "3: no page is in use after the last request");
+    scheduler().CheckInvariants();
     EngineStats stats = stats_;
     inbox_.Describe(stats);
     Require(stats.waiting == 0 && stats.waiting_tokens == 0 && stats.running == 0,

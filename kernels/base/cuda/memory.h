@@ -73,6 +73,16 @@ Status CopyToHost(const DeviceBuffer& from, size_t offset_bytes, std::span<std::
                   const Stream& stream);
 // Both are device memory that does not overlap.
 Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, const Stream& stream);
+// Rows that lie `..._stride` bytes apart; likewise.
+struct RowCopy {
+  const void* from = nullptr;
+  size_t from_stride = 0;
+  void* to = nullptr;
+  size_t to_stride = 0;
+  size_t row_bytes = 0;
+  size_t num_rows = 0;
+};
+Status CopyRowsOnDevice(const RowCopy& copy, const Stream& stream);
 // Every byte of the buffer becomes `value`.
 Status FillBytes(const DeviceBuffer& buffer, std::byte value, const Stream& stream);
 

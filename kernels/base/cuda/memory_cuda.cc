@@ -76,6 +76,14 @@ Status CopyOnDevice(const std::byte* from, std::byte* to, size_t size_bytes, con
                   "cudaMemcpyAsync on the device");
 }
 
+Status CopyRowsOnDevice(const RowCopy& copy, const Stream& stream) {
+  if (copy.num_rows == 0) return Status();
+  return ToStatus(
+      cudaMemcpy2DAsync(copy.to, copy.to_stride, copy.from, copy.from_stride, copy.row_bytes,
+                        copy.num_rows, cudaMemcpyDeviceToDevice, stream.handle()),
+      "cudaMemcpy2DAsync on the device");
+}
+
 Status FillBytes(const DeviceBuffer& buffer, std::byte value, const Stream& stream) {
   if (buffer.size_bytes() == 0) return Status();
   return ToStatus(cudaMemsetAsync(buffer.data(), std::to_integer<int>(value), buffer.size_bytes(),

@@ -2,7 +2,8 @@
 kernels/attention/logit_quant.h defines.
 
 transformers' eager attention and stand_ins.py, on which the other authors' modules run, call
-softmax for attention alone, with the scaled scores [..., tokens, tokens] of a whole prompt.
+softmax for attention alone, with the scaled scores [..., tokens, tokens] of a whole prompt; those
+of slots that a token does not see are -inf or nearly so.
 """
 import contextlib
 import unittest.mock
@@ -45,9 +46,9 @@ class RoundedSoftmax:
     def softmax(self, scores, dim, dtype=None):
         tokens = len(self.distances)
         assert dim == -1 and scores.shape[-2:] == (tokens, tokens)
-        visible = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+        visible = scores > torch.finfo(scores.dtype).min / 2
         values, distances = rounded(scores.double(), visible, self.bits, self.scale)
-        shares = distances / scores.abs()[..., visible].amax()
+        shares = distances / scores.abs()[visible].amax()
         self.distances = torch.minimum(
             self.distances,
             shares.masked_fill(~visible, float("inf")).reshape(-1, tokens, tokens).amin((0, 2)))

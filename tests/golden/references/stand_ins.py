@@ -4,12 +4,20 @@ attention and rotary embedding.
 Everything here is float32 arithmetic; results are rounded to the dtype of what came in, as the
 kernels do.
 """
+import types
+
 import torch
 
 
-def causal_attention(q, k, v, scale):
+def module(name, **attributes):
+    made = types.ModuleType(name)
+    vars(made).update(attributes)
+    return made
+
+
+def causal_attention(q, k, v, scale, window=None):
     """q [rows, heads, d], k [keys, kv heads, d], v [keys, kv heads, any width]; the rows are the
-    last ones of the keys.
+    last ones of the keys; `window`: how many keys a row sees at most, itself included.
 
     Query head h reads KV head h // (heads / kv heads). As in flash attention the probabilities meet
     V in V's dtype.
@@ -19,8 +27,9 @@ def causal_attention(q, k, v, scale):
     k = k.repeat_interleave(heads // kv_heads, dim=1)
     v = v.repeat_interleave(heads // kv_heads, dim=1)
     scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) * scale
-    future = torch.arange(keys)[None, :] > torch.arange(rows)[:, None] + (keys - rows)
-    probabilities = torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1).to(v.dtype)
+    ages = torch.arange(rows)[:, None] + (keys - rows) - torch.arange(keys)[None, :]
+    hidden = (ages < 0) | (ages >= (window or keys))
+    probabilities = torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1).to(v.dtype)
     return torch.einsum("hqk,khe->qhe", probabilities.float(), v.float()).to(q.dtype)
 
 

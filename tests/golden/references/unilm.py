@@ -14,7 +14,6 @@ theta^(-2i/d), and the spelling of the checkpoint.
 """
 import importlib
 import sys
-import types
 import unittest.mock
 
 import torch
@@ -44,17 +43,12 @@ def apply_rotary_emb(x, cos, sin, interleaved):
     return stand_ins.rotate_neighbours(x, cos, sin)
 
 
-def module(name, **attributes):
-    made = types.ModuleType(name)
-    vars(made).update(attributes)
-    return made
-
-
 def import_attention(checkout):
     """The classes MultiheadFlashDiff1 and MultiheadFlashDiffV2 of the checkout."""
     folder = checkout / "Diff-Transformer"
     for name, sha256 in SHA256.items():
         tensors.warn_unless_same(folder / name, sha256)
+    module = stand_ins.module
     replaced = {"flex_head_fa": module("flex_head_fa", flash_attn_func=flash_attn_func),
                 "flash_attn": module("flash_attn", flash_attn_func=flash_attn_func),
                 "kernel": module("kernel", __path__=[]),

@@ -228,6 +228,25 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaM
   return cudaStreamSynchronize(stream);
 }
 
+// Within the device.
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size_t from_stride,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  const auto bytes = [&](size_t stride) { return (height - 1) * stride + width; };
+  if (kind != cudaMemcpyDeviceToDevice || width > to_stride || width > from_stride || height == 0 ||
+      !IsWithin(device_memory, from, bytes(from_stride)) ||
+      !IsWithin(device_memory, to, bytes(to_stride))) {
+    return cudaErrorInvalidValue;
+  }
+  return shim::Enqueue(stream, [=] {
+    for (size_t row = 0; row < height; ++row) {
+      Copy(static_cast<char*>(to) + row * to_stride,
+           static_cast<const char*>(from) + row * from_stride, width);
+    }
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t stream) {
   if (!IsWithin(device_memory, to, size_bytes)) return cudaErrorInvalidValue;
   return shim::Enqueue(stream, [to, value, size_bytes] {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -92,7 +93,8 @@ struct SimulatedDevice {
   size_t memory_bytes = size_t{1} << 30;
 };
 inline SimulatedDevice simulated_device;
-inline std::string last_failure;  // of a launch: what the kernel did wrong
+inline int64_t multiply_adds = 0;  // of products that have run
+inline std::string last_failure;   // of a launch: what the kernel did wrong
 
 // As if the process started anew: forgets an error that poisoned the context.
 void ResetContext();
@@ -122,6 +124,9 @@ cudaError_t cudaMallocHost(void** data, size_t size_bytes);
 cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size_t from_stride,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t size_bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

@@ -1,0 +1,248 @@
+#include "engine/state_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+
+StateStore::StateStore(const EngineOptions& options) : options_(options) {
+  if (options.num_state_slots == 0) return;
+  DS_CHECK(options.num_state_slots >= options.MaxRunning() &&
+               (options.num_window_pages == 0 ||
+                options.num_window_pages >= options.WindowPagesMin(options.MaxRunning())),
+           "slots and window pages for all that may run");
+  DS_CHECK(options.state_snapshot_interval % options.page_size == 0,
+           "snapshots are taken where pages end");
+  slots_.emplace(options.num_state_slots);
+  if (options.num_window_pages > 0) window_pages_.emplace(options.num_window_pages);
+  snapshots_.resize(static_cast<size_t>(options.num_state_slots));
+  by_page_.assign(static_cast<size_t>(options.num_pages), -1);
+}
+
+void StateStore::BeginPlan(Running running) {
+  if (empty()) return;
+  for (int32_t slot : std::exchange(read_by_plan_, {})) slots_->Release(slot, false);
+  for (Snapshot& snapshot : snapshots_) snapshot.in_this_plan = false;
+  for (const auto& sequence : running) Trim(*sequence);
+}
+
+int StateStore::FirstSeen(int position) const {
+  return std::max(0, position + 1 - options_.window) / options_.page_size;
+}
+
+void StateStore::Trim(Sequence& sequence) {
+  HeldState& held = sequence.state;
+  const int first = std::min(FirstSeen(sequence.num_computed),
+                             static_cast<int>(held.window_pages.size()));
+  for (; held.first_window_page < first; ++held.first_window_page) {
+    int32_t& page = held.window_pages[static_cast<size_t>(held.first_window_page)];
+    window_pages_->Release(std::exchange(page, -1), false);
+  }
+}
+
+void StateStore::Begin(Sequence& sequence, int32_t page) {
+  if (empty()) return;
+  HeldState& held = sequence.state;
+  held.last_snapshot = sequence.num_computed;
+  if (page >= 0) {
+    const int32_t slot = by_page_[static_cast<size_t>(page)];
+    Snapshot& snapshot = snapshots_[static_cast<size_t>(slot)];
+    snapshot.worth = worth_of_dropped_ + snapshot.saves;
+    slots_->Share(slot);
+    held.from = slot;
+    if (window_pages_) {
+      for (int32_t shared : snapshot.window_pages) window_pages_->Share(shared);
+      const int end = sequence.num_computed / options_.page_size;
+      held.first_window_page = end - static_cast<int>(snapshot.window_pages.size());
+      held.window_pages.assign(static_cast<size_t>(held.first_window_page), -1);
+      held.window_pages.insert(held.window_pages.end(), snapshot.window_pages.begin(),
+                               snapshot.window_pages.end());
+    }
+    ++counters_.resumed;
+  }
+  const std::optional<PagePool::Grant> own = slots_->Allocate();
+  DS_CHECK(own.has_value(), "each running sequence has a slot");
+  held.slot = own->page;
+  if (held.from < 0) held.from = held.slot;
+  ++num_running_;
+}
+
+void StateStore::End(Sequence& sequence) {
+  if (empty()) return;
+  HeldState held = std::exchange(sequence.state, {});
+  if (held.from != held.slot) slots_->Release(held.from, false);
+  slots_->Release(held.slot, false);
+  for (int32_t page : held.window_pages) {
+    if (page >= 0) window_pages_->Release(page, false);
+  }
+  for (const auto& [position, slot, id] : held.pending) {
+    Snapshot& snapshot = snapshots_[static_cast<size_t>(slot)];
+    if (snapshot.id == id) Drop(snapshot);
+  }
+  --num_running_;
+}
+
+StateSlotUse StateStore::PlanStep(Sequence& sequence) {
+  if (empty()) return {};
+  HeldState& held = sequence.state;
+  const int end = sequence.num_computed + sequence.num_planned;
+  while (window_pages_ && std::ssize(held.window_pages) < PagesFor(end, options_.page_size))
+    held.window_pages.push_back(TakeWindowPage());
+  StateSlotUse use = {held.from, held.slot};
+  if (held.from != held.slot) read_by_plan_.push_back(std::exchange(held.from, held.slot));
+  for (int position = NextSnapshot(sequence, sequence.num_computed); position <= end;
+       position = NextSnapshot(sequence, position)) {
+    if (Take(sequence, position, use) && position == end) {
+      held.from = use.snapshots.back().slot;
+      slots_->Share(held.from);
+    }
+  }
+  return use;
+}
+
+int StateStore::NextSnapshot(const Sequence& sequence, int after) const {
+  constexpr int kNone = std::numeric_limits<int>::max();
+  const int interval = options_.state_snapshot_interval, page_size = options_.page_size;
+  if (!options_.enable_prefix_caching || interval == 0) return kNone;
+  // Who sends the same prompt computes its last token.
+  const int prompt_end = (sequence.num_prompt_tokens() - 1) / page_size * page_size;
+  const int64_t next = (int64_t{after} / interval + 1) * interval;
+  const int at_interval = static_cast<int>(std::min<int64_t>(next, kNone));
+  return prompt_end > after ? std::min(prompt_end, at_interval) : at_interval;
+}
+
+// False: no slot can be had for it.
+bool StateStore::Take(Sequence& sequence, int position, StateSlotUse& use) {
+  const auto others = [&] { return num_slots() - num_free_slots() - num_running_; };
+  while (others() >= num_slots() - options_.MaxRunning()) {
+    Snapshot* const least = LeastWorth(/*with_this_plan=*/false);
+    if (least == nullptr) return false;
+    Evict(*least);
+  }
+  HeldState& held = sequence.state;
+  const int32_t slot = slots_->Allocate()->page;
+  Snapshot& snapshot = snapshots_[static_cast<size_t>(slot)];
+  snapshot = {.id = ++last_id_, .in_this_plan = true};
+  snapshot.saves = position - std::exchange(held.last_snapshot, position);
+  snapshot.worth = worth_of_dropped_ + snapshot.saves;
+  ++num_snapshots_;
+  ++counters_.taken;
+  if (window_pages_) {
+    snapshot.window_pages.assign(held.window_pages.begin() + FirstSeen(position),
+                                 held.window_pages.begin() + position / options_.page_size);
+    for (int32_t page : snapshot.window_pages) window_pages_->Share(page);
+  }
+  held.pending.push_back({position, slot, snapshot.id});
+  use.snapshots.push_back({position - sequence.num_computed, slot});
+  return true;
+}
+
+int32_t StateStore::TakeWindowPage() {
+  std::optional<PagePool::Grant> grant;
+  while (!(grant = window_pages_->Allocate())) {
+    Snapshot* const least = LeastWorth(/*with_this_plan=*/true);
+    DS_CHECK(least != nullptr, "without snapshots there are window pages for all that runs");
+    Evict(*least);
+  }
+  return grant->page;
+}
+
+StateStore::Snapshot* StateStore::LeastWorth(bool with_this_plan) {
+  Snapshot* least = nullptr;
+  for (Snapshot& snapshot : snapshots_) {
+    if (snapshot.id == 0 || (snapshot.in_this_plan && !with_this_plan)) continue;
+    if (least == nullptr ||
+        std::pair(snapshot.worth, snapshot.id) < std::pair(least->worth, least->id))
+      least = &snapshot;
+  }
+  return least;
+}
+
+void StateStore::Evict(Snapshot& snapshot) {
+  worth_of_dropped_ = snapshot.worth;
+  ++counters_.evicted;
+  Drop(snapshot);
+}
+
+// A step of this plan writes the slot of what was taken in it, so that one is free with the next.
+void StateStore::Drop(Snapshot& snapshot) {
+  const auto slot = static_cast<int32_t>(&snapshot - snapshots_.data());
+  for (int32_t page : snapshot.window_pages) window_pages_->Release(page, false);
+  if (snapshot.page >= 0) by_page_[static_cast<size_t>(snapshot.page)] = -1;
+  if (snapshot.in_this_plan) {
+    read_by_plan_.push_back(slot);
+  } else {
+    slots_->Release(slot, false);
+  }
+  snapshot = {};
+  --num_snapshots_;
+}
+
+void StateStore::Commit(Sequence& sequence, const PrefixIndex& index) {
+  std::vector<HeldState::Pending>& pending = sequence.state.pending;
+  const auto behind = std::ranges::find_if(
+      pending, [&](const auto& taken) { return taken.position > sequence.num_committed; });
+  for (auto taken = pending.begin(); taken != behind; ++taken) {
+    Snapshot& snapshot = snapshots_[static_cast<size_t>(taken->slot)];
+    if (snapshot.id != taken->id) continue;  // evicted
+    const int last = taken->position / options_.page_size - 1;
+    const int32_t page = last < sequence.num_indexed_pages
+                             ? sequence.pages[static_cast<size_t>(last)]
+                             : -1;
+    if (page < 0 || !index.Contains(page) || HasSnapshot(page)) {
+      Drop(snapshot);
+      continue;
+    }
+    snapshot.page = page;
+    by_page_[static_cast<size_t>(page)] = taken->slot;
+  }
+  pending.erase(pending.begin(), behind);
+}
+
+void StateStore::Forget(int32_t page) {
+  if (empty() || !HasSnapshot(page)) return;
+  Drop(snapshots_[static_cast<size_t>(by_page_[static_cast<size_t>(page)])]);
+}
+
+void StateStore::CheckInvariants(Running running, const PrefixIndex& index) const {
+  if (empty()) return;
+  slots_->CheckInvariants();
+  DS_CHECK(num_running_ == std::ssize(running), "whoever runs holds a state");
+  std::vector<int> slot_holders(static_cast<size_t>(num_slots()), 0);
+  std::vector<int> page_holders(static_cast<size_t>(num_window_pages()), 0);
+  for (int32_t slot : read_by_plan_) ++slot_holders[static_cast<size_t>(slot)];
+  for (const auto& sequence : running) {
+    const HeldState& held = sequence->state;
+    ++slot_holders[static_cast<size_t>(held.slot)];
+    if (held.from != held.slot) ++slot_holders[static_cast<size_t>(held.from)];
+    for (int32_t page : held.window_pages) {
+      if (page >= 0) ++page_holders[static_cast<size_t>(page)];
+    }
+  }
+  int count = 0;
+  for (size_t slot = 0; slot < snapshots_.size(); ++slot) {
+    const Snapshot& snapshot = snapshots_[slot];
+    if (snapshot.id == 0) continue;
+    ++count;
+    ++slot_holders[slot];
+    for (int32_t page : snapshot.window_pages) ++page_holders[static_cast<size_t>(page)];
+    if (snapshot.page < 0) continue;
+    DS_CHECK(index.Contains(snapshot.page), "a snapshot hangs on an indexed page");
+    DS_CHECK(by_page_[static_cast<size_t>(snapshot.page)] == static_cast<int32_t>(slot),
+             "a page knows its snapshot");
+  }
+  DS_CHECK(count == num_snapshots_, "snapshots are counted");
+  for (size_t slot = 0; slot < slot_holders.size(); ++slot) {
+    DS_CHECK(slots_->holders(static_cast<int32_t>(slot)) == slot_holders[slot],
+             "a slot has as many holders as list it");
+  }
+  for (size_t page = 0; page < page_holders.size(); ++page) {
+    DS_CHECK(window_pages_->holders(static_cast<int32_t>(page)) == page_holders[page],
+             "a window page has as many holders as list it");
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,18 @@
+#include "kernels/base/check.h"
+#include "kernels/base/cpu_isa.h"
+#include "kernels/base/kernel_table.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/mamba/gated_memory.h"
+
+namespace diffserve::cpu {
+
+void GatedMemory(const GatedMemoryArgs<float>& args, CpuIsa isa, ThreadPool& pool) {
+  constexpr int64_t kElementsWorthWaking = 16384;
+  DS_CHECK(args.gate_stride >= args.width, "rows of the gate overlap");
+  const KernelTable& kernels = KernelsFor(isa);
+  const bool worth_waking = int64_t{args.num_tokens} * args.width >= kElementsWorthWaking;
+  RunShares(pool, args.num_tokens, worth_waking,
+            [&](int begin, int end) { kernels.gated_memory(args, begin, end); });
+}
+
+}  // namespace diffserve::cpu

@@ -1,0 +1,287 @@
+// Models whose layers are not all alike, on the device: windows with pages of their own, states
+// that are kept on the way, last layers that take fewer tokens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "kernels/attention/attention_plan_cuda.h"
+#include "tests/cuda/device_array.h"
+#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/golden_case.h"
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+#include "tests/kernels/shim/host_calls.h"
+#endif
+
+namespace diffserve {
+namespace {
+
+constexpr int kSequences = 4;
+constexpr int kPages = 2;  // of a sequence
+constexpr int kLength = 100;
+constexpr int kGeneratedFrom[kSequences] = {70, 60, kLength, 50};
+
+// Tokens [begin, end) of a sequence in a step.
+struct Part {
+  int sequence = 0;
+  int begin = 0, end = 0;
+  std::vector<int> wanted;  // whose logits are wanted
+  StateSlotUse state;
+};
+
+class CudaHybridTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::KernelsCanRun()) GTEST_SKIP() << cuda::OpenDevice(0).status().message();
+    options_.model_dir = GoldenCasesDir() + "/phi4flash_stored_lm_head_shards";
+    options_.device = Device::kCuda;
+    options_.limits.num_tokens = 320;
+    options_.limits.num_sequences = 8;
+    options_.batch_invariant = true;
+    // There are twice as many of the one as of the other: a wrong table reaches into other layers.
+    for (int i = 0; i < kSequences * kPages; ++i) {
+      pages_.push_back(2 * ((3 * i + 2) % (kSequences * kPages)) + 1);
+      window_pages_.push_back(kSequences * kPages - 1 - i);
+    }
+  }
+
+  std::unique_ptr<Model> Load() {
+    Result<std::unique_ptr<Model>> model = Model::Load(options_, pool_);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    return model.ok() ? std::move(*model) : nullptr;
+  }
+  static KvCache Cache(const Model& model) {
+    const KvFormat format = cuda::ImageFormat(model.config().attention);
+    return model
+        .MakeUniformKvCache(format, {.num_pages = 2 * kSequences * kPages,
+                                     .num_window_pages = kSequences * kPages,
+                                     .num_states = 9})
+        .value();
+  }
+
+  int32_t TokenOf(int sequence, int position) const {
+    return (11 * sequence + 5 * position + position * position / 7) % vocab_;
+  }
+  Batch BatchOf(const std::vector<Part>& parts) const {
+    Batch batch;
+    for (const Part& part : parts) {
+      const auto first_row = static_cast<int>(batch.tokens.size());
+      batch.sequences.push_back({first_row, part.end - part.begin, part.begin,
+                                 &pages_[static_cast<size_t>(kPages * part.sequence)],
+                                 &window_pages_[static_cast<size_t>(kPages * part.sequence)]});
+      for (int i = part.begin; i < part.end; ++i) batch.tokens.push_back(TokenOf(part.sequence, i));
+      for (int i : part.wanted) batch.logit_rows.push_back(first_row + i - part.begin);
+      batch.num_prompt_tokens.push_back(
+          std::clamp(kGeneratedFrom[part.sequence] - part.begin, 0, part.end - part.begin));
+      batch.states.push_back(part.state);
+    }
+    return batch;
+  }
+  // The logits of the parts' wanted tokens.
+  std::vector<float> Step(Model& model, KvCache& kv, const std::vector<Part>& parts) const {
+    const Batch batch = BatchOf(parts);
+    EXPECT_TRUE(testing::IsOk(model.Forward(batch, kv)));
+    const std::span<const float> logits =
+        model.Logits(0, static_cast<int>(batch.logit_rows.size())).value();
+    return {logits.begin(), logits.end()};
+  }
+  // Those of every token of the sequence, alone and at once.
+  std::vector<float> Alone(Model& model, int sequence) const {
+    KvCache kv = Cache(model);
+    Part part = {sequence, 0, kLength, std::vector<int>(kLength), {0, 0}};
+    std::iota(part.wanted.begin(), part.wanted.end(), 0);
+    return Step(model, kv, {part});
+  }
+  // `found` is of the wanted tokens of the parts.
+  void ExpectTheBitsAlone(Model& model, const std::vector<Part>& parts,
+                          const std::vector<float>& found) {
+    const auto vocab = static_cast<size_t>(vocab_);
+    size_t at = 0;
+    for (const Part& part : parts) {
+      std::vector<float>& alone = alone_[part.sequence];
+      if (alone.empty()) alone = Alone(model, part.sequence);
+      for (int token : part.wanted) {
+        ASSERT_LE((at + 1) * vocab, found.size());
+        EXPECT_TRUE(std::equal(alone.begin() + token * vocab_, alone.begin() + (token + 1) * vocab_,
+                               found.begin() + static_cast<long>(at++ * vocab)))
+            << "sequence " << part.sequence << ", token " << token;
+      }
+    }
+    EXPECT_EQ(found.size(), at * vocab);
+  }
+
+  const int vocab_ = 100;
+  ModelOptions options_;
+  std::vector<int32_t> pages_, window_pages_;
+  std::vector<float> alone_[kSequences];
+  ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
+};
+
+// A hit begins at a state that was kept in the middle of a chunk, and in the window's pages.
+TEST_F(CudaHybridTest, EveryScheduleGivesTheSameBits) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "takes minutes with AddressSanitizer; the other tests watch the same code";
+#endif
+  const GoldenCase golden = ReadGoldenCase("phi4flash_stored_lm_head_shards").value();
+  const std::unique_ptr<Model> model = Load();
+  ASSERT_NE(model, nullptr);
+  std::vector<int32_t> tokens = golden.AllTokens();
+  ASSERT_GE(tokens.size(), 102u);
+  tokens.resize(102);
+  const std::pair<DType, std::vector<size_t>> forms[] = {
+      {DType::kBFloat16, {}}, {DType::kInt8KInt4V, {}}, {DType::kInt4, {0, 2}}};
+  for (const auto& [pages, skipped_layers] : forms) {
+    GoldenRunner runner(*model, tokens.size(), cuda::kPageSize, pages, skipped_layers);
+    runner.GenerateFrom(90);
+    const GoldenRun whole = runner.Run(GoldenSchedule::kOneChunk, tokens);
+    for (GoldenSchedule schedule : kGoldenSchedules) {
+      const GoldenRun run = runner.Run(schedule, tokens);
+      const auto same_rows = whole.logits.begin() +
+                             static_cast<long>(run.first_row * static_cast<size_t>(golden.vocab));
+      EXPECT_TRUE(std::equal(run.logits.begin(), run.logits.end(), same_rows))
+          << NameOf(schedule) << ", pages of " << NameOf(pages);
+    }
+  }
+}
+
+TEST_F(CudaHybridTest, TokensThatOnlySomeLayersComputeChangeNoBitOfTheOthers) {
+  const std::unique_ptr<Model> model = Load();
+  ASSERT_NE(model, nullptr);
+  KvCache kv = Cache(*model);
+  const std::vector<Part> steps[] = {
+      // A prompt's last token; a prompt with a token in its midst, and what it generated behind;
+      // nothing of a third.
+      {{0, 0, 66, {65}, {3, 3}}, {1, 0, 65, {10, 63, 64}, {1, 1}}, {2, 0, 21, {}, {5, 5}}},
+      // The end of the first, a decode, and still nothing of the third.
+      {{0, 66, 70, {69}, {3, 2}}, {1, 65, 66, {65}, {1, 1}}, {2, 21, 80, {}, {5, 4}}},
+      // No token's logits are wanted.
+      {{2, 80, 90, {}, {4, 4}}},
+      {{0, 70, 75, {71, 74}, {2, 2}}, {2, 90, 100, {97}, {4, 4}}},
+  };
+  for (const std::vector<Part>& parts : steps)
+    ExpectTheBitsAlone(*model, parts, Step(*model, kv, parts));
+}
+
+#if defined(DIFFSERVE_CUDA_ON_CPU)
+TEST_F(CudaHybridTest, TokensThatNobodyAsksForAreNotComputedByTheLastLayers) {
+  const std::unique_ptr<Model> model = Load();
+  ASSERT_NE(model, nullptr);
+  KvCache kv = Cache(*model);
+  const auto products = [&](const std::vector<int>& wanted) {
+    const int64_t before = shim::multiply_adds;
+    Step(*model, kv, {{2, 0, kLength, wanted, {0, 0}}});
+    return shim::multiply_adds - before;
+  };
+  const int64_t all = products({0}), half = products({kLength / 2}), one = products({kLength - 1});
+  // Of eight layers two, which have no scan, and most of a third.
+  EXPECT_LT(one, all * 3 / 4);
+  EXPECT_NEAR(static_cast<double>(half), static_cast<double>(all + one) / 2,
+              static_cast<double>(all) / 100);
+}
+#endif
+
+// Generated tokens with room for the partial results of one: each is a pass of its own. States that
+// are kept before, at and behind the end of the prompt are begun from later.
+TEST_F(CudaHybridTest, StatesAreKeptOnTheWayWhateverThePasses) {
+  for (size_t partial_bytes : {size_t{1}, size_t{256} << 20}) {
+    options_.limits.attention_partial_bytes_max = partial_bytes;
+    const std::unique_ptr<Model> model = Load();
+    ASSERT_NE(model, nullptr);
+    KvCache kv = Cache(*model);
+    const std::vector<Part> parts = {
+        {0, 0, 75, {33, 74}, {0, 0, {{33, 1}, {70, 2}, {72, 3}, {75, 4}}}},
+        {1, 0, 62, {61}, {5, 5, {{61, 6}}}}};
+    ExpectTheBitsAlone(*model, parts, Step(*model, kv, parts));
+    for (const auto& [position, slot] : {std::pair{33, 1}, {70, 2}, {72, 3}, {75, 4}}) {
+      const std::vector<Part> rest = {{0, position, 76, {75}, {slot, 7}}};
+      ExpectTheBitsAlone(*model, rest, Step(*model, kv, rest));
+    }
+    for (int slot : {5, 6}) {
+      const int position = slot == 5 ? 62 : 61;
+      const std::vector<Part> rest = {{1, position, 64, {62, 63}, {slot, 7}}};
+      ExpectTheBitsAlone(*model, rest, Step(*model, kv, rest));
+    }
+  }
+}
+
+// Steps that draw run as graphs from their second on, three of them as one of four; the slots are
+// other ones each time.
+TEST_F(CudaHybridTest, DecodeGraphsTakeSlotsAndWindowsFromTheStep) {
+  const std::unique_ptr<Model> model = Load();
+  ASSERT_NE(model, nullptr);
+  KvCache kv = Cache(*model);
+  std::vector<Part> parts;
+  for (int s : {0, 1, 3})
+    parts.push_back({s, 0, kGeneratedFrom[s], {}, {static_cast<int>(parts.size()), 0}});
+  for (Part& part : parts) part.state.to = part.state.from;
+  Step(*model, kv, parts);
+  for (int i = 0; i < 20; ++i) {
+    std::vector<Part> decode;
+    for (Part& part : parts) {
+      if (part.sequence == 1 && i % 3 == 2) continue;
+      const int32_t from = part.state.to, to = (from + (i % 2 == 0 ? 3 : 0)) % 9;
+      part = {part.sequence, part.end, part.end + 1, {part.end}, {from, to}};
+      if (i % 4 == 1) part.state.snapshots = {{1, (from + 6) % 9}};
+      decode.push_back(part);
+      if (i % 4 == 1) part.state.to = (from + 6) % 9;
+    }
+    Batch batch = BatchOf(decode);
+    batch.sample_rows.resize(decode.size(), {.kind = SampleKind::kGreedy});
+    EXPECT_TRUE(testing::IsOk(model->Forward(batch, kv)));
+    EXPECT_EQ(model->Collect().value().size(), decode.size());
+    const auto count = static_cast<int>(decode.size());
+    const std::span<const float> logits = model->Logits(0, count).value();
+    ExpectTheBitsAlone(*model, decode, {logits.begin(), logits.end()});
+  }
+}
+
+// Heads as wide as the released checkpoint's, on random weights, against the CPU.
+TEST_F(CudaHybridTest, WideHeadsAgreeWithTheCpu) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path() / "config.json")
+      << R"({"model_type": "phi4flash", "hidden_size": 256, "num_attention_heads": 4, )"
+      << R"("num_key_value_heads": 2, "num_hidden_layers": 8, "intermediate_size": 64, )"
+      << R"("vocab_size": 61, "max_position_embeddings": 256, "hidden_act": "silu", )"
+      << R"("sliding_window": 40, "bos_token_id": 1, "eos_token_id": 2})";
+  options_.model_dir = directory.path();
+  options_.isa = SupportedCpuIsas().front();
+  options_.weight_format = WeightFormat::kBFloat16;
+  options_.dummy_weights = true;
+  options_.seed = 7;
+  std::vector<int32_t> tokens(72);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((i * i + 3 * i) % 61);
+  std::vector<float> logits[2];
+  for (Device device : {Device::kCpu, Device::kCuda}) {
+    options_.device = device;
+    const std::unique_ptr<Model> model = Load();
+    ASSERT_NE(model, nullptr);
+    GoldenRunner runner(*model, tokens.size(),
+                        device == Device::kCpu ? kGoldenPageSize : cuda::kPageSize);
+    runner.GenerateFrom(69);
+    logits[device == Device::kCpu ? 0 : 1] = runner.Chunks(tokens, 40).logits;
+  }
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < logits[0].size(); ++i) {
+    largest = std::max(largest, std::abs(logits[0][i]));
+    worst = std::max(worst, std::abs(logits[0][i] - logits[1][i]));
+  }
+  EXPECT_LE(worst, 0.02f * largest);
+  EXPECT_GT(worst, 0.0f) << "one computed both";
+}
+
+TEST_F(CudaHybridTest, SlotsAreAlignedBehindThePagesAndCopiesOfThemAreBegunFrom) {
+  const std::unique_ptr<Model> model = Load();
+  ASSERT_NE(model, nullptr);
+  KvCache kv = Cache(*model);
+  const StateSlots slots = kv.StatesFrom(0);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(slots.data) % 16, 0u);
+  EXPECT_EQ(slots.stride % 4, 0);
+  Step(*model, kv, {{0, 0, 33, {}, {0, 0}}});
+  EXPECT_TRUE(testing::IsOk(kv.CopyState(0, 7)));
+  const std::vector<Part> rest = {{0, 33, 34, {33}, {7, 0}}};
+  ExpectTheBitsAlone(*model, rest, Step(*model, kv, rest));
+}
+
+}  // namespace
+}  // namespace diffserve

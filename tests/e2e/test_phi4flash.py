@@ -1,0 +1,142 @@
+"""Phi-4-mini-flash: the same answers alone, in a batch, in chunks and after a hit in the prefix
+cache; its commands, its tokenizer's stand-in, and configs that are refused."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny_phi4flash
+from server_process import BINARY, DEVICE_FLAGS, PAGE_SLOTS, GatedServer, ServerProcess
+from test_bit_exactness import MAX_TOKENS, run_alone, run_at_once
+from tokenizers import Tokenizer
+
+OFTEN = ("--state-snapshot-interval", PAGE_SLOTS)
+TEXT = "Hello there, it's 1234567 o'clock:\n\n  the hello THE'LL Straße 東京 \t end"
+
+
+class Phi4FlashTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.model = tiny_phi4flash.write(Path(cls.folder.name) / "phi")
+
+    def command(self, *arguments) -> subprocess.CompletedProcess:
+        return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True,
+                              check=False)
+
+
+class ExactnessTest(Phi4FlashTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with ServerProcess("--no-enable-prefix-caching", "--threads", 1, model=cls.model) as server:
+            cls.expected = run_alone(server)
+
+    def check(self, *flags, at_once=True):
+        with GatedServer("--max-queue-wait", 3600, *flags, model=self.model) as server:
+            for _ in range(2):
+                answers = run_at_once(server) if at_once else run_alone(server)
+                for index, (mine, expected) in enumerate(zip(answers, self.expected, strict=True)):
+                    self.assertEqual(mine, expected, f"prompt {index} with {flags}")
+                server.wait_until_idle()
+            return server.metrics()
+
+    def test_the_expectation_is_not_trivial(self):
+        self.assertGreaterEqual(len({str(answer) for answer in self.expected}), 15)
+        for choices, _ in self.expected:
+            for _, ids, _ in choices:
+                self.assertEqual(len(ids), MAX_TOKENS)
+
+    def test_at_once_with_snapshots_at_prompts_ends(self):
+        metrics = self.check()
+        self.assertGreater(metrics["diffserve_state_snapshots_resumed_total"], 0)
+
+    def test_alone_with_snapshots_in_every_page(self):
+        metrics = self.check(*OFTEN, at_once=False)
+        self.assertGreater(metrics["diffserve_prefix_hit_tokens_total"], 300)
+        self.assertGreater(metrics["diffserve_state_snapshots_taken_total"], 20)
+
+    def test_in_small_chunks(self):
+        self.check(*OFTEN, "--max-num-batched-tokens", 32, "--threads", 2)
+
+    def test_with_few_slots(self):
+        self.check(*OFTEN, "--max-num-seqs", 2)
+
+    def test_without_snapshots_nothing_is_found(self):
+        metrics = self.check("--state-snapshot-interval", 0)
+        self.assertEqual(metrics["diffserve_prefix_hit_tokens_total"], 0)
+        self.assertEqual(metrics["diffserve_state_snapshots_taken_total"], 0)
+
+
+class ServingTest(Phi4FlashTest):
+    def test_a_second_turn_goes_on_from_the_first(self):
+        messages = [{"role": "user", "content": "tell me of the hell below " * 4}]
+        with ServerProcess(model=self.model) as server:
+            for _ in range(3):
+                body = {"messages": messages, "max_tokens": 24, "temperature": 0}
+                reply = server.post("/v1/chat/completions", body).json()
+                messages += [reply["choices"][0]["message"], {"role": "user", "content": "more"}]
+            self.assertGreater(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+            self.assertEqual(server.metric("diffserve_state_slots", state="used"), 0)
+            self.assertGreater(server.metric("diffserve_state_slots", state="snapshot"), 0)
+            server.wait_until_idle()
+
+    def test_text_is_cut_as_the_tokenizers_library_cuts_it(self):
+        expected = Tokenizer.from_file(str(self.model / "tokenizer.json")).encode(TEXT).ids
+        turn = Tokenizer.from_file(str(self.model / "tokenizer.json")).encode(
+            f"<|user|>{TEXT}<|end|><|assistant|>").ids
+        with ServerProcess(model=self.model) as server:
+            told = server.post("/tokenize", {"prompt": TEXT, "add_special_tokens": True}).json()
+            self.assertEqual(told["tokens"], expected)
+            chat = {"messages": [{"role": "user", "content": TEXT}], "add_generation_prompt": True}
+            self.assertEqual(server.post("/tokenize", chat).json()["tokens"], turn)
+            back = server.post("/detokenize", {"tokens": expected}).json()
+            self.assertEqual(back["prompt"], TEXT)
+
+
+class CommandsTest(Phi4FlashTest):
+    def test_generate_logits_bench_and_inspect_take_it(self):
+        tokens = ",".join(str(5 + i % 200) for i in range(60))
+        made = self.command("generate", self.model, "--tokens", tokens, "--max-tokens", 8, "--json",
+                            *DEVICE_FLAGS)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            logits = self.command("logits", self.model, "--tokens", tokens, "--output",
+                                  Path(folder) / "l.npy", *DEVICE_FLAGS)
+            self.assertEqual(logits.returncode, 0, logits.stderr)
+        bench = self.command("bench", self.model, "--prompt", 40, "--generate", 4, "--depth",
+                             "0,100", "--batch", "1,3", "--repeat", 1, *DEVICE_FLAGS)
+        self.assertEqual(bench.returncode, 0, bench.stderr)
+        self.assertNotIn("left out", bench.stderr)
+
+    def test_inspect_tells_what_a_sequence_keeps(self):
+        told = json.loads(self.command("inspect", self.model, "--json", *DEVICE_FLAGS).stdout)
+        # Three Mamba layers of 128 channels: three tokens of the convolution, four states.
+        self.assertEqual(told["memory"]["state_bytes_per_sequence"], 3 * 128 * (3 + 4) * 4)
+        self.assertEqual(told["layer_kinds"].split(",")[0], "1 of attention")
+        self.assertGreater(told["memory"]["window_pages"], 0)
+
+    def test_what_the_family_does_not_have_is_refused_by_name(self):
+        cases = [({"sliding_window": 0}, "sliding_window"), ({"mb_per_layer": 3}, "mb_per_layer"),
+                 ({"num_hidden_layers": 6}, "num_hidden_layers"),
+                 ({"mamba_d_conv": 1}, "mamba_d_conv"), ({"mamba_d_state": 4096}, "mamba_d_state"),
+                 ({"mlp_bias": True}, "mlp_bias"), ({"hidden_size": 60}, "num_attention_heads")]
+        with tempfile.TemporaryDirectory() as folder:
+            for index, (changes, key) in enumerate(cases):
+                with self.subTest(changes=changes):
+                    model = tiny_phi4flash.write(Path(folder) / str(index), **changes)
+                    done = self.command("inspect", model)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(key, done.stderr)
+        for flags, name in ((("--speculative", "prompt-lookup"), "--speculative"),
+                            (("--state-snapshot-interval", 7), "--state-snapshot-interval")):
+            done = self.command("serve", self.model, *flags)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(name, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
