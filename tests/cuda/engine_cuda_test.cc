@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -54,7 +55,9 @@ class CudaEngineTest : public ::testing::Test {
     KvCache kv = model
                      ->MakeUniformKvCache(
                          KvFormat::Of(model->config().attention, cuda::kPageSize, DType::kBFloat16),
-                         {.num_pages = options_.num_pages, .num_states = options_.MaxRunning()})
+                         {.num_pages = options_.num_pages,
+                          .num_window_pages = options_.num_window_pages,
+                          .num_states = std::max(1, options_.num_state_slots)})
                      .value();
     return std::make_unique<ModelExecutor>(std::move(model), std::move(kv));
   }
@@ -140,6 +143,9 @@ TEST_F(CudaEngineTest, ASequenceGetsTheSameAloneAndInCompanyThroughChunksAndPree
 TEST_F(CudaEngineTest, SoItDoesWhereLayersHaveStatesAndWindows) {
   case_ = "phi4flash_stored_lm_head_shards";
   vocab_ = 100;
+  options_.num_state_slots = options_.MaxRunning();
+  options_.window = 7;
+  options_.num_window_pages = static_cast<int>(options_.WindowPagesMin(options_.MaxRunning()));
   ExpectTheSameAloneAndInCompany();
 }
 

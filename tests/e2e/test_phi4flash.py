@@ -10,7 +10,7 @@ from pathlib import Path
 import tiny_phi4flash
 from server_process import BINARY, DEVICE_FLAGS, PAGE_SLOTS, GatedServer, ServerProcess
 from test_bit_exactness import MAX_TOKENS, run_alone, run_at_once
-from tokenizers import Tokenizer
+from tiktoken import Encoding
 
 OFTEN = ("--state-snapshot-interval", PAGE_SLOTS)
 TEXT = "Hello there, it's 1234567 o'clock:\n\n  the hello THE'LL Straße 東京 \t end"
@@ -84,10 +84,10 @@ class ServingTest(Phi4FlashTest):
             self.assertGreater(server.metric("diffserve_state_slots", state="snapshot"), 0)
             server.wait_until_idle()
 
-    def test_text_is_cut_as_the_tokenizers_library_cuts_it(self):
-        expected = Tokenizer.from_file(str(self.model / "tokenizer.json")).encode(TEXT).ids
-        turn = Tokenizer.from_file(str(self.model / "tokenizer.json")).encode(
-            f"<|user|>{TEXT}<|end|><|assistant|>").ids
+    def test_text_is_cut_as_tiktoken_cuts_it(self):
+        oracle = Encoding("stand_in", **tiny_phi4flash.tiktoken_arguments())
+        expected = oracle.encode(TEXT)
+        turn = oracle.encode(f"<|user|>{TEXT}<|end|><|assistant|>", allowed_special="all")
         with ServerProcess(model=self.model) as server:
             told = server.post("/tokenize", {"prompt": TEXT, "add_special_tokens": True}).json()
             self.assertEqual(told["tokens"], expected)
@@ -123,7 +123,7 @@ class CommandsTest(Phi4FlashTest):
         cases = [({"sliding_window": 0}, "sliding_window"), ({"mb_per_layer": 3}, "mb_per_layer"),
                  ({"num_hidden_layers": 6}, "num_hidden_layers"),
                  ({"mamba_d_conv": 1}, "mamba_d_conv"), ({"mamba_d_state": 4096}, "mamba_d_state"),
-                 ({"mlp_bias": True}, "mlp_bias"), ({"hidden_size": 60}, "num_attention_heads")]
+                 ({"mlp_bias": True}, "mlp_bias"), ({"hidden_size": 62}, "hidden_size")]
         with tempfile.TemporaryDirectory() as folder:
             for index, (changes, key) in enumerate(cases):
                 with self.subTest(changes=changes):
@@ -131,10 +131,9 @@ class CommandsTest(Phi4FlashTest):
                     done = self.command("inspect", model)
                     self.assertEqual(done.returncode, 1)
                     self.assertIn(key, done.stderr)
-        for flags, name in ((("--speculative", "prompt-lookup"), "--speculative"),
-                            (("--state-snapshot-interval", 7), "--state-snapshot-interval")):
-            done = self.command("serve", self.model, *flags)
-            self.assertEqual(done.returncode, 1)
+        for name, value in (("--speculative", "prompt-lookup"), ("--state-snapshot-interval", 7)):
+            done = self.command("serve", self.model, name, value)
+            self.assertIn(done.returncode, (1, 2))
             self.assertIn(name, done.stderr)
 
 

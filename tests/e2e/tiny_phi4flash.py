@@ -52,6 +52,20 @@ def tokenizer_json() -> dict:
     }
 
 
+def tiktoken_arguments() -> dict:
+    """The same tokenizer for OpenAI's library, whose ranks are ids."""
+    ranks = {bytes([byte]): tiny_model.FIRST_BYTE_ID + byte for byte in range(256)}
+    for index, merge in enumerate(tiny_model.MERGES):
+        piece = merge.replace(" ", "").replace("Ġ", " ").encode()
+        ranks[piece] = tiny_model.FIRST_BYTE_ID + 256 + index
+    return {
+        "pat_str": WORDS,
+        "mergeable_ranks": ranks,
+        "special_tokens": {token: i
+                           for i, token in enumerate(tiny_model.SPECIAL_TOKENS)},
+    }
+
+
 def weights(config: dict, seed: int = 3) -> dict[str, np.ndarray]:
     """Random float32 tensors with the checkpoint's names."""
     rng = np.random.default_rng(seed)
