@@ -112,7 +112,8 @@ void Decoder::Narrow() {
   const DiffSpec& spec = parts_.config.attention;
   const bool has_lambdas = spec.lambda_kind == LambdaKind::kPerTokenHead;
   auto wanted = all.logit_rows.begin();
-  for (const SequenceTokens& sequence : all.sequences) {
+  for (size_t i = 0; i < all.sequences.size(); ++i) {
+    const SequenceTokens& sequence = all.sequences[i];
     const int end = sequence.first_row + sequence.num_tokens;
     const int first = wanted == all.logit_rows.end() ? end : std::min<int>(*wanted, end);
     const int count = end - first;
@@ -124,8 +125,9 @@ void Decoder::Narrow() {
               count);
     move_rows(work_.q, spec.q_width(), first, rows_.tokens, count);
     move_rows(work_.memory, parts_.config.mamba.inner, first, rows_.tokens, count);
-    rows_.sequences.push_back(
-        {rows_.tokens, count, sequence.position + first - sequence.first_row, sequence.pages});
+    const int position = sequence.position + first - sequence.first_row;
+    rows_.sequences.push_back({rows_.tokens, count, position, sequence.pages});
+    rows_.in_windows.push_back({rows_.tokens, count, position, all.in_windows[i].pages});
     rows_.tokens += count;
   }
 }

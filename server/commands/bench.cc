@@ -34,35 +34,41 @@ JsonObject ToJson(const Spread& spread) {
   return JsonObject().Add("min", spread.min).Add("median", spread.median).Add("max", spread.max);
 }
 
-// Work of one token beside its `context` earlier tokens, from the shapes alone.
-struct TokenCost {
-  explicit TokenCost(const ModelConfig& config) {
+// Multiply-adds, counted twice, from the shapes alone; no convolutions and scans.
+struct Flops {
+  double linear = 0;     // of a token, without the output matrix
+  double attention = 0;  // of a token for each that it sees, of layers without a window
+};
+
+struct StepCost {
+  explicit StepCost(const ModelConfig& config) {
     const DiffSpec& a = config.attention;
     const double hidden = config.hidden_size;
     const MambaSpec& m = config.mamba;
-    double weights = 3.0 * hidden * config.intermediate_size * config.num_layers;
-    for (const LayerConfig& layer : config.layers) {
+    for (int l = 0; l < config.num_layers; ++l) {
+      const LayerConfig& layer = config.layers[static_cast<size_t>(l)];
+      Flops& mixer = l < config.last_keeping_layer() ? all_tokens : wanted_tokens;
       switch (layer.mixer) {
         case MixerKind::kAttention:
-          weights += hidden * (a.q_width() + a.out_width());
-          if (layer.writes_kv()) weights += hidden * (a.k_width() + a.v_width());
+          (layer.writes_kv() ? all_tokens : mixer).linear += 2 * hidden * a.q_width();
+          if (layer.writes_kv()) all_tokens.linear += 2 * hidden * (a.k_width() + a.v_width());
+          mixer.linear += 2 * hidden * a.out_width();
           if (layer.window == 0)
-            attention_flops += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
+            mixer.attention += 2.0 * (a.num_q1_heads + a.num_q2_heads) * (a.head_dim + a.v_dim);
           break;
         case MixerKind::kMamba:
-          weights += m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
+          all_tokens.linear += 2 * m.inner * (3 * hidden + 2.0 * m.dt_rank + 2.0 * m.state_dim);
           break;
         case MixerKind::kGatedMemory:
-          weights += 2 * hidden * m.inner;
+          mixer.linear += 4 * hidden * m.inner;
           break;
       }
+      mixer.linear += 6 * hidden * config.intermediate_size;
     }
-    linear_flops = 2 * weights;
-    head_flops = 2 * hidden * config.vocab_size;
+    wanted_tokens.linear += 2 * hidden * config.vocab_size;
   }
-  double linear_flops = 0;     // all layers, without the output matrix; no convolutions and scans
-  double head_flops = 0;       // the output matrix
-  double attention_flops = 0;  // for each token of context, of layers without a window
+  Flops all_tokens;     // of each token: up to K and V of the last layer that keeps anything
+  Flops wanted_tokens;  // of each whose logits are wanted: what follows, and the output matrix
 };
 
 // Bytes that a decode step reads and writes of a sequence with so many tokens, beside weights.
@@ -333,8 +339,8 @@ class Bench {
   void RunPrefill(int prompt) {
     Figure figure{"prefill " + std::to_string(prompt), {}, {}, {}, 0};
     if (!Fits(figure.name, prompt, 1)) return;
-    figure.per_token = cost_.linear_flops + cost_.head_flops / prompt +
-                       cost_.attention_flops * (prompt + 1) / 2.0;
+    figure.per_token = cost_.all_tokens.linear + cost_.all_tokens.attention * (prompt + 1) / 2.0 +
+                       cost_.wanted_tokens.linear / prompt + cost_.wanted_tokens.attention;
     runner_.Prefill(prompt);
     for (int i = 0; i < options_.repeat; ++i) {
       const double before = machine_.FlopsPerSecond();
@@ -363,8 +369,8 @@ class Bench {
                  (before + machine_.BytesPerSecond()) / 2);
     }
     Print(figure, "MB", 1e6, "memory");
-    decode_flops_.push_back(cost_.linear_flops + cost_.head_flops +
-                            cost_.attention_flops * context);
+    decode_flops_.push_back(cost_.all_tokens.linear + cost_.wanted_tokens.linear +
+                            (cost_.all_tokens.attention + cost_.wanted_tokens.attention) * context);
     decode_.push_back(std::move(figure));
   }
 
@@ -416,7 +422,7 @@ class Bench {
   const BenchOptions& options_;
   const bool json_;
   ModelSession& session_;
-  const TokenCost cost_;
+  const StepCost cost_;
   Runner runner_;
   MachineLimits machine_;
   std::vector<Figure> prefill_, decode_;

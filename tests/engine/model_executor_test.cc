@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 
 #include "engine/engine.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/golden_case.h"
 
 namespace diffserve {
 namespace {
@@ -46,22 +48,23 @@ struct Answer {
 
 class ModelExecutorTest : public ::testing::Test {
  protected:
-  // All requests at once, in one batch; their answers by id.
+  // All requests at once, as far as they fit; their answers by id.
   std::map<RequestId, Answer> Serve(DType kv_dtype, const std::vector<Request>& requests) {
     ModelOptions model_options;
-    model_options.model_dir = checkpoint_.dir();
+    model_options.model_dir = model_dir_;
     std::unique_ptr<Model> model = std::move(Model::Load(model_options, pool_)).value();
-    const EngineOptions options = {
-        .page_size = 16, .num_pages = 64, .max_model_len = 128, .max_num_batched_tokens = 24};
     KvCache kv = model
-                     ->MakeUniformKvCache(KvFormat::Of(model->config().attention, 16, kv_dtype),
-                                          {options.num_pages})
+                     ->MakeUniformKvCache(
+                         KvFormat::Of(model->config().attention, options_.page_size, kv_dtype),
+                         {.num_pages = options_.num_pages,
+                          .num_window_pages = options_.num_window_pages,
+                          .num_states = std::max(1, options_.num_state_slots)})
                      .value();
     std::map<RequestId, Answer> answers;
     std::mutex mutex;
     std::condition_variable all_ended;
     size_t ended = 0;
-    Engine engine(options, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
+    Engine engine(options_, std::make_unique<ModelExecutor>(std::move(model), std::move(kv)),
                   [&](TokenEvent event) {
                     std::lock_guard lock(mutex);
                     Answer& answer = answers[event.request];
@@ -77,6 +80,7 @@ class ModelExecutorTest : public ::testing::Test {
     for (const Request& request : requests) EXPECT_TRUE(engine.Submit(request).ok());
     std::unique_lock lock(mutex);
     all_ended.wait(lock, [&] { return ended == requests.size(); });
+    stats_ = engine.Snapshot();
     return answers;
   }
 
@@ -96,6 +100,10 @@ class ModelExecutorTest : public ::testing::Test {
   }
 
   TinyCheckpoint checkpoint_;
+  std::string model_dir_ = checkpoint_.dir();
+  EngineOptions options_ = {
+      .page_size = 16, .num_pages = 64, .max_model_len = 128, .max_num_batched_tokens = 24};
+  EngineStats stats_;
   ThreadPool pool_{{.num_threads = 1, .pin = false, .spin_us = 0}};
 };
 
@@ -118,6 +126,29 @@ TEST_F(ModelExecutorTest, AValueThatFloat16PagesCannotHoldEndsItsRequestAlone) {
   // Wider pages hold it.
   for (DType dtype : {DType::kFloat32, DType::kBFloat16})
     EXPECT_TRUE(Serve(dtype, all)[9].error.ok()) << NameOf(dtype);
+}
+
+TEST_F(ModelExecutorTest, StatesAndWindowsGiveTheSameAloneAndThroughPreemptionsAndSnapshots) {
+  model_dir_ = GoldenCasesDir() + "/phi4flash_stored_lm_head_shards";
+  options_.max_num_seqs = 3;
+  options_.window = 7;
+  options_.num_state_slots = options_.MaxRunning() + 4;
+  options_.num_window_pages = static_cast<int>(options_.WindowPagesMin(options_.MaxRunning())) + 8;
+  options_.state_snapshot_interval = options_.page_size;
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 6; ++id) {
+    requests.push_back(MakeRequest(id % 2, 20));  // two prompts, three seeds each
+    requests.back().id = requests.back().sampling.seed = id;
+  }
+
+  std::map<RequestId, Answer> alone;
+  options_.enable_prefix_caching = false;
+  for (const Request& request : requests) alone.merge(Serve(DType::kBFloat16, {request}));
+  options_.enable_prefix_caching = true;
+  options_.num_pages = 10;  // three sequences of 51 tokens need 12
+  EXPECT_EQ(Serve(DType::kBFloat16, requests), alone);
+  EXPECT_GT(stats_.preemptions, 0u);
+  EXPECT_GT(stats_.snapshots_resumed, 0u);
 }
 
 }  // namespace

@@ -1,0 +1,153 @@
+#include "engine/state_store.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+namespace diffserve {
+namespace {
+
+constexpr int kPageSize = 4;
+
+// Sequences that compute a page of their own prompts a step, by the calls that the scheduler makes.
+class StateStoreTest : public ::testing::Test {
+ protected:
+  static EngineOptions MakeOptions() {
+    EngineOptions options;
+    options.page_size = kPageSize;
+    options.num_pages = 64;
+    options.max_num_seqs = 2;
+    options.max_num_batched_tokens = 16;
+    options.num_state_slots = 4;  // two for snapshots
+    options.window = 5;
+    options.num_window_pages = static_cast<int>(options.WindowPagesMin(options.max_num_seqs)) + 4;
+    options.state_snapshot_interval = kPageSize;
+    return options;
+  }
+
+  Sequence& Start(int prompt_pages, int32_t snapshot_page = -1, int computed = 0) {
+    Request request;
+    std::vector<int32_t> prompt(static_cast<size_t>(prompt_pages * kPageSize + 1));
+    std::iota(prompt.begin(), prompt.end(), 100 * static_cast<int32_t>(running_.size()));
+    request.prompt = std::move(prompt);
+    request.max_tokens = 1;
+    running_.push_back(std::make_unique<Sequence>(std::move(request), kPageSize));
+    Sequence& sequence = *running_.back();
+    sequence.num_computed = sequence.num_committed = computed;
+    store_.Begin(sequence, snapshot_page);
+    return sequence;
+  }
+
+  StateSlotUse Plan(Sequence& sequence, int tokens) {
+    sequence.num_planned = tokens;
+    const StateSlotUse use = store_.PlanStep(sequence);
+    sequence.num_computed += std::exchange(sequence.num_planned, 0);
+    return use;
+  }
+
+  // Its pages are in the index from here on.
+  void Commit(Sequence& sequence) {
+    for (; (sequence.num_indexed_pages + 1) * kPageSize <= sequence.num_computed;
+         ++sequence.num_indexed_pages) {
+      const auto tokens = sequence.PageTokens(sequence.num_indexed_pages, kPageSize);
+      const int32_t parent = sequence.pages.empty() ? -1 : sequence.pages.back();
+      hash_ = index_.ChainHash(parent < 0 ? index_.RootHash("") : hash_, tokens);
+      sequence.pages.push_back(index_.Insert({parent, hash_, tokens, ""}, next_page_++));
+    }
+    sequence.num_committed = sequence.num_computed;
+    store_.Commit(sequence, index_);
+    store_.CheckInvariants(running_, index_);
+  }
+
+  void End() {
+    store_.End(*running_.back());
+    running_.pop_back();
+  }
+
+  std::vector<std::unique_ptr<Sequence>> running_;
+  StateStore store_{MakeOptions()};
+  PrefixIndex index_{{.num_pages = 64, .page_size = kPageSize, .hash_key = 1}};
+  uint64_t hash_ = 0;
+  int32_t next_page_ = 0;
+};
+
+TEST_F(StateStoreTest, ASnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNext) {
+  store_.BeginPlan(running_);
+  Sequence& sequence = Start(2);
+  const StateSlotUse use = Plan(sequence, kPageSize);
+  ASSERT_EQ(use.snapshots.size(), 1u);
+  EXPECT_EQ(store_.num_free_slots(), 2);
+  End();  // preempted: the step that writes the snapshot may be under way
+  EXPECT_EQ(store_.num_snapshots(), 0);
+  EXPECT_EQ(store_.num_free_slots(), 3);
+  store_.CheckInvariants(running_, index_);
+  store_.BeginPlan(running_);
+  EXPECT_EQ(store_.num_free_slots(), 4);
+}
+
+TEST_F(StateStoreTest, ASequenceGoesOnFromTheSnapshotThatItsStepTook) {
+  store_.BeginPlan(running_);
+  Sequence& sequence = Start(2);
+  const StateSlotUse first = Plan(sequence, kPageSize);
+  ASSERT_EQ(first.snapshots.size(), 1u);
+  EXPECT_EQ(first.snapshots[0].num_tokens, kPageSize);
+  Commit(sequence);
+  store_.BeginPlan(running_);
+  const StateSlotUse second = Plan(sequence, 1);
+  EXPECT_EQ(second.from, first.snapshots[0].slot);
+  EXPECT_EQ(second.to, first.to);
+  EXPECT_TRUE(second.snapshots.empty());
+}
+
+TEST_F(StateStoreTest, TheSnapshotThatSavesLeastIsEvicted) {
+  store_.BeginPlan(running_);
+  Sequence& large = Start(4);
+  Plan(large, 2);
+  large.state.last_snapshot = -8 * kPageSize;  // stands for a long way without one
+  Plan(large, 2);
+  Commit(large);
+  store_.BeginPlan(running_);
+  Plan(large, kPageSize);
+  Commit(large);
+  ASSERT_EQ(store_.num_snapshots(), 2);
+  EXPECT_TRUE(store_.HasSnapshot(large.pages[0]));
+  EXPECT_TRUE(store_.HasSnapshot(large.pages[1]));
+  store_.BeginPlan(running_);
+  Plan(large, 1);  // the last step that reads the newer one
+  store_.BeginPlan(running_);
+  Plan(large, kPageSize - 1);
+  Commit(large);
+  EXPECT_EQ(store_.num_snapshots(), 2);
+  EXPECT_TRUE(store_.HasSnapshot(large.pages[0]));
+  EXPECT_FALSE(store_.HasSnapshot(large.pages[1])) << "it saved four tokens";
+  EXPECT_TRUE(store_.HasSnapshot(large.pages[2]));
+  EXPECT_EQ(store_.counters().evicted, 1u);
+}
+
+TEST_F(StateStoreTest, WhoResumesReadsTheSnapshotAndItsWindowAndWritesASlotOfItsOwn) {
+  store_.BeginPlan(running_);
+  Sequence& sequence = Start(3);
+  Plan(sequence, 2 * kPageSize);
+  Commit(sequence);
+  const int32_t page = sequence.pages[1];
+  ASSERT_TRUE(store_.HasSnapshot(page));
+  End();
+  store_.BeginPlan(running_);
+  Sequence& resumed = Start(3, page, 2 * kPageSize);
+  EXPECT_EQ(store_.counters().resumed, 1u);
+  EXPECT_EQ(resumed.state.first_window_page, 1);  // a window of 5 begins in the second page
+  EXPECT_GE(resumed.state.window_pages[1], 0);
+  const StateSlotUse use = Plan(resumed, 1);
+  EXPECT_NE(use.from, use.to);
+  const int free = store_.num_free_slots();
+  store_.Forget(page);  // evicted from the prefix index while the step reads it
+  EXPECT_EQ(store_.num_free_slots(), free);
+  store_.BeginPlan(running_);
+  EXPECT_EQ(store_.num_free_slots(), free + 1);
+  store_.CheckInvariants(running_, index_);
+}
+
+}  // namespace
+}  // namespace diffserve
