@@ -139,13 +139,14 @@ TEST_F(ModelExecutorTest, StatesAndWindowsGiveTheSameAloneAndThroughPreemptionsA
   for (RequestId id = 1; id <= 6; ++id) {
     requests.push_back(MakeRequest(id % 2, 20));  // two prompts, three seeds each
     requests.back().id = requests.back().sampling.seed = id;
+    requests.back().max_tokens = 60;
   }
 
   std::map<RequestId, Answer> alone;
   options_.enable_prefix_caching = false;
   for (const Request& request : requests) alone.merge(Serve(DType::kBFloat16, {request}));
   options_.enable_prefix_caching = true;
-  options_.num_pages = 10;  // three sequences of 51 tokens need 12
+  options_.num_pages = 12;  // three sequences need up to seven each
   EXPECT_EQ(Serve(DType::kBFloat16, requests), alone);
   EXPECT_GT(stats_.preemptions, 0u);
   EXPECT_GT(stats_.snapshots_resumed, 0u);
