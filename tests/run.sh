@@ -155,6 +155,7 @@ run needles_table python3 tests/experiments/needles.py --check
 run many_shot_table python3 tests/experiments/many_shot.py --check
 run kept_slots_table python3 tests/experiments/kept_slots.py --check
 run speed_table python3 tests/bench/report_cpu.py --check
+run hybrid_table python3 tests/bench/hybrid.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
 on_shim=$PWD/build/release/tests/diffserve_on_shim
 start e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \

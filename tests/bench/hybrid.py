@@ -13,8 +13,8 @@ Only the standard library is needed. The section stands in README.md between <!-
   prefill           of a prompt, as `bench` runs it; "all rows" is the time of /v1/embeddings with
                     the mean of all tokens, for which no layer leaves out a token, and "wanted rows"
                     that of a completion of one token, by the same server
-  a sequence        what four more prompts at once add to the largest resident memory of a server,
-                    by a fourth, and what `inspect` says of the same length
+  a sequence        what four more prompts at once add to the largest resident memory of a server that
+                    has three, by a fourth, and what `inspect` says of the same length
   prefix            prompts that share their first 4,096 tokens, one after the other
 """
 
@@ -38,7 +38,7 @@ BEGIN, END = "<!-- hybrid -->", "<!-- /hybrid -->"
 CONFIG = ROOT / "tests/bench/models/phi4_mini_flash/config.json"
 TOKENIZER = ROOT / "models/demo/diff/tokenizer.json"
 PROMPTS, DEPTHS, BATCHES, GENERATE = (512, 4096), (0, 4096, 32768), (1, 16), 8
-SEQUENCE_TOKENS, MORE_SEQUENCES = 1024, 4
+SEQUENCE_TOKENS, FEW_SEQUENCES, MORE_SEQUENCES = 1024, 3, 4  # three fill a step
 SHARED, OWN, ASKED = 4096, 64, 4
 FLAGS = ("--load-format", "dummy", "--max-model-len", 40960, "--max-num-seqs", 16)
 
@@ -69,9 +69,9 @@ def ask(server, route, body):
     return time.monotonic() - begin, answer.json()
 
 
-def complete(server, prompt):
+def complete(server, prompt, count=1):
     seconds, answer = ask(server, "/v1/completions",
-                          {"prompt": prompt, "max_tokens": 1, "temperature": 0,
+                          {"prompt": prompt, "max_tokens": count, "temperature": 0,
                            "ignore_eos": True})
     return seconds, answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
@@ -96,8 +96,9 @@ def peak_mib(server):
 def peak_of(start, sequences):
     """The server's largest resident memory after so many prompts at once."""
     with start("--no-enable-prefix-caching") as server, ThreadPoolExecutor(sequences) as pool:
-        done = pool.map(lambda i: complete(server, tokens(i, SEQUENCE_TOKENS)), range(sequences))
-        list(done)
+        # The first is still at its answer when the last one's prompt has been computed.
+        list(pool.map(lambda i: complete(server, tokens(i, SEQUENCE_TOKENS), 2 * sequences),
+                      range(sequences)))
         return peak_mib(server)
 
 
@@ -125,7 +126,7 @@ def measure(kind, rounds):
         with start("--no-enable-prefix-caching") as server:
             rows = prefill_rows(server, rounds)
         print(json.dumps(rows), file=sys.stderr)
-        peaks = [peak_of(start, count) for count in (1, 1 + MORE_SEQUENCES)]
+        peaks = [peak_of(start, count) for count in (FEW_SEQUENCES, FEW_SEQUENCES + MORE_SEQUENCES)]
         told = json.loads(subprocess.run(
             ["build/diffserve", "inspect", model, *map(str, FLAGS), "--json"], check=True,
             stdout=subprocess.PIPE, cwd=ROOT).stdout)
@@ -174,7 +175,8 @@ def section(result):
                     f"{found['later_s']:.2f} |")
     sequence = result["sequence"]
     rows += ["", f"A sequence of {sequence['tokens']} tokens adds {sequence['measured_mib']:.1f} MiB "
-             f"to the largest resident memory; `inspect` says {sequence['inspect_mib']:.1f} MiB."]
+             f"to the largest resident memory, where it takes some of the window pages that others have "
+             f"given back; `inspect` says {sequence['inspect_mib']:.1f} MiB."]
     return "\n".join(rows)
 
 

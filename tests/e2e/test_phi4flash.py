@@ -93,6 +93,8 @@ class ServingTest(Phi4FlashTest):
             self.assertEqual(told["tokens"], expected)
             chat = {"messages": [{"role": "user", "content": TEXT}], "add_generation_prompt": True}
             self.assertEqual(server.post("/tokenize", chat).json()["tokens"], turn)
+            chat["messages"][0]["content"] = " \n" + TEXT  # the space is the turn's
+            self.assertEqual(server.post("/tokenize", chat).json()["tokens"], turn)
             back = server.post("/detokenize", {"tokens": expected}).json()
             self.assertEqual(back["prompt"], TEXT)
 

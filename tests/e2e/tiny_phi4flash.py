@@ -38,13 +38,19 @@ WORDS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
          r"|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + "
-    "'<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
+    "'<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}"
+    "{% else %}{{ eos_token }}{% endif %}")
 
 
 def tokenizer_json() -> dict:
+    """As the checkpoint's tokenizer_config.json says, the tokens of turns take the space behind
+    them."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     split = {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": False}
-    return tiny_model.tokenizer_json() | {
+    tokenizer = tiny_model.tokenizer_json()
+    for token in tokenizer["added_tokens"]:
+        token["rstrip"] = token["content"] != tiny_model.SPECIAL_TOKENS[0]  # the turns' tokens
+    return tokenizer | {
         "pre_tokenizer": {
             "type": "Sequence", "pretokenizers": [split, byte_level | {"use_regex": False}]
         },
