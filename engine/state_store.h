@@ -29,7 +29,7 @@
 #include "engine/page_pool.h"
 #include "engine/prefix_index.h"
 #include "engine/sequence.h"
-#include "models/state_slot_use.h"
+#include "kernels/mamba/state_slot_use.h"
 
 namespace diffserve {
 

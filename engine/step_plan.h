@@ -10,7 +10,7 @@
 
 #include "engine/sequence.h"
 #include "kernels/base/status.h"
-#include "models/state_slot_use.h"
+#include "kernels/mamba/state_slot_use.h"
 
 namespace diffserve {
 

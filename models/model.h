@@ -13,12 +13,12 @@
 #include "kernels/base/cpu_isa.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/mamba/state_slot_use.h"
 #include "kernels/ops/sample.h"
 #include "kernels/ops/weight_codec.h"
 #include "models/kv_cache.h"
 #include "models/load_progress.h"
 #include "models/model_config.h"
-#include "models/state_slot_use.h"
 
 namespace diffserve {
 

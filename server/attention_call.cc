@@ -95,8 +95,9 @@ Status AttentionCall::Check() {
   const FrontendOptions& options = frontend_.options();
   if (options.attention == nullptr) {
     return InvalidArgument(
-        "attention maps are made with --device cpu alone, of models whose layers all have K and V "
-        "of their own; this server has another device or model");
+        std::string("attention maps are made with --device cpu alone, of models whose layers all "
+                    "have K and V of their own; this server runs ") +
+        (options.pools_states ? "another model" : "with --device cuda"));
   }
   if (!request_.model.empty() && request_.model != options.served_model_name) {
     return Status(

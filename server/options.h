@@ -47,8 +47,8 @@ struct SessionOptions : CheckpointOptions {
   bool dummy_weights = false;
   uint64_t seed = 0;  // of sampling and of dummy weights
   bool batch_invariant = false;
-  bool prompt_lookup = false;  // --speculative
-  int speculative_tokens = 3;  // with prompt_lookup
+  bool prompt_lookup = false;          // --speculative
+  int speculative_tokens = 3;          // with prompt_lookup
   int state_snapshot_interval = 1024;  // EngineOptions'
   bool kv_cache_commit = false;
   MemorySize kv_cache_memory;  // not given: chosen from what is free

@@ -205,6 +205,13 @@ std::string KvPages(const SessionPlan& plan) {
   return text;
 }
 
+void PrintLambdas(const ModelConfig& config, const std::vector<float>& lambdas) {
+  for (size_t i = 0; i < lambdas.size(); ++i) {
+    if (config.layers[i].mixer != MixerKind::kAttention) continue;
+    std::printf("lambda of layer %-4zu %.6f (init %.6f)\n", i, lambdas[i], config.lambda_init[i]);
+  }
+}
+
 void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {
   const ModelConfig& c = plan.summary.config;
   const DiffSpec& a = c.attention;
@@ -271,10 +278,7 @@ void PrintText(const SessionPlan& plan, const std::vector<float>& lambdas, bool 
               MiB(FullKvBytes(plan)).c_str());
   const std::vector<std::string> heads = Pairing(c);
   for (size_t i = 0; i < heads.size(); ++i) std::printf("head %-15zu %s\n", i, heads[i].c_str());
-  for (size_t i = 0; i < lambdas.size(); ++i) {
-    if (c.layers[i].mixer != MixerKind::kAttention) continue;
-    std::printf("lambda of layer %-4zu %.6f (init %.6f)\n", i, lambdas[i], c.lambda_init[i]);
-  }
+  PrintLambdas(c, lambdas);
 }
 
 void PrintJson(const SessionPlan& plan, const std::vector<float>& lambdas, bool has_chat_template) {

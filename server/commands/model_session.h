@@ -49,9 +49,9 @@ struct SessionPlan {
   KvFormat layout;          // of KV pages
   std::vector<KvFormat> layouts;  // of each layer; some may be as --kv-cache-dtype auto has them
   size_t page_bytes = 0;          // of one page id, all layers and groups
-  size_t window_page_bytes = 0;   // likewise of the layers with a window, if their ids are their own
-  int64_t free_bytes = 0;         // of the device's memory, before anything was loaded
-  int num_threads = 0;            // of the CPU backend
+  size_t window_page_bytes = 0;  // likewise of the layers with a window, if their ids are their own
+  int64_t free_bytes = 0;        // of the device's memory, before anything was loaded
+  int num_threads = 0;           // of the CPU backend
   bool on_gpu() const { return model.device == Device::kCuda; }
   // Whether the device has kernels for them, beside such heads.
   bool HasPagesOf(DType dtype) const;

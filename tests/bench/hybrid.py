@@ -2,8 +2,8 @@
 """What a model with states, windows and shared K and V costs: writes the table of Phi-4-mini-flash
 into README.md from tests/bench/results/hybrid_*.json.
 
-    hybrid.py measure KIND [--rounds 3]  runs `diffserve bench` and servers on a machine without other
-                                         work, with random weights: 12 GB of memory, half an hour
+    hybrid.py measure KIND [--rounds 3]  runs `diffserve bench` and servers, with random weights, on
+                                         a machine without other work: 12 GB, half an hour
     hybrid.py                            rewrites the table
     hybrid.py --check                    exits 1 if README.md says something else than the results;
                                          runs nothing. Ends with `N passed, N failed`.
@@ -13,8 +13,8 @@ Only the standard library is needed. The section stands in README.md between <!-
   prefill           of a prompt, as `bench` runs it; "all rows" is the time of /v1/embeddings with
                     the mean of all tokens, for which no layer leaves out a token, and "wanted rows"
                     that of a completion of one token, by the same server
-  a sequence        what four more prompts at once add to the largest resident memory of a server that
-                    has three, by a fourth, and what `inspect` says of the same length
+  a sequence        what four more prompts at once add to the largest resident memory of a server
+                    that has three, by a fourth, and what `inspect` says of the same length
   prefix            prompts that share their first 4,096 tokens, one after the other
 """
 
@@ -126,7 +126,7 @@ def measure(kind, rounds):
         with start("--no-enable-prefix-caching") as server:
             rows = prefill_rows(server, rounds)
         print(json.dumps(rows), file=sys.stderr)
-        peaks = [peak_of(start, count) for count in (FEW_SEQUENCES, FEW_SEQUENCES + MORE_SEQUENCES)]
+        peaks = [peak_of(start, FEW_SEQUENCES + more) for more in (0, MORE_SEQUENCES)]
         told = json.loads(subprocess.run(
             ["build/diffserve", "inspect", model, *map(str, FLAGS), "--json"], check=True,
             stdout=subprocess.PIPE, cwd=ROOT).stdout)
@@ -156,8 +156,8 @@ def section(result):
              for depth in DEPTHS]
     names = [f"decode depth {depth} batch {batch}" for batch in BATCHES for depth in DEPTHS]
     rows = [f"{result['machine'][0].upper()}{result['machine'][1:]}, {result['cpu_isa']}, "
-            f"{result['threads']} threads, medians of {result['rounds']}, tokens/s and the share of "
-            "the limit:", "",
+            f"{result['threads']} threads, medians of {result['rounds']}, tokens/s and the share "
+            "of the limit:", "",
             "| prefill " + " | prefill ".join(map(str, PROMPTS)) + " | decode, " +
             " | ".join(heads) + " |", "|---" * (len(PROMPTS) + len(heads)) + "|",
             "| " + " | ".join(cell(f"prefill {count}") for count in PROMPTS) + " | " +
@@ -174,9 +174,9 @@ def section(result):
         rows.append(f"| {title} | {found['hit_rate']:.0%} | {found['first_s']:.2f} | "
                     f"{found['later_s']:.2f} |")
     sequence = result["sequence"]
-    rows += ["", f"A sequence of {sequence['tokens']} tokens adds {sequence['measured_mib']:.1f} MiB "
-             f"to the largest resident memory, where it takes some of the window pages that others have "
-             f"given back; `inspect` says {sequence['inspect_mib']:.1f} MiB."]
+    rows += ["", f"A sequence of {sequence['tokens']} tokens adds {sequence['measured_mib']:.1f} "
+             "MiB to the largest resident memory, where it takes some of the window pages that "
+             f"others have given back; `inspect` says {sequence['inspect_mib']:.1f} MiB."]
     return "\n".join(rows)
 
 

@@ -55,6 +55,11 @@ inline EngineOptions WithStates(Dice dice, EngineOptions options) {
   return options;
 }
 
+inline EngineOptions RandomOptions(Dice& dice, int speculative_tokens, bool has_states) {
+  const EngineOptions options = RandomOptions(dice, speculative_tokens);
+  return has_states ? WithStates(dice, options) : options;
+}
+
 // Requests of one engine: their prompts begin with one of a few runs of tokens.
 class RandomRequests {
  public:

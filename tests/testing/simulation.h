@@ -39,6 +39,7 @@
 #include "tests/testing/plan_checks.h"
 #include "tests/testing/simulated_readers.h"
 #include "tests/testing/simulated_requests.h"
+#include "tests/testing/simulation_counts.h"
 #include "tests/testing/start_order.h"
 #include "tests/testing/watched_executor.h"
 
@@ -47,11 +48,7 @@ namespace diffserve::testing {
 class Simulation {
  public:
   using Outcome = FollowedRequest::Outcome;  // it does not depend on depth and speculative tokens
-  struct Counts {
-    uint64_t finished = 0, cancelled = 0, corrupted = 0, refused = 0, launched_ahead = 0,
-             results_dropped = 0, drained = 0, lost = 0, overdue = 0, foreseen = 0, shared = 0,
-             constrained = 0, refused_by_constraint = 0;
-  };
+  using Counts = SimulationCounts;
 
   struct Kind {
     int depth = 1;  // as in Executor; above 1 only without speculative_tokens
@@ -62,7 +59,7 @@ class Simulation {
   Simulation(uint64_t seed, const Kind& kind)
       : seed_(seed),
         dice_{std::mt19937_64(seed)},
-        options_(OptionsOf(kind, dice_)),
+        options_(RandomOptions(dice_, kind.speculative_tokens, kind.has_states)),
         requests_(dice_, options_),
         follower_(options_.page_size),
         readers_(seed, [this](RequestId id) { CancelOfReader(id); }),
@@ -114,10 +111,6 @@ class Simulation {
 
  private:
   // --- Random choices ---
-  static EngineOptions OptionsOf(const Kind& kind, Dice& dice) {
-    const EngineOptions options = RandomOptions(dice, kind.speculative_tokens);
-    return kind.has_states ? WithStates(dice, options) : options;
-  }
   EngineLoop::World RandomWorld() {
     EngineLoop::World world;
     world.now = [this] { return Now(); };
@@ -353,7 +346,6 @@ class Simulation {
               "8: preemptions are bounded");
     const Sequence* const next = scheduler().line().Next();
     if (next == nullptr) return;
-    const Request& head = next->request;
     // Whoever's turn it was when this step was planned.
     const bool all_fit = std::ranges::all_of(scheduler().line().clients(), [&](const auto& entry) {
       const Client& client = entry.second;
@@ -369,7 +361,7 @@ class Simulation {
     RequireNothing(start_order_.ViolationOf(scheduler(), deferred));
     const bool preempted = counters().preemptions > counters_before_.preemptions;
     Require(!has_room || deferred || preempted, "8: what fits is admitted");
-    const bool same_head = std::exchange(last_head_, head.id) == head.id;
+    const bool same_head = std::exchange(last_head_, next->request.id) == next->request.id;
     steps_deferred_ = deferred && same_head ? steps_deferred_ + 1 : 0;
     Require(steps_deferred_ <= options_.max_model_len,
             "8: nobody waits for a prefix longer than it takes to compute it");
@@ -385,8 +377,7 @@ class Simulation {
       for (int32_t page : own) ++holders[page];
     }
     const PagePool& pool = scheduler().pool();
-    const int in_use = static_cast<int>(holders.size());
-    Require(pool.num_free() + pool.num_cached() + in_use == options_.num_pages,
+    Require(pool.num_free() + pool.num_cached() + std::ssize(holders) == options_.num_pages,
             "1: all pages are there");
     for (const auto& [page, count] : holders)
       Require(pool.holders(page) == count, "2: holders are counted");
@@ -404,19 +395,16 @@ class Simulation {
             "nothing is counted after the last request");
     uint64_t ended = 0;
     for (const uint64_t count : stats.finished) ended += count;
-    Require(ended == counts_.finished + counts_.cancelled + counts_.corrupted + counts_.drained +
-                         counts_.refused_by_constraint,
-            "11: the statistics count each end once");
+    Require(ended == counts_.ended(), "11: the statistics count each end once");
   }
 
   // 13.
   void CheckKnownPages() {
-    Require(static_cast<int>(follower_.pages().size()) == scheduler().index().size(),
-            "13: as many pages are known as are in the index");
+    const PrefixIndex& index = scheduler().index();
+    Require(std::ssize(follower_.pages()) == index.size(), "13: each page is known");
     for (const auto& sequence : scheduler().running()) {
-      if (sequence->num_indexed_pages == 0 || !scheduler().index().Contains(sequence->pages[0]))
-        continue;
-      Require(follower_.Knows(*sequence), "13: indexed pages are known");
+      if (sequence->num_indexed_pages > 0 && index.Contains(sequence->pages[0]))
+        Require(follower_.Knows(*sequence), "13: indexed pages are known");
     }
   }
 

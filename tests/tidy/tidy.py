@@ -40,8 +40,8 @@ HOMES = [
     ("intrinsics", r"\w*intrin\.h$", ["kernels/base/simd*.h", "*.isa.cc"]),
 ]
 SYSTEM_FOLDERS = ("sys/", "linux/", "netinet/", "arpa/")
-POLICY = [f"engine/{n}.*"
-          for n in "scheduler* proposer page_pool prefix_index sequence step_plan".split()]
+POLICY = [f"engine/{n}.*" for n in
+          "scheduler* proposer page_pool prefix_index state_store sequence step_plan".split()]
 POLICY_BANNED = re.compile(
     r"models/|kernels/(attention/|base/(tensor|thread|cpu_isa))|cuda|engine/(executor|bounded_q)"
     r"|<(thread|mutex|shared_mutex|atomic|condition_variable|chrono|future|semaphore|ctime)>")
