@@ -69,18 +69,21 @@ def run_at_once(server) -> list:
         return [answer.result() for answer in answers]
 
 
-class Exactness:
-    """The answers to all prompts alone, and what other servers of the same formats answer."""
+class SameAnswers:
+    """The answers to all prompts alone, and what other servers of the same model and formats
+    answer."""
     FORMATS = ()
-    FEW_BYTES = FEW_PAGES
+    model = None  # the tiny one
 
     @classmethod
     def setUpClass(cls):
-        with ServerProcess("--no-enable-prefix-caching", "--threads", 1, *cls.FORMATS) as server:
+        with ServerProcess("--no-enable-prefix-caching", "--threads", 1, *cls.FORMATS,
+                           model=cls.model) as server:
             cls.expected = run_alone(server)
 
     def check(self, *flags, at_once=True, rounds=2):
-        with GatedServer("--max-queue-wait", 3600, *flags, *self.FORMATS) as server:
+        with GatedServer("--max-queue-wait", 3600, *flags, *self.FORMATS,
+                         model=self.model) as server:
             for _ in range(rounds):
                 answers = run_at_once(server) if at_once else run_alone(server)
                 for index, (mine, expected) in enumerate(zip(answers, self.expected, strict=True)):
@@ -93,6 +96,10 @@ class Exactness:
         for choices, _ in self.expected:
             for _, ids, _ in choices:
                 self.assertEqual(len(ids), MAX_TOKENS)
+
+
+class Exactness(SameAnswers):
+    FEW_BYTES = FEW_PAGES
 
     def test_at_once_with_prefix_hits(self):
         self.check()
