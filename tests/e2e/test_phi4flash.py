@@ -104,8 +104,9 @@ class CommandsTest(Phi4FlashTest):
             copy = Path(folder) / "copy"
             done = self.command("convert", self.model, copy)
             self.assertEqual(done.returncode, 0, done.stderr)
-            answers = [self.command("generate", model, "--tokens", tokens, "--max-tokens", 8,
-                                    "--temperature", 2, "--json", *DEVICE_FLAGS) for model in (self.model, copy)]
+            flags = ("--tokens", tokens, "--max-tokens", 8, "--temperature", 2, "--json")
+            answers = [self.command("generate", model, *flags, *DEVICE_FLAGS)
+                       for model in (self.model, copy)]
             ids = [json.loads(answer.stdout)["token_ids"] for answer in answers]
             self.assertEqual(ids[0], ids[1])
             self.assertGreater(len(set(ids[0])), 1)
