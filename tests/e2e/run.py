@@ -41,6 +41,8 @@ def main(folder: Path) -> int:
         print(f"{seconds:7.1f} s  {name}")
     failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
     failed |= {test.id() for test in result.unexpectedSuccesses}
+    for name in sorted(failed):
+        print(f"failed: {name}")
     skipped = len(result.skipped)
     print(f"{result.passed} passed, {len(failed)} failed" +
           (f", {skipped} skipped" if skipped else ""))
