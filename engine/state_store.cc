@@ -16,6 +16,7 @@ StateStore::StateStore(const EngineOptions& options) : options_(options) {
            "slots and window pages for all that may run");
   DS_CHECK(options.state_snapshot_interval % options.page_size == 0,
            "snapshots are taken where pages end");
+  DS_CHECK(options.speculative_tokens == 0, "a state does not go back behind a refused token");
   slots_.emplace(options.num_state_slots);
   if (options.num_window_pages > 0) window_pages_.emplace(options.num_window_pages);
   snapshots_.resize(static_cast<size_t>(options.num_state_slots));
@@ -93,37 +94,68 @@ StateSlotUse StateStore::PlanStep(Sequence& sequence) {
     held.window_pages.push_back(TakeWindowPage());
   StateSlotUse use = {held.from, held.slot};
   if (held.from != held.slot) read_by_plan_.push_back(std::exchange(held.from, held.slot));
-  for (int position = NextSnapshot(sequence, sequence.num_computed); position <= end;
-       position = NextSnapshot(sequence, position)) {
-    if (Take(sequence, position, use) && position == end) {
-      held.from = use.snapshots.back().slot;
-      slots_->Share(held.from);
-    }
-  }
+  TakeSnapshots(sequence, use);
   return use;
+}
+
+// Who sends the same prompt computes its last token.
+int StateStore::PromptEnd(const Sequence& sequence) const {
+  return (sequence.num_prompt_tokens() - 1) / options_.page_size * options_.page_size;
 }
 
 int StateStore::NextSnapshot(const Sequence& sequence, int after) const {
   constexpr int kNone = std::numeric_limits<int>::max();
-  const int interval = options_.state_snapshot_interval, page_size = options_.page_size;
+  const int interval = options_.state_snapshot_interval, prompt_end = PromptEnd(sequence);
   if (!options_.enable_prefix_caching || interval == 0) return kNone;
-  // Who sends the same prompt computes its last token.
-  const int prompt_end = (sequence.num_prompt_tokens() - 1) / page_size * page_size;
   const int64_t next = (int64_t{after} / interval + 1) * interval;
   const int at_interval = static_cast<int>(std::min<int64_t>(next, kNone));
   return prompt_end > after ? std::min(prompt_end, at_interval) : at_interval;
 }
 
-// False: no slot can be had for it.
-bool StateStore::Take(Sequence& sequence, int position, StateSlotUse& use) {
-  const auto others = [&] { return num_slots() - num_free_slots() - num_running_; };
-  while (others() >= num_slots() - options_.MaxRunning()) {
-    Snapshot* const least = LeastWorth(/*with_this_plan=*/false);
-    if (least == nullptr) return false;
-    Evict(*least);
+// Where slots are short, the first ones on the way are left out.
+void StateStore::TakeSnapshots(Sequence& sequence, StateSlotUse& use) {
+  const int end = sequence.num_computed + sequence.num_planned;
+  std::vector<int> positions;
+  for (int at = NextSnapshot(sequence, sequence.num_computed); at <= end;
+       at = NextSnapshot(sequence, at))
+    positions.push_back(at);
+  std::vector<int32_t> slots;
+  while (slots.size() < positions.size()) {
+    const int32_t slot = TakeSnapshotSlot(use.from);
+    if (slot < 0) break;
+    slots.push_back(slot);
   }
+  if (slots.empty()) return;
+  for (auto at = positions.begin(); positions.size() > slots.size();)
+    at = *at == PromptEnd(sequence) ? at + 1 : positions.erase(at);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Keep(sequence, positions[i], slots[i]);
+    use.snapshots.push_back({positions[i] - sequence.num_computed, slots[i]});
+  }
+  if (positions.back() < end) return;
+  sequence.state.from = slots.back();
+  slots_->Share(slots.back());
+}
+
+// For a step that reads the slot `read`. -1: none can be had.
+int32_t StateStore::TakeSnapshotSlot(int32_t read) {
+  const int others = num_slots() - num_free_slots() - num_running_;
+  if (others < num_slots() - options_.MaxRunning()) return slots_->Allocate()->page;
+  Snapshot* const least = LeastWorth([&](const Snapshot& snapshot) {
+    const auto slot = static_cast<int32_t>(&snapshot - snapshots_.data());
+    const int readers = slots_->holders(slot) - 1;
+    return !snapshot.in_this_plan && readers <= (slot == read ? 1 : 0);
+  });
+  if (least == nullptr) return -1;
+  const auto slot = static_cast<int32_t>(least - snapshots_.data());
+  Evict(*least);
+  if (slot != read) return slots_->Allocate()->page;
+  std::erase(read_by_plan_, read);
+  return read;
+}
+
+void StateStore::Keep(Sequence& sequence, int position, int32_t slot) {
   HeldState& held = sequence.state;
-  const int32_t slot = slots_->Allocate()->page;
   Snapshot& snapshot = snapshots_[static_cast<size_t>(slot)];
   snapshot = {.id = ++last_id_, .in_this_plan = true};
   snapshot.saves = position - std::exchange(held.last_snapshot, position);
@@ -136,24 +168,23 @@ bool StateStore::Take(Sequence& sequence, int position, StateSlotUse& use) {
     for (int32_t page : snapshot.window_pages) window_pages_->Share(page);
   }
   held.pending.push_back({position, slot, snapshot.id});
-  use.snapshots.push_back({position - sequence.num_computed, slot});
-  return true;
 }
 
 int32_t StateStore::TakeWindowPage() {
   std::optional<PagePool::Grant> grant;
   while (!(grant = window_pages_->Allocate())) {
-    Snapshot* const least = LeastWorth(/*with_this_plan=*/true);
+    Snapshot* const least = LeastWorth([](const Snapshot&) { return true; });
     DS_CHECK(least != nullptr, "without snapshots there are window pages for all that runs");
     Evict(*least);
   }
   return grant->page;
 }
 
-StateStore::Snapshot* StateStore::LeastWorth(bool with_this_plan) {
+template <typename Filter>
+StateStore::Snapshot* StateStore::LeastWorth(const Filter& may_go) {
   Snapshot* least = nullptr;
   for (Snapshot& snapshot : snapshots_) {
-    if (snapshot.id == 0 || (snapshot.in_this_plan && !with_this_plan)) continue;
+    if (snapshot.id == 0 || !may_go(snapshot)) continue;
     if (least == nullptr ||
         std::pair(snapshot.worth, snapshot.id) < std::pair(least->worth, least->id))
       least = &snapshot;
@@ -162,7 +193,7 @@ StateStore::Snapshot* StateStore::LeastWorth(bool with_this_plan) {
 }
 
 void StateStore::Evict(Snapshot& snapshot) {
-  worth_of_dropped_ = snapshot.worth;
+  worth_of_dropped_ = std::max(worth_of_dropped_, snapshot.worth);
   ++counters_.evicted;
   Drop(snapshot);
 }
@@ -205,6 +236,16 @@ void StateStore::Commit(Sequence& sequence, const PrefixIndex& index) {
 void StateStore::Forget(int32_t page) {
   if (empty() || !HasSnapshot(page)) return;
   Drop(snapshots_[static_cast<size_t>(by_page_[static_cast<size_t>(page)])]);
+}
+
+int StateStore::NumWindowPagesOf(Running running) const {
+  std::vector<bool> used(static_cast<size_t>(num_window_pages()));
+  for (const auto& sequence : running) {
+    for (int32_t page : sequence->state.window_pages) {
+      if (page >= 0) used[static_cast<size_t>(page)] = true;
+    }
+  }
+  return static_cast<int>(std::ranges::count(used, true));
 }
 
 void StateStore::CheckInvariants(Running running, const PrefixIndex& index) const {

@@ -7,11 +7,14 @@
 //
 // Snapshots are kept by value (GreedyDual: Young, "The k-server dual and loose competitiveness for
 // paging", 1994): one is worth the tokens that it saves, counted from the worth of what was dropped
-// last, so that age is held against it; when a slot or a page is short, what is worth least goes.
+// last, so that age is held against it; when a slot or a page is short, what is worth least goes. A
+// slot goes only if that makes room at once: nobody else is to read it, or the step that takes the
+// new snapshot alone, which then overwrites what it has read.
 //
-// Why no slot and no page is in two hands: what is given up is given out by a later plan, which the
-// device runs later, and what a step reads or writes is given up by the next plan at the earliest
-// (window pages at once: a step reads none but those in its sequences' tables).
+// Why no slot and no page is in two hands: they are given out by plans alone, and the device runs
+// plans in order, so its next owner comes behind whoever gave it up. Within a plan there is no
+// order: slots that its sequences read, and those of snapshots that it takes and drops again, are
+// free with the next plan (window pages at once: a step reads none but those in its tables).
 //
 // Invariants: each slot and window page has as many holders as there are running sequences,
 // snapshots and, of slots, readers in the last plan that list it; a snapshot hangs on an indexed
@@ -67,6 +70,7 @@ class StateStore {
   int num_snapshots() const { return num_snapshots_; }
   int num_window_pages() const { return window_pages_ ? window_pages_->num_pages() : 0; }
   int num_free_window_pages() const { return window_pages_ ? window_pages_->num_free() : 0; }
+  int NumWindowPagesOf(Running running) const;
   const Counters& counters() const { return counters_; }
   void CheckInvariants(Running running, const PrefixIndex& index) const;
 
@@ -81,10 +85,14 @@ class StateStore {
   };
 
   int FirstSeen(int position) const;  // window page by a token at that position
+  int PromptEnd(const Sequence& sequence) const;
   void Trim(Sequence& sequence);
   int32_t TakeWindowPage();
-  bool Take(Sequence& sequence, int position, StateSlotUse& use);
-  Snapshot* LeastWorth(bool with_this_plan);
+  int32_t TakeSnapshotSlot(int32_t read);
+  void TakeSnapshots(Sequence& sequence, StateSlotUse& use);
+  void Keep(Sequence& sequence, int position, int32_t slot);
+  template <typename Filter>
+  Snapshot* LeastWorth(const Filter& may_go);
   void Evict(Snapshot& snapshot);
   void Drop(Snapshot& snapshot);
 

@@ -61,10 +61,10 @@ struct EngineStats {
   int waiting = 0;
   int64_t waiting_tokens = 0;
   int pages_total = 0, pages_free = 0, pages_cached = 0, pages_used = 0;
-  // Where the model's layers keep states or see a window. A slot or window page that is neither
-  // free nor used holds snapshots alone.
-  int state_slots_total = 0, state_slots_free = 0, state_snapshots = 0;
-  int window_pages_total = 0, window_pages_free = 0;
+  // Where the model's layers keep states or see a window: used by what runs. The rest is held by
+  // snapshots, or was by one that the last step read.
+  int state_slots_total = 0, state_slots_free = 0, state_slots_used = 0;
+  int window_pages_total = 0, window_pages_free = 0, window_pages_used = 0;
   int last_step_tokens = 0;
   int last_step_sequences = 0;
   uint64_t steps = 0;

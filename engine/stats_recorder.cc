@@ -99,9 +99,10 @@ void StatsRecorder::ReadGauges(const Scheduler& scheduler) {
   const StateStore& states = scheduler.states();
   stats_.state_slots_total = states.num_slots();
   stats_.state_slots_free = states.num_free_slots();
-  stats_.state_snapshots = states.num_snapshots();
+  stats_.state_slots_used = states.empty() ? 0 : stats_.running;
   stats_.window_pages_total = states.num_window_pages();
   stats_.window_pages_free = states.num_free_window_pages();
+  stats_.window_pages_used = states.NumWindowPagesOf(scheduler.running());
   stats_.snapshots_taken = states.counters().taken;
   stats_.snapshots_resumed = states.counters().resumed;
   stats_.snapshots_evicted = states.counters().evicted;

@@ -11,16 +11,19 @@ namespace {
 
 constexpr int kPageSize = 4;
 
-// Sequences that compute a page of their own prompts a step, by the calls that the scheduler makes.
+// Sequences that compute pages of their own prompts, by the calls that the scheduler makes. There
+// are as many slots for snapshots as sequences may run.
 class StateStoreTest : public ::testing::Test {
  protected:
-  static EngineOptions MakeOptions() {
+  explicit StateStoreTest(int max_num_seqs = 2) : store_(MakeOptions(max_num_seqs)) {}
+
+  static EngineOptions MakeOptions(int max_num_seqs) {
     EngineOptions options;
     options.page_size = kPageSize;
     options.num_pages = 64;
-    options.max_num_seqs = 2;
+    options.max_num_seqs = max_num_seqs;
     options.max_num_batched_tokens = 16;
-    options.num_state_slots = 4;  // two for snapshots
+    options.num_state_slots = 2 * max_num_seqs;
     options.window = 5;
     options.num_window_pages = static_cast<int>(options.WindowPagesMin(options.max_num_seqs)) + 4;
     options.state_snapshot_interval = kPageSize;
@@ -61,16 +64,42 @@ class StateStoreTest : public ::testing::Test {
     store_.CheckInvariants(running_, index_);
   }
 
+  // Ends with a snapshot at the prompt's end, and returns its page.
+  int32_t RunPrompt(int prompt_pages) {
+    store_.BeginPlan(running_);
+    Sequence& sequence = Start(prompt_pages);
+    Plan(sequence, prompt_pages * kPageSize);
+    Commit(sequence);
+    pages_ = sequence.pages;
+    End();
+    return pages_.back();
+  }
+
+  // The same prompt and more, from the snapshot at the end of `pages`.
+  Sequence& Resume(int prompt_pages, const std::vector<int32_t>& pages) {
+    const int num_pages = static_cast<int>(pages.size());
+    Sequence& sequence = Start(prompt_pages, pages.back(), num_pages * kPageSize);
+    sequence.pages = pages;
+    sequence.num_indexed_pages = num_pages;
+    return sequence;
+  }
+
   void End() {
     store_.End(*running_.back());
     running_.pop_back();
   }
 
   std::vector<std::unique_ptr<Sequence>> running_;
-  StateStore store_{MakeOptions()};
+  StateStore store_;
   PrefixIndex index_{{.num_pages = 64, .page_size = kPageSize, .hash_key = 1}};
   uint64_t hash_ = 0;
   int32_t next_page_ = 0;
+  std::vector<int32_t> pages_;  // of the last RunPrompt
+};
+
+class OneSequenceTest : public StateStoreTest {
+ protected:
+  OneSequenceTest() : StateStoreTest(1) {}
 };
 
 TEST_F(StateStoreTest, ASnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNext) {
@@ -79,7 +108,7 @@ TEST_F(StateStoreTest, ASnapshotDroppedInItsOwnPlanKeepsItsSlotUntilTheNext) {
   const StateSlotUse use = Plan(sequence, kPageSize);
   ASSERT_EQ(use.snapshots.size(), 1u);
   EXPECT_EQ(store_.num_free_slots(), 2);
-  End();  // preempted: the step that writes the snapshot may be under way
+  End();  // cancelled: the step that writes the snapshot may be under way
   EXPECT_EQ(store_.num_snapshots(), 0);
   EXPECT_EQ(store_.num_free_slots(), 3);
   store_.CheckInvariants(running_, index_);
@@ -115,9 +144,7 @@ TEST_F(StateStoreTest, TheSnapshotThatSavesLeastIsEvicted) {
   EXPECT_TRUE(store_.HasSnapshot(large.pages[0]));
   EXPECT_TRUE(store_.HasSnapshot(large.pages[1]));
   store_.BeginPlan(running_);
-  Plan(large, 1);  // the last step that reads the newer one
-  store_.BeginPlan(running_);
-  Plan(large, kPageSize - 1);
+  Plan(large, kPageSize);
   Commit(large);
   EXPECT_EQ(store_.num_snapshots(), 2);
   EXPECT_TRUE(store_.HasSnapshot(large.pages[0]));
@@ -146,6 +173,67 @@ TEST_F(StateStoreTest, WhoResumesReadsTheSnapshotAndItsWindowAndWritesASlotOfIts
   EXPECT_EQ(store_.num_free_slots(), free);
   store_.BeginPlan(running_);
   EXPECT_EQ(store_.num_free_slots(), free + 1);
+  store_.CheckInvariants(running_, index_);
+}
+
+TEST_F(OneSequenceTest, WhereSlotsAreShortThePromptsEndIsKept) {
+  const int32_t page = RunPrompt(4);
+  EXPECT_EQ(store_.num_snapshots(), 1);
+  EXPECT_EQ(page, pages_[3]);
+  EXPECT_TRUE(store_.HasSnapshot(page));
+}
+
+TEST_F(OneSequenceTest, AStepOverwritesTheSnapshotThatItHasReadRatherThanKeepNone) {
+  RunPrompt(2);
+  for (int turn = 0; turn < 3; ++turn) {
+    store_.BeginPlan(running_);
+    const std::vector<int32_t> pages = pages_;
+    Sequence& sequence = Resume(2 + 2 * (turn + 1), pages);
+    const StateSlotUse use = Plan(sequence, 2 * kPageSize);
+    ASSERT_EQ(use.snapshots.size(), 1u) << turn;
+    EXPECT_EQ(use.snapshots[0].num_tokens, 2 * kPageSize);
+    EXPECT_EQ(use.snapshots[0].slot, use.from);
+    Commit(sequence);
+    EXPECT_FALSE(store_.HasSnapshot(pages.back()));
+    EXPECT_TRUE(store_.HasSnapshot(sequence.pages.back()));
+    pages_ = sequence.pages;
+    End();
+    EXPECT_EQ(store_.counters().evicted, static_cast<uint64_t>(turn) + 1);
+  }
+  store_.BeginPlan(running_);
+  EXPECT_EQ(store_.num_free_slots(), 1);
+}
+
+TEST_F(StateStoreTest, AllWhoResumeInOnePlanKeepASnapshot) {
+  RunPrompt(1);
+  const std::vector<int32_t> short_pages = pages_;
+  RunPrompt(2);  // its first page is the same
+  const std::vector<int32_t> long_pages = pages_;
+  ASSERT_EQ(store_.num_snapshots(), 2);
+  const uint64_t evicted = store_.counters().evicted;
+  store_.BeginPlan(running_);
+  Sequence& first = Resume(3, long_pages);
+  Sequence& second = Resume(3, short_pages);
+  EXPECT_EQ(Plan(first, kPageSize).snapshots.size(), 1u);
+  EXPECT_EQ(Plan(second, kPageSize).snapshots.size(), 1u);
+  EXPECT_EQ(store_.num_snapshots(), 2);
+  EXPECT_EQ(store_.counters().evicted, evicted + 2);
+  store_.CheckInvariants(running_, index_);
+}
+
+TEST_F(StateStoreTest, WhatTwoReadIsNotEvicted) {
+  RunPrompt(1);
+  RunPrompt(2);
+  const std::vector<int32_t> pages = pages_;
+  ASSERT_EQ(store_.num_snapshots(), 2);
+  const uint64_t evicted = store_.counters().evicted;
+  store_.BeginPlan(running_);
+  Sequence& first = Resume(3, pages);
+  Sequence& second = Resume(3, pages);
+  EXPECT_EQ(Plan(first, kPageSize).snapshots.size(), 1u);
+  EXPECT_EQ(Plan(second, kPageSize).snapshots.size(), 0u) << "nothing that goes makes room";
+  EXPECT_TRUE(store_.HasSnapshot(pages.back()));
+  EXPECT_EQ(store_.counters().evicted, evicted + 1);
   store_.CheckInvariants(running_, index_);
 }
 

@@ -234,7 +234,10 @@ class FakeExecutor : public Executor {
       const StateSlotUse& use = planned.states;
       writers.insert(use.to);
       if (use.from != use.to) readers.insert(use.from);
-      for (const StateSnapshot& snapshot : use.snapshots) writers.insert(snapshot.slot);
+      for (const StateSnapshot& snapshot : use.snapshots) {
+        writers.insert(snapshot.slot);
+        if (snapshot.slot == use.from) readers.erase(readers.find(use.from));  // read before
+      }
       for (int32_t page : planned.window_pages) pages.insert(page);
       Require(window_slots_.empty() || planned.window_pages.size() == planned.pages.size(),
               "the page table of windows is as long as the other");

@@ -2,6 +2,7 @@
 // no memory of earlier steps.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,41 @@ inline std::string ViolationOf(const std::vector<PlannedCopy>& step, const Sched
                "its sequence has ended";
       }
     }
+  }
+  return {};
+}
+
+// Of the last page, with states the last that has a snapshot, which the index has of the first
+// `most` tokens.
+inline int EndOfPrefix(const Sequence& sequence, int most, const Scheduler& scheduler,
+                       int page_size) {
+  const PrefixIndex& index = scheduler.index();
+  const StateStore& states = scheduler.states();
+  uint64_t hash = index.RootHash(sequence.request.cache_salt);
+  int32_t page = -1;
+  int found = 0;
+  for (int end = page_size; end <= most; end += page_size) {
+    const auto tokens = sequence.PageTokens(end / page_size - 1, page_size);
+    hash = index.ChainHash(hash, tokens);
+    page = index.Find({page, hash, tokens, sequence.request.cache_salt});
+    if (page < 0) break;
+    if (states.empty() || states.HasSnapshot(page)) found = end;
+  }
+  return found;
+}
+
+// 10, of the sequences that start with this plan: what is in the index now was in it before.
+inline std::string ViolationOfHits(const StepPlan& plan, const std::vector<RequestId>& ran_before,
+                                   const Scheduler& scheduler, const EngineOptions& options) {
+  if (!options.enable_prefix_caching) return {};
+  for (const auto& sequence : scheduler.running()) {
+    const RequestId id = sequence->request.id;
+    const auto planned = std::ranges::find(plan.sequences, id, &PlannedSequence::id);
+    if (planned == plan.sequences.end() || std::ranges::count(ran_before, id) > 0) continue;
+    const int known = sequence->num_tokens() - planned->samples;
+    const int most = std::min(sequence->max_tokens_from_cache(), known - 1);
+    if (EndOfPrefix(*sequence, most, scheduler, options.page_size) > planned->num_computed)
+      return "10: a hit ends where the last page or snapshot does";
   }
   return {};
 }

@@ -13,7 +13,7 @@
 //  7. the oldest running sequence advances in every step, or its client's others take turns
 //  8. it is never preempted, preemptions are bounded, what fits is admitted
 //  9. the more urgent starts first, and of one client and level what came first
-// 10. a prefix hit has the same salt and the same tokens
+// 10. a prefix hit has the same salt and the same tokens, and is the longest
 // 11. exactly one terminal event for each request, nothing after it
 // 12. the output of a sequence = its output when it runs alone
 // 13. who follows the KV events knows the pages of the prefix index
@@ -269,6 +269,7 @@ class Simulation {
     launched_now_ = true;
     CheckPlan(plan);
     CheckService(plan);
+    RequireNothing(ViolationOfHits(plan, running_before_, scheduler(), options_));
     for (const PlannedSequence& planned : plan.sequences) {
       Require(planned.first_step == started_.insert(planned.id()).second,
               "the first step of a sequence is marked");
@@ -355,8 +356,7 @@ class Simulation {
              client.tokens_left > 0;
     });
     const bool has_room = all_fit && plan.num_tokens() < options_.max_num_batched_tokens &&
-                          static_cast<int>(scheduler().running().size()) <
-                              std::min(options_.max_num_seqs, options_.max_num_batched_tokens);
+                          std::ssize(scheduler().running()) < options_.MaxRunning();
     const bool deferred = counters().deferrals > counters_before_.deferrals;
     RequireNothing(start_order_.ViolationOf(scheduler(), deferred));
     const bool preempted = counters().preemptions > counters_before_.preemptions;
