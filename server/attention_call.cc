@@ -97,7 +97,7 @@ Status AttentionCall::Check() {
     return InvalidArgument(
         std::string("attention maps are made with --device cpu alone, of models whose layers all "
                     "have K and V of their own; this server runs ") +
-        (options.pools_states ? "another model" : "with --device cuda"));
+        (options.on_gpu ? "with --device cuda" : "another model"));
   }
   if (!request_.model.empty() && request_.model != options.served_model_name) {
     return Status(

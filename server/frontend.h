@@ -114,7 +114,7 @@ struct FrontendOptions {
   size_t max_text_queue_bytes = size_t{64} << 20;    // their prompts together
   bool allow_special_tokens_in_content = false;      // spelled in a message they are control tokens
   std::shared_ptr<const AttentionSource> attention;  // nullptr: nobody can look at it
-  bool pools_states = false;                         // the executor fills a HiddenStatePool
+  bool on_gpu = false;                               // where no HiddenStatePool is filled
   int cancelled_mass_sample = 256;  // requests, of which one is sampled (server/cancelled_mass.h)
   int64_t max_attention_numbers = int64_t{1} << 22;  // of the maps that one request asks for
 };

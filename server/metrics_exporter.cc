@@ -81,13 +81,16 @@ void AddLoad(FamilyList& list, const EngineStats& s) {
   list.Gauge("kv_pages", "", s.pages_cached, {{"state", "cached"}});
   list.Gauge("kv_pages", "", s.pages_used, {{"state", "used"}});
   if (s.state_slots_total > 0) {
-    list.Gauge("state_slots", "Slots for sequences' states, by state.", s.state_slots_free,
-               {{"state", "free"}});
-    list.Gauge("state_slots", "", s.state_snapshots, {{"state", "snapshot"}});
-    list.Gauge("state_slots", "", s.running, {{"state", "used"}});
-    list.Gauge("window_pages", "Pages of layers with a window, by state.", s.window_pages_free,
-               {{"state", "free"}});
-    list.Gauge("window_pages", "", s.window_pages_total - s.window_pages_free, {{"state", "used"}});
+    const auto add = [&](std::string_view name, std::string_view help, int total, int free,
+                         int used) {
+      list.Gauge(name, help, free, {{"state", "free"}});
+      list.Gauge(name, "", total - free - used, {{"state", "snapshot"}});
+      list.Gauge(name, "", used, {{"state", "used"}});
+    };
+    add("state_slots", "Slots for sequences' states, by state.", s.state_slots_total,
+        s.state_slots_free, s.state_slots_used);
+    add("window_pages", "Pages of layers with a window, by state.", s.window_pages_total,
+        s.window_pages_free, s.window_pages_used);
   }
   list.Gauge("last_step_rows", "Tokens computed in the last step.", s.last_step_tokens);
   list.Gauge("last_step_sequences", "Sequences in the last step.", s.last_step_sequences);

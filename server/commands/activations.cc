@@ -60,6 +60,19 @@ Result<std::vector<ActivationText>> ReadTexts(const SessionOptions& options,
                                                    .max_tokens = plan.engine.max_model_len});
 }
 
+// What the figures are of, each layer has.
+Status CheckLayers(const ModelConfig& config) {
+  const auto is_plain = [](const LayerConfig& layer) {
+    return layer.writes_kv() && layer.window == 0;
+  };
+  if (std::ranges::all_of(config.layers, is_plain)) return {};
+  return InvalidArgument(
+      "--activations takes models whose layers all attend to the whole context, "
+      "with K and V of their own; family " +
+          config.family + " has others",
+      "--activations");
+}
+
 Status RunText(const ActivationText& text, int chunk, ModelSession& session,
                ActivationFigures& figures) {
   std::vector<int32_t> pages(static_cast<size_t>(session.plan().engine.num_pages));
@@ -236,6 +249,7 @@ Status RunActivations(const SessionOptions& asked, const InspectOptions& inspect
   // Planned twice: the texts are checked against the model, and then say how many pages they need.
   Result<SessionPlan> plan = PlanSession(options, NeedsOf(1));
   if (!plan.ok()) return plan.status();
+  DS_RETURN_IF_ERROR(CheckLayers(plan->summary.config));
   std::vector<ActivationText> texts;
   DS_RETURN_IF_ERROR(Assign(&texts, ReadTexts(options, inspect, *plan)));
   const auto longest = std::ranges::max_element(

@@ -201,8 +201,10 @@ void TellWhyEmpty(const Continuation& done, const std::string& model_dir,
 
 }  // namespace
 
-Status RunGenerate(const SessionOptions& options, const PromptOptions& prompt_options,
+Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_options,
                    const GenerateOptions& generate, bool json) {
+  SessionOptions options = asked;
+  options.engine.max_num_seqs = 1;
   const bool needs_text = !prompt_options.text.empty() || !generate.stop.empty();
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.model_dir, needs_text);
   if (!tokenizer.ok()) return tokenizer.status();

@@ -63,15 +63,19 @@ Result<double> KvBudget(const MemorySize& asked, bool on_gpu, double free, doubl
 }
 
 // Room beside the pages of their tokens for so many sequences at once, and for as many snapshots.
-void SetStates(int sequences, SessionPlan* plan) {
+// False: more than can be counted.
+bool SetStates(int sequences, SessionPlan* plan) {
   EngineOptions& engine = plan->engine;
-  if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return;
+  if (plan->slot_bytes() == 0 && plan->window_page_bytes == 0) return true;
   const int snapshots = engine.enable_prefix_caching && plan->needs.sequences == 0 ? sequences : 0;
   engine.num_state_slots = sequences + snapshots;
   engine.num_window_pages = 0;
-  if (plan->window_page_bytes == 0) return;
-  engine.num_window_pages = static_cast<int>(engine.WindowPagesMin(sequences) +
-                                             snapshots * engine.WindowPagesOfASequence());
+  if (plan->window_page_bytes == 0) return true;
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  const int64_t pages = engine.WindowPagesMin(sequences) +
+                        snapshots * engine.WindowPagesOfASequence();
+  engine.num_window_pages = static_cast<int>(std::min(pages, kMost));
+  return pages <= kMost;
 }
 
 // Where layers keep states or see a window: as many sequences at once as --max-num-seqs says and
@@ -81,8 +85,7 @@ void ChooseStates(double bytes_max, SessionPlan* plan) {
   const int asked = has_engine ? plan->engine.MaxRunning() : plan->needs.sequences;
   int sequences = asked;
   const auto too_many = [&] {
-    SetStates(sequences, plan);
-    return static_cast<double>(plan->state_bytes()) > bytes_max;
+    return !SetStates(sequences, plan) || static_cast<double>(plan->state_bytes()) > bytes_max;
   };
   while (too_many() && sequences > 1 && has_engine) --sequences;
   if (sequences == asked) return;
@@ -108,7 +111,8 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   }
   const KvDemand demand = plan.needs.kv(plan.engine.page_size, plan.engine.max_model_len);
   const int64_t least = std::max<int64_t>(1, plan.PagesFor(demand.least_tokens));
-  SetStates(1, &plan);
+  const int sequences = std::max(1, plan.needs.sequences);
+  SetStates(sequences, &plan);
   const double least_bytes = static_cast<double>(least) * page_bytes +
                              static_cast<double>(plan.state_bytes());
   const Result<double> budget = KvBudget(asked, plan.on_gpu(), free, least_bytes);
@@ -117,9 +121,11 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
   if (budget.value() < least_bytes) {
     return InvalidArgument(
-        "one sequence of " + std::to_string(demand.least_tokens) + " tokens needs " +
-            MiB(least_bytes) + " of KV pages, allowed: " + MiB(budget.value()) + " of " +
-            MiB(free) + " free; lower --max-model-len or raise --kv-cache-memory",
+        (sequences == 1 ? "" : "states of " + std::to_string(sequences) + " sequences beside ") +
+            "one sequence of " + std::to_string(demand.least_tokens) + " tokens " +
+            (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) +
+            " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) +
+            " free; lower --max-model-len or raise --kv-cache-memory",
         "--max-model-len");
   }
   const double left = budget.value() - static_cast<double>(plan.state_bytes());
@@ -256,7 +262,8 @@ Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
   const ModelConfig& config = plan->summary.config;
   EngineOptions& engine = plan->engine;
   for (const LayerConfig& layer : config.layers) {
-    if (plan->needs.has_window_pages) engine.window = std::max(engine.window, layer.window);
+    if (plan->needs.has_window_pages)
+      engine.window = std::max(engine.window, std::min(layer.window, engine.max_model_len));
   }
   if (config.num_state_layers() == 0 && engine.window == 0) return {};
   if (options.prompt_lookup) {
@@ -264,6 +271,7 @@ Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
                                ", whose states cannot go back: off",
                            "--speculative");
   }
+  if (plan->needs.sequences > 0 || !engine.enable_prefix_caching) return {};
   engine.state_snapshot_interval = options.state_snapshot_interval;
   if (engine.state_snapshot_interval % engine.page_size != 0) {
     return InvalidArgument(
@@ -271,7 +279,7 @@ Status ChooseForStates(const SessionOptions& options, SessionPlan* plan) {
             ", allowed: 0 or a multiple of --page-size, " + std::to_string(engine.page_size),
         "--state-snapshot-interval");
   }
-  engine.enable_prefix_caching = engine.enable_prefix_caching && engine.state_snapshot_interval > 0;
+  engine.enable_prefix_caching = engine.state_snapshot_interval > 0;
   return {};
 }
 

@@ -95,7 +95,8 @@ Result<std::unique_ptr<KvEventPublisher>> StartKvEvents(const ServeOptions& serv
   }
   if (!engine.enable_prefix_caching) {
     return InvalidArgument(
-        "--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off",
+        "--kv-events-endpoint needs the prefix cache, which --no-enable-prefix-caching turns off, "
+        "and --state-snapshot-interval 0 too where a model has states",
         kFlag);
   }
   KvEventPublisherOptions publisher;
@@ -143,12 +144,12 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.engine = (*session)->plan().engine;
   server.frontend.served_model_name = name;
   server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
-  if (const SessionPlan& loaded = (*session)->plan(); !loaded.on_gpu()) {
-    if (loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
-      server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
-                                                                    loaded.layouts);
-    }
-    server.frontend.pools_states = true;
+  const SessionPlan& loaded = (*session)->plan();
+  server.frontend.on_gpu = loaded.on_gpu();
+  if (!loaded.on_gpu() &&
+      loaded.summary.config.num_kv_layers() == loaded.summary.config.num_layers) {
+    server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
+                                                                  loaded.layouts);
   }
   server.frontend.tool_format = FindToolFormat(serve.tool_call_parser);
   server.frontend.reasoning_format = FindReasoningFormat(serve.reasoning_parser);

@@ -123,7 +123,7 @@ Status CheckDimensions(int dimensions) {
 }
 
 Status CheckPoolsStates(const FrontendOptions& options) {
-  if (options.pools_states) return {};
+  if (!options.on_gpu) return {};
   return InvalidArgument(
       "embeddings are made with --device cpu alone; this server runs with --device cuda");
 }

@@ -57,16 +57,22 @@ class ExactnessTest(Phi4FlashTest, SameAnswers):
 
 class ServingTest(Phi4FlashTest):
     def test_a_second_turn_goes_on_from_the_first(self):
-        messages = [{"role": "user", "content": "tell me of the hell below " * 4}]
-        with ServerProcess(model=self.model) as server:
-            for _ in range(3):
-                body = {"messages": messages, "max_tokens": 24, "temperature": 0}
-                reply = server.post("/v1/chat/completions", body).json()
-                messages += [reply["choices"][0]["message"], {"role": "user", "content": "more"}]
-            self.assertGreater(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
-            self.assertEqual(server.metric("diffserve_state_slots", state="used"), 0)
-            self.assertGreater(server.metric("diffserve_state_slots", state="snapshot"), 0)
-            server.wait_until_idle()
+        for flags in ((), ("--max-num-seqs", 1)):  # one slot for all snapshots
+            messages = [{"role": "user", "content": "tell me of the hell below " * 4}]
+            found = []
+            with self.subTest(flags=flags), ServerProcess(*flags, model=self.model) as server:
+                for _ in range(4):
+                    body = {"messages": messages, "max_tokens": 24, "temperature": 0}
+                    reply = server.post("/v1/chat/completions", body).json()
+                    messages += [reply["choices"][0]["message"],
+                                 {"role": "user", "content": "more " * PAGE_SLOTS}]
+                    found.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+                self.assertEqual(found[0], 0)
+                self.assertEqual(found, sorted(set(found)), "each turn goes on from the last")
+                server.wait_until_idle()
+                for what in ("state_slots", "window_pages"):
+                    self.assertEqual(server.metric("diffserve_" + what, state="used"), 0)
+                    self.assertGreater(server.metric("diffserve_" + what, state="snapshot"), 0)
 
     def test_text_is_cut_as_tiktoken_cuts_it(self):
         oracle = Encoding("stand_in", **tiny_phi4flash.tiktoken_arguments())
@@ -110,6 +116,22 @@ class CommandsTest(Phi4FlashTest):
             ids = [json.loads(answer.stdout)["token_ids"] for answer in answers]
             self.assertEqual(ids[0], ids[1])
             self.assertGreater(len(set(ids[0])), 1)
+
+    def test_a_window_beyond_the_context_takes_pages_for_the_context(self):
+        context = tiny_phi4flash.CONFIG["max_position_embeddings"]
+        with tempfile.TemporaryDirectory() as folder:
+            told = [json.loads(self.command("inspect", tiny_phi4flash.write(
+                Path(folder) / str(window), sliding_window=window), "--json", "--max-num-seqs",
+                2048, *DEVICE_FLAGS).stdout) for window in (context, 1 << 24)]
+        self.assertEqual(told[0]["memory"]["window_pages"], told[1]["memory"]["window_pages"])
+
+    def test_activations_are_refused(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as texts:
+            texts.write('{"tokens": [5, 6, 7]}\n')
+            texts.flush()
+            done = self.command("inspect", self.model, "--activations", texts.name)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("attend to the whole context", done.stderr)
 
     def test_inspect_tells_what_a_sequence_keeps(self):
         told = json.loads(self.command("inspect", self.model, "--json", *DEVICE_FLAGS).stdout)

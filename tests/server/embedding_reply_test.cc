@@ -108,7 +108,6 @@ class EmbeddingRouteTest : public ::testing::Test {
  protected:
   static ServingOptions Options() {
     ServingOptions options;
-    options.frontend.pools_states = true;
     options.config.hidden_size = 12;
     return options;
   }
@@ -151,7 +150,9 @@ TEST_F(EmbeddingRouteTest, WhatTheFrontendRefusesNamesTheInput) {
 }
 
 TEST_F(EmbeddingRouteTest, VectorsAreRefusedByNameWhereNobodyPools) {
-  ServingFixture server;
+  ServingOptions options;
+  options.frontend.on_gpu = true;
+  ServingFixture server(options);
   HttpClient client(server.port());
   const ClientReply reply = client.Post("/v1/embeddings", R"({"input":"a"})");
   EXPECT_EQ(reply.status, 400);

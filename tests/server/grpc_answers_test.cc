@@ -34,7 +34,6 @@ GrpcStackOptions WithTemplate() {
   options.config.hidden_size = 8;
   options.config.eos_token_ids = {1};
   options.executor.vocab_size = testing::kWholeVocab;
-  options.frontend.pools_states = true;
   return options;
 }
 
@@ -243,7 +242,7 @@ TEST(GrpcAnswersTest, WhatCannotBeEmbeddedIsRefusedByName) {
 
 TEST(GrpcAnswersTest, AServerThatMakesNoVectorsSaysSo) {
   GrpcStackOptions options = WithTemplate();
-  options.frontend.pools_states = false;
+  options.frontend.on_gpu = true;
   GrpcStack stack(std::move(options));
   const Embedded result = Embed(*stack.NewStub(), TextsOf({"a"}));
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);

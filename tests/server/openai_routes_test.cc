@@ -348,11 +348,17 @@ TEST(OpenAiRoutesTest, ErrorsAreOpenAiObjectsWithTheirStatus) {
 }
 
 TEST(OpenAiRoutesTest, AttentionMapsAreRefusedWhereNobodyCanLook) {
-  ServingFixture server;
-  HttpClient client(server.port());
-  const ClientReply reply = client.Post("/v1/attention", R"({"text":"a"})");
-  EXPECT_EQ(reply.status, 400);
-  EXPECT_NE(reply.body.find("this server runs with --device cuda"), std::string::npos);
+  for (bool on_gpu : {true, false}) {
+    ServingOptions options;
+    options.frontend.on_gpu = on_gpu;
+    ServingFixture server(options);
+    HttpClient client(server.port());
+    const ClientReply reply = client.Post("/v1/attention", R"({"text":"a"})");
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_NE(reply.body.find(on_gpu ? "this server runs with --device cuda"
+                                     : "this server runs another model"),
+              std::string::npos);
+  }
 }
 
 TEST(OpenAiRoutesTest, LargeBodiesAreServedLikeSmallOnes) {

@@ -212,7 +212,6 @@ TEST(VllmServiceTest, EndingTheCallFreesEverything) {
 TEST(VllmServiceTest, EmbedGivesTheMeanState) {
   GrpcStackOptions options;
   options.config.hidden_size = 8;
-  options.frontend.pools_states = true;
   GrpcStack stack(std::move(options));
   const auto channel = stack.NewChannel();
   vllm_v1::EmbedRequest request;
