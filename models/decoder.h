@@ -1,6 +1,7 @@
-// Decoder: the forward pass of every family on one page (rms-norm, attention over pages, gated
-// MLP). What differs between families is data: DiffSpec, head order and rope in the ModelConfig.
-// All operations treat a token on its own, so its result does not depend on the batch it is in.
+// Decoder: the forward pass of every family on one page: in each layer a norm and attention over
+// pages, a Mamba mixer or a gated memory unit, then a norm and a gated MLP. What differs between
+// families is data: the list of layers, norm, DiffSpec, head order and rope in the ModelConfig. A
+// token's result depends on the tokens before it in its sequence alone, not on the batch it is in.
 //
 // The CUDA backend has the same functions in the same order (decoder_cuda.h).
 //

@@ -35,8 +35,10 @@ void RefuseUnservedFeatures(ConfigReader& json, const Family& family) {
   if (!family.has_windows && json.Has("sliding_window") && json.Bool("use_sliding_window", true)) {
     json.Fail("sliding_window", "is switched on: windowed attention cannot be served");
   }
-  for (const std::string& type : json.Strings("layer_types")) {
-    if (type != "full_attention") json.Refuse("layer_types", "full_attention in every layer");
+  if (!family.has_windows) {
+    for (const std::string& type : json.Strings("layer_types")) {
+      if (type != "full_attention") json.Refuse("layer_types", "full_attention in every layer");
+    }
   }
   if (json.Number("partial_rotary_factor", 1.0, 0, 1) != 1.0)
     json.Refuse("partial_rotary_factor", "1");

@@ -87,6 +87,8 @@ struct LinearTensors {
 struct VectorTensor {
   std::string name;
   std::vector<int64_t> shape;
+  // What is kept of the values, where that can be infinite though they are not; "": it cannot.
+  std::string formula = "";
   int64_t count() const {
     int64_t product = 1;
     for (int64_t size : shape) product *= size;
@@ -181,7 +183,8 @@ void VisitMamba(const ModelConfig& config, int index, Layer& layer, Visitor& vis
                       .has_bias_apart = true}},
                LinearOutput::kActivation, /*may_quantize=*/false);
   visit.Vector(layer.dt_bias, VectorTensor{name + "dt_proj.bias", {mamba.inner}});
-  visit.Vector(layer.scan_rates, VectorTensor{name + "A_log", {mamba.inner, mamba.state_dim}},
+  visit.Vector(layer.scan_rates,
+               VectorTensor{name + "A_log", {mamba.inner, mamba.state_dim}, "-exp(A_log)"},
                [mamba](const std::vector<float>& a_log) {
                  return ScanRates(a_log, mamba.inner, mamba.state_dim);
                });

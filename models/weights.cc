@@ -170,10 +170,18 @@ std::vector<LinearPart> TensorReader::Parts(const std::vector<LinearTensors>& pa
   return status_.ok() ? read : std::vector<LinearPart>();
 }
 
-std::vector<float> TensorReader::Vector(const VectorTensor& vector) {
+std::vector<float> TensorReader::Vector(const VectorTensor& vector, const MakeVector& make) {
   std::vector<float> values(static_cast<size_t>(vector.count()));
   const TensorView view = View(vector.name, vector.shape);
-  if (status_.ok()) CopyToFloat(view, 0, vector.count(), values.data());
+  if (!status_.ok()) return values;
+  CopyToFloat(view, 0, vector.count(), values.data());
+  values = make(values);
+  if (vector.formula.empty()) return values;
+  const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (bad != values.end()) {
+    status_ = InvalidArgument(view.name + ": " + vector.formula + " is " + std::to_string(*bad) +
+                              ", expected a finite number");
+  }
   return values;
 }
 

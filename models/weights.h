@@ -56,7 +56,9 @@ class TensorReader {
       : head_dim_(config.attention.head_dim), source_(source) {}
 
   std::vector<LinearPart> Parts(const std::vector<LinearTensors>& parts);
-  std::vector<float> Vector(const VectorTensor& vector);
+  using MakeVector = std::function<std::vector<float>(const std::vector<float>&)>;
+  // What `make` makes of the values. Error: the tensor has a formula, and that is not finite.
+  std::vector<float> Vector(const VectorTensor& vector, const MakeVector& make = std::identity());
   void ReleaseMemory() { source_.ReleaseMemory(); }
   const Status& status() const { return status_; }
 
@@ -90,8 +92,8 @@ class WeightLoader {
   template <typename Weight, typename Made = std::identity>
   void Vector(Weight& weight, const VectorTensor& vector, const Made& made = {}) {
     if (!status().ok()) return;
-    const std::vector<float> values = reader_.Vector(vector);
-    if (status().ok()) weight = packer_.Floats(made(values));
+    std::vector<float> values = reader_.Vector(vector, made);
+    if (status().ok()) weight = packer_.Floats(std::move(values));
     reader_.ReleaseMemory();
   }
   template <typename Use>
@@ -137,7 +139,7 @@ Status CheckLambdas(const ModelConfig& config, const std::vector<float>& lambdas
                     const Checkpoint& checkpoint);
 
 // REQUIRES: CheckWeights has accepted the checkpoint. Errors: of reading, the packer's,
-// and a lambda that is not finite.
+// and a lambda or a rate of a scan that is not finite.
 template <typename Weights, typename Packer>
 Result<Weights> LoadWeights(const ModelConfig& config, Checkpoint& checkpoint, Packer& packer) {
   Weights weights;

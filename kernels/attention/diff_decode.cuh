@@ -247,6 +247,7 @@ __device__ __forceinline__ void StreamStrips(
       std::byte* bytes = DynamicShared() + (strip - SharedAddress(DynamicShared()));
       KvStrip<Codec, kHeadDim, kVDim, kKMaps, kImagePageSize>::ClearV(
           bytes, unmasked.first_of_any - slot, tile.end_slot - slot, lane);
+      if constexpr (kBulk) ProxyFence();  // a later strip's copy may overwrite what was cleared
       __syncwarp();
     }
     const bool masked = !unmasked.Hold(slot, kStripSlots);
@@ -330,6 +331,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   if (row >= call.batch.num_tokens) return;
   const int index = call.batch.token_sequences[row];
   const DeviceSequence sequence = call.batch.sequences[index];
+  if (sequence.num_tokens == 0) return;  // it fills up a graph's batch: no items
   const int heads = call.tiling.heads_per_group;
   const int in_sequence = static_cast<int>(row) - sequence.first_row;
   const int tile = call.tiling.TileOf(in_sequence, head % heads);

@@ -214,10 +214,12 @@ class Planner {
     return Status();
   }
 
-  // A tensor with the family's own name, of which no rule knows another.
+  // A tensor with the family's own name, of which no rule knows another. Outside of the layers that
+  // is the final norm.
   Status AddOwn(const SourceTensor& source, std::optional<int> layer) {
     if (!source.entry.is_float) return NoFloats(source);
-    const Place place = {layer ? 0 : 1, layer.value_or(-1), std::size(kLayerRules), source.name};
+    const size_t index = layer ? std::size(kLayerRules) : IndexOf(kOuterRules, "model.norm");
+    const Place place = {layer ? 0 : 1, layer.value_or(-1), index, source.name};
     planned_.emplace(place, PlannedTensor{source.name, source.entry.shape, &source, 0});
     return Status();
   }

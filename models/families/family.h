@@ -15,7 +15,8 @@ struct Family {
   // else differs between families. The common keys (sizes, rope, token ids) have been read already.
   // Problems are recorded in the reader.
   void (*configure)(ConfigReader& json, ModelConfig& config);
-  bool has_windows = false;  // configure reads sliding_window; elsewhere it is refused
+  bool has_windows = false;  // configure looks at sliding_window and layer_types; elsewhere windows
+                             // are refused
 };
 
 // The family of this config.json; an unknown one is an error that lists what is served. Code that a

@@ -43,6 +43,8 @@ void SetLayers(ConfigReader& json, ModelConfig& config) {
     return;
   }
   if (json.Int("mb_per_layer", 2, 0, 1 << 20) != 2) json.Refuse("mb_per_layer", "2");
+  if (json.Has("layer_types"))
+    json.Refuse("layer_types", "none: num_hidden_layers says what each layer is");
   const int window = ReadWindow(json, config);
   const int half = config.num_layers / 2;
   for (int l = 0; l < config.num_layers; ++l) {

@@ -57,24 +57,27 @@ inline int RowsPerSequenceMax(const AttentionBatch& batch) {
   return rows;
 }
 
+inline constexpr BFloat16 kUnwrittenOut = 0x4e4e;
+
 // Everything that one call needs on the device, planned; the kernels may then be queued any number
-// of times.
+// of times. Of rows that fill up the batch, q and lambdas are NaNs.
 class AttentionRun {
  public:
   AttentionRun(const AttentionBatch& batch, const cuda::AttentionTiling& tiling,
-               const cuda::Stream& stream, int32_t pages_before = 0)
+               const cuda::Stream& stream, const BatchPlacement& placement = {})
       : stream_(stream),
-        pages_(batch.memory, stream, pages_before),
-        q_(ToBFloat16(AppendedQ(batch)), stream),
-        lambda_rows_(batch.lambda_rows, stream),
+        pages_(batch.memory, stream, placement),
+        q_(ToBFloat16(WithPadding(AppendedQ(batch), batch, placement)), stream),
+        lambda_rows_(WithPadding(batch.lambda_rows, batch, placement), stream),
         weight_(batch.weight, stream),
-        out_(std::vector<BFloat16>(static_cast<size_t>(batch.num_tokens()) *
+        out_(std::vector<BFloat16>(static_cast<size_t>(pages_.Batch().num_tokens) *
                                        static_cast<size_t>(batch.spec.out_width()),
-                                   0x4e4e),
+                                   kUnwrittenOut),
              stream),
         items_(std::vector<cuda::AttentionItem>(static_cast<size_t>(ItemsMax(batch, tiling))),
                stream),
-        first_item_(std::vector<int32_t>(batch.memory.sequences().size() + 1), stream),
+        first_item_(std::vector<int32_t>(static_cast<size_t>(pages_.Batch().num_sequences) + 1),
+                    stream),
         num_items_(std::vector<int32_t>(1), stream) {
     args_ = {.spec = batch.spec,
              .batch = pages_.Batch(),
@@ -116,9 +119,17 @@ class AttentionRun {
     EXPECT_TRUE(IsOk(cuda::DiffAttention(args_, schedule_, stream_)));
   }
   std::vector<BFloat16> Out() const { return out_.Read(stream_); }
-  void PoisonOut() const { out_.Write(std::vector<BFloat16>(out_.size(), 0x4e4e), stream_); }
+  void PoisonOut() const { out_.Write(std::vector<BFloat16>(out_.size(), kUnwrittenOut), stream_); }
 
  private:
+  static std::vector<float> WithPadding(std::vector<float> rows, const AttentionBatch& batch,
+                                        const BatchPlacement& placement) {
+    if (placement.num_padded == 0) return rows;  // also of a batch without tokens
+    const size_t width = rows.size() / static_cast<size_t>(batch.num_tokens());
+    rows.resize(rows.size() + width * static_cast<size_t>(placement.num_padded),
+                std::numeric_limits<float>::quiet_NaN());
+    return rows;
+  }
   static int64_t ItemsMax(const AttentionBatch& batch, const cuda::AttentionTiling& tiling) {
     int64_t num_slots = 0;
     for (const SequenceTokens& sequence : batch.memory.sequences())

@@ -1,5 +1,4 @@
-// A test's pages and batch on the device. With `pages_before`, as many pages of arbitrary content
-// lie before those of the batch, which have higher ids then.
+// A test's pages and batch on the device.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +9,20 @@
 
 namespace diffserve::testing {
 
+struct BatchPlacement {
+  int32_t pages_before = 0;  // of arbitrary content; those of the batch have higher ids then
+  int num_padded = 0;  // rows that fill up a graph's batch behind its own: each an entry of nobody
+};
+
 class DevicePages {
  public:
-  DevicePages(const PagedMemory& memory, const cuda::Stream& stream, int32_t pages_before = 0)
+  DevicePages(const PagedMemory& memory, const cuda::Stream& stream,
+              const BatchPlacement& placement = {})
       : format_(memory.format()),
-        sequences_(SequencesOf(memory), stream),
-        row_sequences_(RowSequencesOf(memory), stream),
-        tables_(Shifted(memory.tables(), pages_before), stream),
-        bytes_before_(static_cast<size_t>(pages_before) *
+        sequences_(SequencesOf(memory, placement.num_padded), stream),
+        row_sequences_(RowSequencesOf(memory, placement.num_padded), stream),
+        tables_(Shifted(memory.tables(), placement.pages_before), stream),
+        bytes_before_(static_cast<size_t>(placement.pages_before) *
                       static_cast<size_t>(format_.num_groups * format_.PageBytes())),
         bytes_(memory.bytes(), stream, bytes_before_) {}
 
@@ -30,20 +35,23 @@ class DevicePages {
   std::vector<std::byte> Read(const cuda::Stream& stream) const { return bytes_.Read(stream); }
 
  private:
-  static std::vector<cuda::DeviceSequence> SequencesOf(const PagedMemory& memory) {
+  static std::vector<cuda::DeviceSequence> SequencesOf(const PagedMemory& memory, int num_padded) {
     std::vector<cuda::DeviceSequence> sequences;
     for (const SequenceTokens& rows : memory.sequences()) {
       sequences.push_back({rows.first_row, rows.num_tokens, rows.position,
                            static_cast<int32_t>(rows.pages - memory.tables().data())});
     }
+    for (int i = 0; i < num_padded; ++i) sequences.push_back({memory.num_tokens() + i, 0, 0, 0});
     return sequences;
   }
-  static std::vector<int32_t> RowSequencesOf(const PagedMemory& memory) {
+  static std::vector<int32_t> RowSequencesOf(const PagedMemory& memory, int num_padded) {
     std::vector<int32_t> of_rows;
     for (size_t i = 0; i < memory.sequences().size(); ++i) {
       of_rows.insert(of_rows.end(), static_cast<size_t>(memory.sequences()[i].num_tokens),
                      static_cast<int32_t>(i));
     }
+    for (int i = 0; i < num_padded; ++i)
+      of_rows.push_back(static_cast<int32_t>(memory.sequences().size()) + i);
     return of_rows;
   }
   static std::vector<int32_t> Shifted(std::vector<int32_t> pages, int32_t pages_before) {

@@ -126,6 +126,25 @@ TEST_F(DiffDecodeTest, AWindowGivesTheSameBitsOnEveryScheduleAndNumberOfStages) 
   }
 }
 
+// A graph's batch is filled up with rows of nobody, which have no items: no partials are theirs.
+TEST_F(DiffDecodeTest, RowsThatFillUpABatchAreLeftAlone) {
+  constexpr int kPadded = 3;
+  for (int window : {0, 530}) {
+    ImageBatch batch(DiffLlamaSpec(2, 1, 64), {{1230, 1}, {70, 1}});
+    batch.window = window;
+    batch.ForgetPagesBehindWindow();
+    std::vector<float> expected = testing::Decode(batch);
+    expected.resize(expected.size() + size_t{kPadded} * static_cast<size_t>(batch.spec.out_width()),
+                    BFloat16ToFloat(testing::kUnwrittenOut));
+    for (bool bulk_copies : {true, false}) {
+      testing::AttentionRun run(batch, cuda::DiffDecodeTiling(batch.spec, 1, window), *stream_,
+                                {.num_padded = kPadded});
+      run.Queue(bulk_copies);
+      EXPECT_TRUE(SameBits(testing::ToFloats(run.Out()), expected)) << window;
+    }
+  }
+}
+
 // A row's extent spans its splits, whose kernels run apart.
 TEST_F(DiffDecodeTest, HoweverARunOfTokensIsCutQuantisedLogitsAreTheSame) {
   for (const LogitQuant& quant : testing::LogitQuants()) {

@@ -19,6 +19,7 @@ def windows(layers, window):
     return [window if layer < layers // 2 and layer % 2 else None for layer in range(layers)]
 
 
+# Heads of 16 and widths that are multiples of 8, in some cases, are what the CUDA decoder takes.
 PHI4FLASH = {
     # The keys and dtypes of the released checkpoint.
     "phi4flash_as_released_bf16": Case(
@@ -31,7 +32,7 @@ PHI4FLASH = {
                 "AutoModelForCausalLM": "modeling_phi4flash.Phi4FlashForCausalLM"
             }), float32_names=FLOAT32_NAMES),
     RESIDUAL_CASE: Case(
-        phi4flash(32, 4, 2, 12, 40, 98, sliding_window=8, mamba_d_state=8,
+        phi4flash(32, 2, 2, 12, 40, 98, sliding_window=8, mamba_d_state=8,
                   tie_word_embeddings=False, torch_dtype="bfloat16")),
     "phi4flash_12_layers_mha": Case(
         phi4flash(32, 4, 4, 12, 32, 99, sliding_window=8, mamba_d_state=16, mamba_d_conv=4,
@@ -42,8 +43,8 @@ PHI4FLASH = {
         phi4flash(32, 4, 2, 8, 24, 97, sliding_window=4, mamba_d_state=4, mamba_dt_rank=2,
                   tie_word_embeddings=True, torch_dtype="float32")),
     "phi4flash_window_list": Case(
-        phi4flash(32, 4, 2, 8, 44, 102, sliding_window=windows(8, 5), mamba_d_state=8,
-                  tie_word_embeddings=True, dtype="float16")),
+        phi4flash(64, 4, 2, 8, 16, 102, sliding_window=windows(8, 5), mamba_d_state=8,
+                  mamba_expand=1, tie_word_embeddings=True, dtype="float16")),
     "phi4flash_stored_lm_head_shards": Case(
         phi4flash(32, 2, 2, 8, 40, 100, sliding_window=7, mamba_d_state=8,
                   tie_word_embeddings=True, torch_dtype="float16"), 2),

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "models/convert/tensor_names.h"
-#include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/config_changes.h"
 
 namespace diffserve {
 namespace {
@@ -165,6 +165,17 @@ TEST(TensorNamesTest, TheOrderIsThatOfTheModel) {
   EXPECT_THAT(Names(Plan("llama", Tensors(sources))),
               ElementsAre(sources[6], sources[5], sources[4], sources[3], sources[2], sources[1],
                           sources[0]));
+}
+
+TEST(TensorNamesTest, AFamilysOwnNameOfTheFinalNormStandsBeforeTheOutputMatrix) {
+  const std::vector<std::string> sources = {
+      "lm_head.weight", "model.final_layernorm.weight", "model.final_layernorm.bias",
+      "model.layers.3.attn.Wqkv.weight", "model.embed_tokens.weight"};
+  const Result<ModelConfig> config = LoadWith({{"num_hidden_layers", "4"}, {"sliding_window", "4"}},
+                                              "phi4flash");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(Names(PlanTensors(*config, Tensors(sources), "SRC")),
+              ElementsAre(sources[4], sources[3], sources[2], sources[1], sources[0]));
 }
 
 TEST(TensorNamesTest, WhatNoModelNeedsIsDroppedByName) {

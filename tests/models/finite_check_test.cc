@@ -12,7 +12,9 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/thread_pool.h"
 #include "models/model.h"
+#include "models/safetensors.h"
 #include "tests/testing/checkpoint_writer.h"
+#include "tests/testing/golden_case.h"
 
 namespace diffserve {
 namespace {
@@ -136,6 +138,30 @@ TEST_F(FiniteWeightsTest, ALambdaThatOverflowsIsRefused) {
   EXPECT_THAT(Model::Load(options, pool_).status().message(),
               EndsWith("tensors model.layers.1.self_attn.lambda_{q1, k1, q2, k2}: exp(q1 . k1) - "
                        "exp(q2 . k2) + lambda_init is inf, expected a finite number"));
+}
+
+// exp(x) is more than a float32 holds from 88.73 on.
+TEST_F(FiniteWeightsTest, ARateOfAScanThatOverflowsIsRefused) {
+  const std::string name = "model.layers.2.attn.A_log";
+  const TemporaryDirectory directory;
+  std::filesystem::copy(GoldenCasesDir() + "/phi4flash_float32_d_state_4", directory.path());
+  const std::filesystem::path path = directory.path() / "model.safetensors";
+  std::string bytes = FileBytes(path);
+  uint64_t header_size = 0;
+  std::memcpy(&header_size, bytes.data(), sizeof(header_size));
+  const size_t begin = SafetensorsFile::Open(path).value()->header().at(name).begin;
+  ModelOptions options;
+  options.model_dir = directory.path();
+  for (const auto& [value, end] : {std::pair(88.7f, ""),
+                                   {88.8f,
+                                    ": tensor model.layers.2.attn.A_log: -exp(A_log) is -inf, "
+                                    "expected a finite number"}}) {
+    std::memcpy(bytes.data() + sizeof(header_size) + header_size + begin + 5 * sizeof(float),
+                &value, sizeof(float));
+    WriteFile(path, bytes);
+    EXPECT_THAT(Model::Load(options, pool_).status().message(), EndsWith(end)) << value;
+    EXPECT_EQ(Model::Load(options, pool_).ok(), value < 88.72f) << value;
+  }
 }
 
 }  // namespace

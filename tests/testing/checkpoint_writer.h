@@ -50,6 +50,7 @@ inline std::string ArchitectureOf(const std::string& model_type) {
   if (model_type == "diff_transformer") return "DiffTransformerForCausalLM";
   if (model_type == "diff_transformer_v2") return "DiffTransformerV2ForCausalLM";
   if (model_type == "motif") return "MotifForCausalLM";
+  if (model_type == "phi4flash") return "Phi4FlashForCausalLM";
   return "DiffLlamaForCausalLM";
 }
 

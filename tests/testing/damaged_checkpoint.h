@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -200,30 +201,49 @@ inline Damage FlipOf(const std::string& file, size_t bit, Expected expected) {
           [file, bit](DamagedCopy& c) { c.Flip(file, bit); }};
 }
 
+// Whether the weight that holds a bit of the data section is a finite number with it flipped.
+inline bool StaysFinite(const SafetensorsHeader& header, std::string_view data, size_t bit) {
+  const size_t byte = bit / 8;
+  for (const auto& [name, entry] : header) {
+    if (byte < entry.begin || byte >= entry.end || !entry.is_float) continue;
+    const size_t in_number = (byte - entry.begin) % SizeOf(entry.dtype);
+    std::string number(data.substr(byte - in_number, SizeOf(entry.dtype)));
+    number[in_number] ^= static_cast<char>(1 << bit % 8);
+    return std::isfinite(TensorView{number.data(), entry.dtype, {1}}.At(0));
+  }
+  return true;
+}
+
 // `count` bits over the whole file; for a file of tensors as many again over its header. Files of
-// no more bits: every bit, if `count` allows. Flipped weights must load.
+// no more bits: every bit, if `count` allows. Flipped weights must load while they are finite.
 inline std::vector<Damage> Flips(const DamagedCopy& copy, const std::string& file, size_t count,
                                  uint64_t seed) {
   const std::string& bytes = copy.good().at(file);
   std::mt19937_64 random(seed);
   std::vector<Damage> damages;
-  const auto add = [&](size_t num_bits, size_t first_weight_bit) {
+  const auto add = [&](size_t num_bits, const std::function<Expected(size_t bit)>& expected) {
     const bool every = num_bits <= count;
     for (size_t i = 0; i < std::min(num_bits, count); ++i) {
       const size_t bit = every ? i : random() % num_bits;
-      damages.push_back(
-          FlipOf(file, bit, bit >= first_weight_bit ? Expected::kLoaded : Expected::kEither));
+      damages.push_back(FlipOf(file, bit, expected(bit)));
     }
   };
+  const auto either = [](size_t) { return Expected::kEither; };
   if (!file.ends_with(".safetensors")) {
-    add(8 * bytes.size(), 8 * bytes.size());
+    add(8 * bytes.size(), either);
     return damages;
   }
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof(length));
-  const size_t header_bits = 8 * (sizeof(length) + length);
-  add(8 * bytes.size(), header_bits);
-  add(header_bits, header_bits);
+  const size_t header_bytes = sizeof(length) + length;
+  const SafetensorsHeader header = SafetensorsFile::ParseHeader(bytes, bytes.size(), file).value();
+  const std::string_view data = std::string_view(bytes).substr(header_bytes);
+  add(8 * bytes.size(), [&](size_t bit) {
+    if (bit < 8 * header_bytes) return Expected::kEither;
+    return StaysFinite(header, data, bit - 8 * header_bytes) ? Expected::kLoaded
+                                                             : Expected::kRefused;
+  });
+  add(8 * header_bytes, either);
   return damages;
 }
 

@@ -9,8 +9,10 @@
 // What this cannot find, to be run first on a GPU:
 //   1. A missing fence.proxy.async or fence.mbarrier_init: here all accesses see one memory. Decode
 //      with bulk copies, items of several splits and partial pages, 1,000 times, all bits equal:
-//      its merge writes into the ring that bulk copies refill. Hopper prefill over chunks that end
-//      inside a page, likewise: the warp that fetches clears V's last slots for wgmma.
+//      its merge writes into the ring that bulk copies refill. Decode through a window with more
+//      strips of a split than stages, likewise: what lies before the window is cleared in the ring.
+//      Hopper prefill over chunks that end inside a page, likewise: the warp that fetches clears
+//      V's last slots for wgmma.
 //   2. Inline PTX itself (ptx.cuh and wgmma.cuh are replaced here): every wrapper once against its
 //      replacement.
 //   3. Lanes that reach a shuffle, ldmatrix, mma or wgmma apart from each other: here they are
