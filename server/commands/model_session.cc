@@ -120,13 +120,14 @@ Result<int> ChoosePages(const MemorySize& asked, SessionPlan& plan, double free)
   const double pages_bytes = static_cast<double>(least) * page_bytes;
   ChooseStates(std::min(budget.value() / 2, budget.value() - pages_bytes), &plan);
   if (budget.value() < least_bytes) {
+    const std::string flag = sequences == 1 ? "--max-model-len" : "--batch";
     return InvalidArgument(
         (sequences == 1 ? "" : "states of " + std::to_string(sequences) + " sequences beside ") +
             "one sequence of " + std::to_string(demand.least_tokens) + " tokens " +
             (sequences == 1 ? "needs " : "need ") + MiB(least_bytes) +
-            " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) +
-            " free; lower --max-model-len or raise --kv-cache-memory",
-        "--max-model-len");
+            " of KV pages, allowed: " + MiB(budget.value()) + " of " + MiB(free) + " free; lower " +
+            flag + " or raise --kv-cache-memory",
+        flag);
   }
   const double left = budget.value() - static_cast<double>(plan.state_bytes());
   const int64_t fitting = static_cast<int64_t>(left / page_bytes);

@@ -103,6 +103,11 @@ class CommandsTest(Phi4FlashTest):
                              "0,100", "--batch", "1,3", "--repeat", 1, *DEVICE_FLAGS)
         self.assertEqual(bench.returncode, 0, bench.stderr)
         self.assertNotIn("left out", bench.stderr)
+        refused = self.command("bench", self.model, "--batch", 256, "--kv-cache-memory", "8M",
+                               *DEVICE_FLAGS)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("states of 256 sequences", refused.stderr)
+        self.assertIn("lower --batch", refused.stderr)
 
     def test_what_convert_writes_answers_the_same(self):
         tokens = ",".join(str(5 + i * 7 % 200) for i in range(60))
