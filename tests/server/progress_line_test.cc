@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/log.h"
 
@@ -17,10 +18,20 @@ using ::testing::HasSubstr;
 // What `line` writes to a descriptor: the end of a pipe, or a terminal.
 struct Ends {
   int write_end = -1, read_end = -1;
+  // All that was written so far. A terminal hands it over in pieces and when it likes, so a mark
+  // is written behind it and read up to.
   std::string Read() const {
+    static constexpr std::string_view kMark = "<end>";
+    EXPECT_EQ(write(write_end, kMark.data(), kMark.size()), ssize_t{kMark.size()});
+    std::string text;
     char bytes[4096];
-    const ssize_t count = read(read_end, bytes, sizeof(bytes));
-    return std::string(bytes, static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    while (!text.ends_with(kMark)) {
+      const ssize_t count = read(read_end, bytes, sizeof(bytes));
+      if (count <= 0) return text + "<nothing more can be read>";
+      text.append(bytes, static_cast<size_t>(count));
+    }
+    text.resize(text.size() - kMark.size());
+    return text;
   }
   ~Ends() {
     close(write_end);
@@ -30,12 +41,12 @@ struct Ends {
 
 Ends MakePipe() {
   int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
   return {ends[1], ends[0]};
 }
 
 Ends MakeTerminal() {
-  const int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  const int master = posix_openpt(O_RDWR | O_NOCTTY);
   EXPECT_TRUE(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
   return {open(ptsname(master), O_RDWR | O_NOCTTY), master};
 }
