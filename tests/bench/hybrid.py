@@ -3,13 +3,14 @@
 into README.md from tests/bench/results/hybrid_*.json.
 
     hybrid.py measure KIND [--rounds 3]  runs `diffserve bench` and servers, with random weights, on
-                                         a machine without other work: 12 GB, half an hour
+                                         a machine without other work: 12 GB, half an hour; run it
+                                         with .venv/bin/python
     hybrid.py                            rewrites the table
     hybrid.py --check                    exits 1 if README.md says something else than the results;
                                          runs nothing. Ends with `N passed, N failed`.
 
-Only the standard library is needed. The section stands in README.md between <!-- hybrid --> and
-<!-- /hybrid -->. A figure is the median over the rounds.
+The section stands in README.md between <!-- hybrid --> and <!-- /hybrid -->. A figure is the
+median over the rounds.
   prefill           of a prompt, as `bench` runs it; "all rows" is the time of /v1/embeddings with
                     the mean of all tokens, for which no layer leaves out a token, and "wanted rows"
                     that of a completion of one token, by the same server
