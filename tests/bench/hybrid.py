@@ -176,8 +176,8 @@ def section(result):
                     f"{found['later_s']:.2f} |")
     sequence = result["sequence"]
     rows += ["", f"A sequence of {sequence['tokens']} tokens adds {sequence['measured_mib']:.1f} "
-             "MiB to the largest resident memory, where it takes some of the window pages that "
-             f"others have given back; `inspect` says {sequence['inspect_mib']:.1f} MiB."]
+             f"MiB to the largest resident memory; `inspect` says {sequence['inspect_mib']:.1f}. "
+             "It is less where a sequence takes window pages that others have given back."]
     return "\n".join(rows)
 
 
