@@ -51,6 +51,7 @@ class ExactnessTest(Phi4FlashTest, SameAnswers):
 
     def test_without_snapshots_nothing_is_found(self):
         metrics = self.check("--state-snapshot-interval", 0)
+        self.assertGreater(metrics['diffserve_prefix_misses_total{reason="disabled"}'], 0)
         self.assertEqual(metrics["diffserve_prefix_hit_tokens_total"], 0)
         self.assertEqual(metrics["diffserve_state_snapshots_taken_total"], 0)
 
@@ -73,6 +74,17 @@ class ServingTest(Phi4FlashTest):
                 for what in ("state_slots", "window_pages"):
                     self.assertEqual(server.metric("diffserve_" + what, state="used"), 0)
                     self.assertGreater(server.metric("diffserve_" + what, state="snapshot"), 0)
+
+    def test_a_match_before_the_first_snapshot_is_a_miss_for_want_of_one(self):
+        shared = [5] * PAGE_SLOTS
+        with ServerProcess(model=self.model) as server:
+            for own, missed in ((6, 0), (7, 1)):
+                body = {"prompt": shared + [own] * 2 * PAGE_SLOTS, "max_tokens": 1}
+                usage = server.post("/v1/completions", body).json()["usage"]
+                self.assertEqual(usage["prompt_tokens_details"]["cached_tokens"], 0)
+                server.wait_until_idle()
+                self.assertEqual(
+                    server.metric("diffserve_prefix_misses_total", reason="no_snapshot"), missed)
 
     def test_text_is_cut_as_tiktoken_cuts_it(self):
         oracle = Encoding("stand_in", **tiny_phi4flash.tiktoken_arguments())
