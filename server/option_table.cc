@@ -214,6 +214,11 @@ std::vector<FlagSpec> ServerFlags() {
       FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
                "for HTTP connections; no more are started than there are CPUs")
           .In(1, 64),
+      FlagSpec("--keep-alive-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::keep_alive_timeout_s>(),
+               "for which an HTTP connection without a request stays open; shorter than proxies in "
+               "front keep theirs (60 to 120 s), and requests get lost")
+          .In(1, 86400),
       {"--max-answer-memory SIZE", kServe, At<&Options::serve, &ServeOptions::max_answer_memory>(),
        "what one answer may take of memory (prompts, n, tokens, log-probabilities); a request for "
        "more is refused with 400"},

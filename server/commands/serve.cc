@@ -172,6 +172,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
   server.http.ping_interval = std::chrono::seconds(serve.sse_ping_interval_s);
+  server.http.idle_timeout = std::chrono::seconds(serve.keep_alive_timeout_s);
   server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
   server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);
