@@ -66,6 +66,7 @@ struct ServeOptions {
   std::string api_key_file;
   bool strict = false;
   bool ui = true;
+  std::string cors_origin;  // as CrossOrigin::Parse reads it; empty: none
   bool allow_special_tokens_in_content = false;
   std::string tool_call_parser, reasoning_parser;  // names of server/answer/tool_format.h; empty:
                                                    // none

@@ -164,6 +164,8 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
                      "the server with API keys",
                      form);
   }
+  if (std::optional<HttpReply> preflight = options.cross_origin.Preflight(head))
+    return *std::move(preflight);
   call.account.client = ClientName(keys, call.request);
   const bool authorised = !keys.required() || !call.account.client.empty();
   if ((found == routes.end() || found->info.needs_key) && !authorised) {
@@ -191,6 +193,7 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
 
 void OpenAiRoutes::Impl::AddFields(const RouteAccount& account, HttpReply& reply) const {
   reply.fields.emplace_back("X-Request-Id", account.request_id);
+  options.cross_origin.AddFields(account.origin, &reply);
   if (account.trace)
     std::ranges::move(TraceFields(*account.trace), std::back_inserter(reply.fields));
   if (account.load_format != LoadFormat::kNone) {
@@ -215,6 +218,7 @@ HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) 
   RouteCall call{std::move(request), {}, std::move(wake)};
   const HttpHead& head = call.request.head;
   call.account = {RequestIdOf(head.Field("x-request-id")),
+                  std::string(head.Field("origin")),
                   {},
                   TraceOf(head.fields),
                   std::string(kNoRoute),
@@ -241,6 +245,7 @@ HttpReply OpenAiRoutes::Refuse(int status, std::string_view reason) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
   HttpReply reply = impl_->ErrorWith(status, reason);
+  impl_->options.cross_origin.AddFields({}, &reply);
   reply.close = true;
   impl_->Count(kNoRoute, reply.status);
   return reply;

@@ -13,6 +13,8 @@
 #include "server/api_key.h"
 #include "server/frontend.h"
 #include "server/health.h"
+#include "server/http/cross_origin.h"
+#include "server/http/gate.h"
 #include "server/http/message.h"
 #include "server/openai/responses_store.h"
 #include "server/openai/stream_store.h"
@@ -25,6 +27,7 @@ struct OpenAiRoutesOptions {
   std::string tokenizer_info = "{}";  // the body of /tokenizer_info
   bool strict = false;                // refuse unknown members
   bool ui = true;                     // serve the page; else its paths are unknown
+  CrossOrigin cross_origin;           // web pages that may ask from elsewhere
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;

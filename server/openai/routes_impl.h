@@ -39,6 +39,7 @@ inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under
 // What is told of a request beside its answer.
 struct RouteAccount {
   std::string request_id;
+  std::string origin;  // the Origin field: the web page that asks
   std::string client;  // ClientName
   std::optional<TraceContext> trace;
   std::string route;  // as in the table, for the log and the counters
