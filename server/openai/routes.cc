@@ -97,6 +97,15 @@ HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason
   return reply;
 }
 
+HttpReply OpenAiRoutes::Impl::UnknownCoding(std::string_view coding, ErrorForm form) const {
+  HttpReply reply = ErrorWith(415,
+                              "Content-Encoding is \"" + std::string(coding.substr(0, 64)) +
+                                  "\"; allowed is one of " + kAcceptedCodings,
+                              form);
+  reply.fields.emplace_back("Accept-Encoding", kAcceptedCodings);
+  return reply;
+}
+
 ModelCard OpenAiRoutes::Impl::Card() const {
   return {frontend.options().served_model_name, options.model_root,
           frontend.engine().options().max_model_len, created};

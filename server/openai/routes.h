@@ -31,10 +31,11 @@ struct OpenAiRoutesOptions {
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
-  int retry_after_s = 1;                      // of 429 and 503, at least
-  ResponsesStoreLimits responses_store;       // of /v1/responses
-  StreamStoreLimits streams;                  // that can be resumed
-  std::function<std::string()> metrics_text;  // Prometheus text
+  int retry_after_s = 1;                                // of 429 and 503, at least
+  ResponsesStoreLimits responses_store;                 // of /v1/responses
+  StreamStoreLimits streams;                            // that can be resumed
+  size_t max_body_bytes = HttpLimits().max_body_bytes;  // once its content coding is undone
+  std::function<std::string()> metrics_text;            // Prometheus text
   // Told once of every request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
   // client that left before there was a status. From any I/O thread.
