@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/sampling_ranges.h"
+#include "server/context_overflow.h"
 
 namespace diffserve {
 namespace {
@@ -121,7 +121,8 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
   }
   if (request.max_tokens) {
     const char* const name = request.max_tokens_name;
-    DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, name));
+    if (*request.max_tokens < 0)
+      return CheckCount(*request.max_tokens, 0, limits.max_model_len, name);
     if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr &&
         request.pools.empty()) {
       return InvalidArgument(
@@ -182,9 +183,7 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
     if (ids->empty()) return InvalidArgument("a prompt is empty", "prompt");
     if (!request.truncate_prompt_tokens &&
         ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
-      return InvalidArgument("a prompt has " + std::to_string(ids->size()) +
-                                 " tokens; the context is " + std::to_string(limits.max_model_len),
-                             "prompt");
+      return PromptTooLong(ids->size(), limits.max_model_len, limits.max_model_len, "", "prompt");
     }
     DS_RETURN_IF_ERROR(CheckTokenIds(*ids, limits.vocab_size, "prompt"));
   }
@@ -210,11 +209,9 @@ Status CheckTextFits(std::string_view text, const RequestLimits& limits, const c
   if (limits.max_token_bytes == 0) return {};
   const size_t least = (text.size() + limits.max_token_bytes - 1) / limits.max_token_bytes;
   if (least <= static_cast<size_t>(limits.max_model_len)) return {};
-  return InvalidArgument("the prompt has " + std::to_string(text.size()) +
-                             " bytes and so at least " + std::to_string(least) +
-                             " tokens; the context is " + std::to_string(limits.max_model_len) +
-                             " tokens",
-                         param);
+  return PromptTooLong(least, limits.max_model_len, limits.max_model_len,
+                       " (" + std::to_string(text.size()) + " bytes have at least that many)",
+                       param);
 }
 
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/frontend.h"
+#include "server/sampling_ranges.h"
 
 namespace diffserve {
 
@@ -28,7 +29,7 @@ struct RequestLimits {
 };
 
 // Ok, or the first field at fault: the message says found and allowed, `param` is the field's
-// OpenAI name.
+// OpenAI name. Whether max_tokens fits the context is known only with the prompt's tokens.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
 // Ok unless a text has more bytes than all tokens of the context can stand for.
 Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param);
