@@ -26,7 +26,7 @@ BAD_COMPLETION = [
     ("prompt", ["a", 5]),
     ("prompt", [5, "a"]),
     ("prompt", [None]),
-    ("prompt", ["a"] * 1000),
+    ("prompt", ["a"] * 2049),
     ("prompt", [[5], "a"]),
     ("model", 5),
     ("max_tokens", 0),
