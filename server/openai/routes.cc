@@ -57,6 +57,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"GET", "/version"}, &Impl::Version},
       {{"GET", "/load"}, &Impl::Load},
       {{"GET", "/metrics"}, &Impl::Metrics},
+      {{"POST", "/reset_prefix_cache"}, &Impl::ResetPrefixCache},
       {{"GET", "/livez", false}, &Impl::Live},
       {{"GET", "/readyz", false}, &Impl::Ready},
       {{"GET", "/health", false}, &Impl::Ready},
@@ -141,6 +142,21 @@ HttpAnswer OpenAiRoutes::Impl::Metrics(RouteCall&) {
   HttpReply reply = Json(options.metrics_text());
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return reply;
+}
+
+// As vLLM's, but for running requests, which never keep it from being done.
+HttpAnswer OpenAiRoutes::Impl::ResetPrefixCache(RouteCall& call) {
+  constexpr char kRunning[] = "reset_running_requests";
+  const std::string_view running = QueryParameter(call.request.head.query, kRunning);
+  if (!running.empty() && running != "false" && running != "0") {
+    return Error(InvalidArgument(std::string(kRunning) + " is " +
+                                     std::string(running.substr(0, 64)) +
+                                     "; allowed is false: the cache is reset while requests run, "
+                                     "and they keep their pages",
+                                 kRunning));
+  }
+  frontend.engine().ResetPrefixCache();
+  return Json("{\"success\":true}");
 }
 
 // The methods of a path, as Allow lists them.

@@ -124,6 +124,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Live(Call&) { return Json("{\"status\":\"ok\"}"); }
   HttpAnswer Ready(Call& call);
   HttpAnswer Metrics(Call& call);
+  HttpAnswer ResetPrefixCache(Call& call);
   HttpAnswer Page(Call& call) {
     return UiReply(call.request.head.path)
         .value_or(Error(Status(StatusCode::kNotFound, "the page has no such file")));
