@@ -1,5 +1,6 @@
 #include "server/request_checks.h"
 
+#include <charconv>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -9,22 +10,14 @@
 namespace diffserve {
 namespace {
 
-std::string Text(double value) {
-  std::string text = std::to_string(value);
-  while (text.find('.') != std::string::npos && (text.back() == '0' || text.back() == '.')) {
-    const bool was_point = text.back() == '.';
-    text.pop_back();
-    if (was_point) break;
-  }
-  return text;
+// The shortest number that is read as this one.
+std::string Text(float value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
 Status CheckNumber(float value, const NumberRange& range, const char* param) {
-  if (value >= range.low && value <= range.high) return {};
-  const std::string least = range.low == kAboveZero ? "above 0" : Text(range.low);
-  return InvalidArgument(std::string(param) + " is " + Text(value) + "; allowed is " + least +
-                             " to " + Text(range.high),
-                         param);
+  return CheckNumber(value, range, param, Text(value));
 }
 
 Status CheckCount(int64_t value, int64_t low, int64_t high, const char* param) {
@@ -59,7 +52,7 @@ Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits
                                  std::to_string(limits.vocab_size - 1),
                              "logit_bias");
     }
-    DS_RETURN_IF_ERROR(CheckNumber(bias, {-100, 100}, "logit_bias"));
+    DS_RETURN_IF_ERROR(CheckNumber(bias, kLogitBiasRange, "logit_bias"));
   }
   return sampling.num_logprobs == -1
              ? Status()
@@ -142,6 +135,15 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
 }
 
 }  // namespace
+
+Status CheckNumber(float value, const NumberRange& range, const std::string& param,
+                   std::string_view written) {
+  if (value >= range.low && value <= range.high) return {};
+  const std::string least = range.low == kAboveZero ? "above 0" : Text(range.low);
+  return InvalidArgument(
+      param + " is " + std::string(written) + "; allowed is " + least + " to " + Text(range.high),
+      param);
+}
 
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param) {
   return CheckCount(count, 0, options.max_logprobs, param);

@@ -35,6 +35,9 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
 Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param);
 // The same of each plain prompt.
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits);
+// A number that the client wrote in this way, as "1e30".
+Status CheckNumber(float value, const NumberRange& range, const std::string& param,
+                   std::string_view written);
 // A count of alternatives that a client asked for under this name.
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
 // The role of the message at `path`, such as "messages[3]".
