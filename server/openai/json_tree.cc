@@ -105,6 +105,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   // Another value may come to stand where one of these does.
   void ForgetTexts(const Json& value) {
     document_.texts.erase(&value);
+    if (!value.is_structured()) return;  // a scalar would be its own child
     for (const Json& child : value) ForgetTexts(child);
   }
   // `text`: as it was written; empty: as the library writes it.
