@@ -112,6 +112,8 @@ Status Engine::CheckLine(uint64_t client, TimePoint start_by) {
 
 void Engine::Cancel(RequestId request, FinishReason as) { impl_->inbox.Cancel(request, as); }
 
+void Engine::ResetPrefixCache() { impl_->inbox.ResetPrefixCache(); }
+
 void Engine::Drain(std::chrono::steady_clock::time_point deadline) { impl_->inbox.Drain(deadline); }
 
 void Engine::Fail(const std::string& message) { impl_->Fail(message); }

@@ -2,8 +2,7 @@
 // Launch -> Collect -> Commit (engine_loop.cc). Requests come in by a bounded inbox, events leave
 // by a callback that must not block for long.
 //
-// Thread safety: Submit, Cancel, Drain, Fail, CountRefusal and Snapshot may be called from any
-// thread.
+// Thread safety: all but construction and destruction may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -46,6 +45,9 @@ class Engine {
   // what the terminal event and the statistics say: kCancelled, or kStop where the client has its
   // whole answer (a stop string matched).
   void Cancel(RequestId request, FinishReason as = FinishReason::kCancelled);
+  // What is submitted from now on finds nothing in the prefix cache that was put there before.
+  // Running requests keep their pages, and what they complete may enter the cache.
+  void ResetPrefixCache();
   // Refuses new work; returns when nothing runs or waits, or when `deadline` has passed: what is
   // left then ends with a kUnavailable error event.
   void Drain(std::chrono::steady_clock::time_point deadline);

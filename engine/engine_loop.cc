@@ -91,6 +91,7 @@ void EngineLoop::Collect() {
 // New requests join the line; cancelled ones leave it, and their pages are free for the step that
 // follows.
 void EngineLoop::Accept(Inbox::Incoming incoming) {
+  if (incoming.reset_prefix_cache) scheduler_.ResetPrefixCache();
   for (Request& request : incoming.requests) {
     recorder_.OnAdd(request);
     scheduler_.Add(std::move(request));

@@ -144,6 +144,14 @@ void Inbox::Drain(std::chrono::steady_clock::time_point deadline) {
                      [&] { return live_.empty(); });
 }
 
+void Inbox::ResetPrefixCache() {
+  {
+    std::lock_guard lock(mutex_);
+    reset_prefix_cache_ = true;
+  }
+  wake_.notify_one();
+}
+
 void Inbox::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -156,10 +164,12 @@ Inbox::Incoming Inbox::Take(bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) {
     wake_.wait(lock, [&] {
-      return stop_ || failed_ || end_all_ || !requests_.empty() || !cancels_.empty();
+      return stop_ || failed_ || end_all_ || reset_prefix_cache_ || !requests_.empty() ||
+             !cancels_.empty();
     });
   }
   Incoming incoming;
+  incoming.reset_prefix_cache = std::exchange(reset_prefix_cache_, false);
   incoming.requests = std::exchange(requests_, {});
   incoming.cancels.assign(std::move_iterator(cancels_.begin()), std::move_iterator(cancels_.end()));
   cancels_.clear();

@@ -39,6 +39,7 @@ class Inbox {
   void Cancel(RequestId request, FinishReason as) noexcept;
   void Drain(std::chrono::steady_clock::time_point deadline);
   void CountRefusal(RefusalReason reason);
+  void ResetPrefixCache();
   // The engine thread shall end.
   void Stop();
 
@@ -49,6 +50,7 @@ class Inbox {
   };
   // What came in since the last call.
   struct Incoming {
+    bool reset_prefix_cache = false;  // before any of the requests
     std::vector<Request> requests;
     std::vector<Ending> cancels;
     std::optional<Ending> end_all;  // all requests are to be ended now, in this way
@@ -88,6 +90,7 @@ class Inbox {
                                               // was asked for
   LineState line_;                            // of the inbox and the scheduler together
   std::array<uint64_t, static_cast<size_t>(RefusalReason::kCount)> refused_{};
+  bool reset_prefix_cache_ = false;
   bool draining_ = false;
   bool end_all_ = false;  // the drain's deadline has passed
   bool failed_ = false;

@@ -10,10 +10,10 @@
 namespace diffserve {
 
 struct KvEvent {
-  enum class Kind { kStored, kRemoved };
+  enum class Kind { kStored, kRemoved, kCleared };  // the last: all pages are gone
   Kind kind = Kind::kStored;
   std::vector<uint64_t> hashes;  // chain hashes, one a page; stored ones follow one another in
-                                 // their chain
+                                 // their chain; none where all are gone
   // Stored pages only.
   std::optional<uint64_t> parent;  // the page that hashes[0] hangs on; nullopt: it is the first of
                                    // its chain

@@ -37,7 +37,7 @@ struct EngineOptions {
     return running * (WindowPagesOfASequence() + 1) + PagesFor(max_num_batched_tokens, page_size);
   }
   // Admission bounds: what may wait before new work is refused with kResourceExhausted.
-  int max_waiting_requests = 1024;
+  int max_waiting_requests = 4096;
   int64_t max_waiting_tokens = int64_t{1} << 22;
   float max_queue_wait_s = 10;  // until a request starts
   // One client may have so many times what it leaves of these bounds to others.

@@ -146,6 +146,19 @@ std::vector<int32_t> PrefixIndex::EraseChain(int32_t page) {
   return chain;
 }
 
+std::vector<int32_t> PrefixIndex::Clear() {
+  std::vector<int32_t> pages;
+  for (const auto& [hash, page] : by_hash_) pages.push_back(page);
+  std::ranges::sort(pages);  // whatever order the hashes have
+  for (const int32_t page : pages) nodes_[page] = Node{};
+  by_hash_.clear();
+  first_pages_.clear();
+  evicted_.clear();
+  evicted_order_.clear();
+  if (options_.record_events) events_.emplace_back().kind = KvEvent::Kind::kCleared;
+  return pages;
+}
+
 void PrefixIndex::CheckInvariants() const {
   size_t indexed = 0;
   for (int32_t page = 0; page < static_cast<int32_t>(nodes_.size()); ++page) {

@@ -59,6 +59,9 @@ class PrefixIndex {
   // Takes the page and all that follow it out, and returns them.
   std::vector<int32_t> EraseChain(int32_t page);
 
+  // Takes all pages out, and returns them; of evictions nothing is remembered.
+  std::vector<int32_t> Clear();
+
   // What entered and left since the last call, in order. Empty without record_events.
   std::vector<KvEvent> TakeEvents() { return std::exchange(events_, {}); }
 

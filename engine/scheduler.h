@@ -78,6 +78,8 @@ class Scheduler {
   // Ends the request and frees its pages now; results under way are dropped. The event is its
   // terminal one; nullopt: the id is unknown.
   std::optional<TokenEvent> End(RequestId id, FinishReason finish, Status error);
+  // As Engine has it.
+  void ResetPrefixCache() { ForgetPages(index_.Clear()); }
   bool HasWork() const { return !running_.empty() || line_.num_waiting() > 0; }
   int max_step_tokens() const { return options_.max_num_batched_tokens; }
   // Tokens that take as long as a step's overhead; before it is known, clients share no step out.
@@ -154,6 +156,7 @@ class Scheduler {
   void CountPrefix(Sequence& sequence, int num_hits);
   void IndexFullPages(Sequence& sequence);
   void ForgetContent(Sequence& sequence);
+  void ForgetPages(const std::vector<int32_t>& pages);
   // Commit.
   TokenEvent CommitSequence(Sequence& sequence, const Due& due, const SequenceResult& result);
   void TakePromptScores(Sequence& sequence, int end, const SequenceResult& result,

@@ -172,7 +172,12 @@ void Scheduler::IndexFullPages(Sequence& sequence) {
 // hangs on them, from the cache.
 void Scheduler::ForgetContent(Sequence& sequence) {
   if (sequence.num_indexed_pages == 0 || !index_.Contains(sequence.pages[0])) return;
-  for (int32_t page : index_.EraseChain(sequence.pages[0])) {
+  ForgetPages(index_.EraseChain(sequence.pages[0]));
+}
+
+// They have left the index.
+void Scheduler::ForgetPages(const std::vector<int32_t>& pages) {
+  for (const int32_t page : pages) {
     states_.Forget(page);
     if (pool_.is_cached(page)) pool_.Forget(page);
   }

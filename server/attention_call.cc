@@ -9,6 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "server/answer_price.h"
+#include "server/context_overflow.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -138,10 +139,7 @@ Status AttentionCall::Submit(std::vector<int32_t> tokens) {
   if (tokens.empty()) return InvalidArgument(std::string(name) + " has no tokens", name);
   if (count > frontend_.MaxTokens()) {
     frontend_.engine().CountRefusal(RefusalReason::kTooLong);
-    return InvalidArgument(std::string(name) + " has " + std::to_string(count) +
-                               " tokens; the context is " + std::to_string(frontend_.MaxTokens()) +
-                               " tokens",
-                           name);
+    return PromptTooLong(tokens.size(), frontend_.MaxTokens(), frontend_.MaxTokens(), "", name);
   }
   DS_RETURN_IF_ERROR(CheckTokenIds(tokens, frontend_.model_config().vocab_size, name));
   if (request_.span && (request_.span->first < 0 || request_.span->second > count ||

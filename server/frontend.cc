@@ -14,6 +14,7 @@
 #include "server/answer_constraints.h"
 #include "server/answer_price.h"
 #include "server/cancelled_mass.h"
+#include "server/context_overflow.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
 #include "server/token_rules.h"
@@ -175,9 +176,8 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
   if (!ids.ok()) return WithParam(ids.status(), PromptParam(prompt));
   if (!counted && ids->size() > encode.max_tokens) {
     engine.CountRefusal(RefusalReason::kTooLong);
-    return InvalidArgument("the prompt has more than " + std::to_string(encode.max_tokens) +
-                               " tokens, which is the context",
-                           PromptParam(prompt));
+    return PromptTooLong(encode.max_tokens + 1, MaxTokens(), MaxTokens(),
+                         " (counting ended at that many)", PromptParam(prompt));
   }
   return SharedTokens(std::move(ids).value());
 }
@@ -185,21 +185,18 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
 Result<int> Frontend::Impl::OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                                          const char* param) const {
   const int context = MaxTokens();
-  const std::string found = "the prompt has " + std::to_string(prompt_tokens) + " tokens";
-  const std::string allowed = "the context is " + std::to_string(context) + " tokens";
   if (prompt_tokens == 0) return InvalidArgument("a prompt has no tokens", param);
   if (prompt_tokens > static_cast<size_t>(context))
-    return InvalidArgument(found + "; " + allowed, param);
+    return PromptTooLong(prompt_tokens, context, context, "", param);
   const int left = context - static_cast<int>(prompt_tokens);
   if (request.max_tokens) {
     if (*request.max_tokens <= left) return *request.max_tokens;
-    const char* const name = request.max_tokens_name;
-    return InvalidArgument(
-        found + " and " + name + " is " + std::to_string(*request.max_tokens) + "; " + allowed,
-        name);
+    return AnswerTooLong(prompt_tokens, *request.max_tokens, context, request.max_tokens_name);
   }
-  if (left == 0)
-    return InvalidArgument(found + " and leaves no room for an answer; " + allowed, param);
+  if (left == 0) {
+    return PromptTooLong(prompt_tokens, context - 1, context, " (an answer needs one at least)",
+                         param);
+  }
   const int budget = request.max_tokens_default > 0 ? std::min(request.max_tokens_default, left)
                                                     : left;
   if (request.min_tokens <= budget) return budget;

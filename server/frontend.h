@@ -89,7 +89,7 @@ struct GenerateRequest {
 
 struct FrontendOptions {
   std::string served_model_name;
-  size_t max_prompts = 128;  // prompts in one request
+  size_t max_prompts = 2048;  // in one request, as many as OpenAI takes
   int max_n = 16;
   size_t max_stop_strings = 16;
   size_t max_stop_bytes = 1024;  // of all stop strings together

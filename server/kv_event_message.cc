@@ -37,6 +37,20 @@ Json Removed(const KvEvent& event) {
           {"group_idx", 0}};
 }
 
+Json Cleared() { return {{"type", "AllBlocksCleared"}}; }
+
+Json ToJson(const KvEvent& event, int page_size) {
+  switch (event.kind) {
+    case KvEvent::Kind::kStored:
+      return Stored(event, page_size);
+    case KvEvent::Kind::kRemoved:
+      return Removed(event);
+    case KvEvent::Kind::kCleared:
+      break;
+  }
+  return Cleared();
+}
+
 std::string Payload(double unix_seconds, Json events) {
   std::string bytes;
   Json::to_msgpack(Json::array({unix_seconds, std::move(events), 0}), bytes);
@@ -49,15 +63,12 @@ std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events,
   DS_CHECK(events.size() <= kMaxKvEventsInPayload,
            "a payload has no more events than its readers take");
   Json list = Json::array();
-  for (const KvEvent& event : events) {
-    list.push_back(event.kind == KvEvent::Kind::kStored ? Stored(event, page_size)
-                                                        : Removed(event));
-  }
+  for (const KvEvent& event : events) list.push_back(ToJson(event, page_size));
   return Payload(unix_seconds, std::move(list));
 }
 
 std::string KvClearedPayload(double unix_seconds) {
-  return Payload(unix_seconds, Json::array({Json{{"type", "AllBlocksCleared"}}}));
+  return Payload(unix_seconds, Json::array({Cleared()}));
 }
 
 }  // namespace diffserve

@@ -14,7 +14,7 @@ namespace diffserve {
 inline constexpr size_t kMaxKvEventsInPayload = 4096;
 
 // [unix_seconds, [event, ...], data_parallel_rank 0]; an event is a map with its `type` first:
-// BlockStored or BlockRemoved. REQUIRES: at most kMaxKvEventsInPayload events.
+// BlockStored, BlockRemoved or AllBlocksCleared. REQUIRES: at most kMaxKvEventsInPayload events.
 std::string KvEventPayload(double unix_seconds, std::span<const KvEvent> events, int page_size);
 
 // One AllBlocksCleared, which withdraws all earlier events.

@@ -211,9 +211,18 @@ std::vector<FlagSpec> ServerFlags() {
        "refuse unknown request fields"},
       {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
        "the page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},
+      FlagSpec("--cors-origin ORIGINS", kServe, At<&Options::serve, &ServeOptions::cors_origin>(),
+               "web pages of other origins that may use the HTTP port: https://chat.example.com, "
+               "several separated by commas, or * for all")
+          .Default("none"),
       FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
                "for HTTP connections; no more are started than there are CPUs")
           .In(1, 64),
+      FlagSpec("--keep-alive-timeout SECONDS", kServe,
+               At<&Options::serve, &ServeOptions::keep_alive_timeout_s>(),
+               "for which an HTTP connection without a request stays open; shorter than proxies in "
+               "front keep theirs (60 to 120 s), and requests get lost")
+          .In(1, 86400),
       {"--max-answer-memory SIZE", kServe, At<&Options::serve, &ServeOptions::max_answer_memory>(),
        "what one answer may take of memory (prompts, n, tokens, log-probabilities); a request for "
        "more is refused with 400"},

@@ -10,6 +10,7 @@
 
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/regular_file.h"
+#include "server/http/cross_origin.h"
 #include "server/http/url.h"
 #include "server/nearest_name.h"
 #include "server/option_table.h"
@@ -270,6 +271,7 @@ Status CheckChatUrl(const Options& options) {
 
 Status CheckTogether(const CommandSpec& command, Options& options) {
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
+  DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origin).status());
   for (const ArgumentSpec& argument : command.arguments) {
     if (!argument.place(options).empty() || !options.chat.url.empty()) continue;
     const std::string name(argument.name);

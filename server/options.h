@@ -66,12 +66,14 @@ struct ServeOptions {
   std::string api_key_file;
   bool strict = false;
   bool ui = true;
+  std::string cors_origin;  // as CrossOrigin::Parse reads it; empty: none
   bool allow_special_tokens_in_content = false;
   std::string tool_call_parser, reasoning_parser;  // names of server/answer/tool_format.h; empty:
                                                    // none
   int drain_timeout_s = 45;
   int sse_ping_interval_s = 30;  // 0: no pings
   int http_threads = 2;
+  int keep_alive_timeout_s = 150;
   MemorySize max_answer_memory = {"256MiB", int64_t{256} << 20};
   MemorySize max_answers_memory = {"2GiB", int64_t{2} << 30};
   int responses_store_entries = 1024;

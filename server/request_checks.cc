@@ -1,30 +1,23 @@
 #include "server/request_checks.h"
 
+#include <charconv>
 #include <limits>
 #include <string>
 #include <string_view>
 
-#include "server/sampling_ranges.h"
+#include "server/context_overflow.h"
 
 namespace diffserve {
 namespace {
 
-std::string Text(double value) {
-  std::string text = std::to_string(value);
-  while (text.find('.') != std::string::npos && (text.back() == '0' || text.back() == '.')) {
-    const bool was_point = text.back() == '.';
-    text.pop_back();
-    if (was_point) break;
-  }
-  return text;
+// The shortest number that is read as this one.
+std::string Text(float value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
 Status CheckNumber(float value, const NumberRange& range, const char* param) {
-  if (value >= range.low && value <= range.high) return {};
-  const std::string least = range.low == kAboveZero ? "above 0" : Text(range.low);
-  return InvalidArgument(std::string(param) + " is " + Text(value) + "; allowed is " + least +
-                             " to " + Text(range.high),
-                         param);
+  return CheckNumber(value, range, param, Text(value));
 }
 
 Status CheckCount(int64_t value, int64_t low, int64_t high, const char* param) {
@@ -59,7 +52,7 @@ Status CheckSampling(const SamplingParams& sampling, const RequestLimits& limits
                                  std::to_string(limits.vocab_size - 1),
                              "logit_bias");
     }
-    DS_RETURN_IF_ERROR(CheckNumber(bias, {-100, 100}, "logit_bias"));
+    DS_RETURN_IF_ERROR(CheckNumber(bias, kLogitBiasRange, "logit_bias"));
   }
   return sampling.num_logprobs == -1
              ? Status()
@@ -121,7 +114,8 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
   }
   if (request.max_tokens) {
     const char* const name = request.max_tokens_name;
-    DS_RETURN_IF_ERROR(CheckCount(*request.max_tokens, 0, limits.max_model_len, name));
+    if (*request.max_tokens < 0)
+      return CheckCount(*request.max_tokens, 0, limits.max_model_len, name);
     if (request.max_tokens == 0 && request.prompt_logprobs < 0 && request.capture == nullptr &&
         request.pools.empty()) {
       return InvalidArgument(
@@ -141,6 +135,15 @@ Status CheckLengths(const GenerateRequest& request, const RequestLimits& limits)
 }
 
 }  // namespace
+
+Status CheckNumber(float value, const NumberRange& range, const std::string& param,
+                   std::string_view written) {
+  if (value >= range.low && value <= range.high) return {};
+  const std::string least = range.low == kAboveZero ? "above 0" : Text(range.low);
+  return InvalidArgument(
+      param + " is " + std::string(written) + "; allowed is " + least + " to " + Text(range.high),
+      param);
+}
 
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param) {
   return CheckCount(count, 0, options.max_logprobs, param);
@@ -182,9 +185,7 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
     if (ids->empty()) return InvalidArgument("a prompt is empty", "prompt");
     if (!request.truncate_prompt_tokens &&
         ids->size() >= static_cast<size_t>(limits.max_model_len) + 1) {
-      return InvalidArgument("a prompt has " + std::to_string(ids->size()) +
-                                 " tokens; the context is " + std::to_string(limits.max_model_len),
-                             "prompt");
+      return PromptTooLong(ids->size(), limits.max_model_len, limits.max_model_len, "", "prompt");
     }
     DS_RETURN_IF_ERROR(CheckTokenIds(*ids, limits.vocab_size, "prompt"));
   }
@@ -210,11 +211,9 @@ Status CheckTextFits(std::string_view text, const RequestLimits& limits, const c
   if (limits.max_token_bytes == 0) return {};
   const size_t least = (text.size() + limits.max_token_bytes - 1) / limits.max_token_bytes;
   if (least <= static_cast<size_t>(limits.max_model_len)) return {};
-  return InvalidArgument("the prompt has " + std::to_string(text.size()) +
-                             " bytes and so at least " + std::to_string(least) +
-                             " tokens; the context is " + std::to_string(limits.max_model_len) +
-                             " tokens",
-                         param);
+  return PromptTooLong(least, limits.max_model_len, limits.max_model_len,
+                       " (" + std::to_string(text.size()) + " bytes have at least that many)",
+                       param);
 }
 
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits) {

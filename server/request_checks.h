@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/frontend.h"
+#include "server/sampling_ranges.h"
 
 namespace diffserve {
 
@@ -28,12 +29,15 @@ struct RequestLimits {
 };
 
 // Ok, or the first field at fault: the message says found and allowed, `param` is the field's
-// OpenAI name.
+// OpenAI name. Whether max_tokens fits the context is known only with the prompt's tokens.
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits);
 // Ok unless a text has more bytes than all tokens of the context can stand for.
 Status CheckTextFits(std::string_view text, const RequestLimits& limits, const char* param);
 // The same of each plain prompt.
 Status CheckTextsFit(const GenerateRequest& request, const RequestLimits& limits);
+// A number that the client wrote in this way, as "1e30".
+Status CheckNumber(float value, const NumberRange& range, const std::string& param,
+                   std::string_view written);
 // A count of alternatives that a client asked for under this name.
 Status CheckLogprobs(int count, const FrontendOptions& options, const char* param);
 // The role of the message at `path`, such as "messages[3]".

@@ -18,6 +18,7 @@ inline constexpr NumberRange kTemperatureRange{0, 100};
 inline constexpr NumberRange kTopPRange{kAboveZero, 1};
 inline constexpr NumberRange kMinPRange{0, 1};
 inline constexpr NumberRange kPenaltyRange{-2, 2};  // presence and frequency
+inline constexpr NumberRange kLogitBiasRange{-100, 100};
 inline constexpr NumberRange kRepetitionPenaltyRange{0.01f, 100};
 
 }  // namespace diffserve

@@ -92,6 +92,7 @@ Status Server::Listen() {
                                                                   parts_.keys, &metrics_);
   if (!started.ok()) return started.status();
   grpc_ = std::move(started).value();
+  listens_ = true;
   return {};
 }
 
@@ -105,9 +106,11 @@ void Server::Stop(steady_clock::time_point deadline) {
   engine_.Fail("the server has stopped");  // a step that still runs delivers nothing any more
   if (http_ != nullptr) http_->Stop(TimeUntil(deadline), kLastReplies);
   const bool calls_ended = grpc_ == nullptr || grpc_->Shutdown(steady_clock::now() + kLastReplies);
-  Log(LogLevel::kInfo, "drained",
-      {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
-       {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
+  if (listens_) {
+    Log(LogLevel::kInfo, "drained",
+        {{"replies_ended_by_error_event", std::to_string(metrics_.num_cut(HttpCut::kErrorEvent))},
+         {"replies_reset", std::to_string(metrics_.num_cut(HttpCut::kReset))}});
+  }
   if (!calls_ended) EndWithLostCall();
   grpc_.reset();
   health_http_.reset();  // probes are answered to the end

@@ -82,6 +82,7 @@ class Server {
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> health_http_;
   std::unique_ptr<GrpcServer> grpc_;
+  bool listens_ = false;  // on all ports: there was something to drain
   bool stopped_ = false;
 };
 

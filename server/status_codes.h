@@ -16,6 +16,7 @@ constexpr WireStatus WireStatusOf(StatusCode code) {
     case StatusCode::kOk:
       return {200, "", 0};
     case StatusCode::kInvalidArgument:
+    case StatusCode::kContextExceeded:
       return {400, "invalid_request_error", 3};
     case StatusCode::kUnauthenticated:
       return {401, "authentication_error", 16};

@@ -22,7 +22,7 @@ ThreadPlace* TakePlace(const char* name) {
 }  // namespace
 
 NamedThread::NamedThread(const char* name, const char* stands_at) : place_(TakePlace(name)) {
-  pthread_setname_np(pthread_self(), name);
+  if (gettid() != getpid()) pthread_setname_np(pthread_self(), name);
   own_place = place_;
   if (place_ == nullptr) return;
   place_->thread.store(gettid(), std::memory_order_relaxed);

@@ -14,7 +14,8 @@ namespace diffserve {
 struct ThreadPlace;
 
 // Made first on a thread, which it names while it lives. `name`, and the words below, are literals;
-// a name has at most 15 characters.
+// a name has at most 15 characters. The system goes on to show the main thread by the program's
+// name, which is what finds a process.
 class NamedThread {
  public:
   NamedThread(const char* name, const char* stands_at);

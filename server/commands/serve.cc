@@ -162,6 +162,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.strict = serve.strict;
   server.routes.ui = serve.ui;
+  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origin)));
   server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
                                    static_cast<size_t>(serve.responses_store_bytes.bytes)};
   server.routes.streams.max_bytes = static_cast<size_t>(serve.resumable_streams_bytes.bytes);
@@ -172,6 +173,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.http.host = server.grpc.host = serve.host;
   server.http.port = serve.port;
   server.http.ping_interval = std::chrono::seconds(serve.sse_ping_interval_s);
+  server.http.idle_timeout = std::chrono::seconds(serve.keep_alive_timeout_s);
   server.http.io_threads = std::min(serve.http_threads, AvailableCpus());
   server.frontend.max_answer_bytes = static_cast<size_t>(serve.max_answer_memory.bytes);
   server.frontend.max_answers_bytes = static_cast<size_t>(serve.max_answers_memory.bytes);

@@ -273,11 +273,6 @@ constexpr HeadRule kHeadRules[] = {
      [](const HeadParts& h, const HttpLimits&) {
        return Has(h, "expect") && !EqualsIgnoringCase(Value(h, "expect"), "100-continue");
      }},
-    {415, "compressed bodies are not accepted",
-     [](const HeadParts& h, const HttpLimits&) {
-       return Has(h, "content-encoding") &&
-              !EqualsIgnoringCase(Value(h, "content-encoding"), "identity");
-     }},
     {400, "the head is malformed", ParserDisagrees},
 };
 

@@ -29,9 +29,8 @@ struct HttpServerOptions {
   int max_requests_per_connection = 1000;
   size_t max_held_bytes = size_t{256} << 20;  // request bytes of all connections together; more is
                                               // refused with 503
-  std::chrono::milliseconds head_timeout{10'000};  // from its first byte (or the connection's
-                                                   // begin) to the head's end
-  std::chrono::milliseconds idle_timeout{60'000};  // between requests
+  std::chrono::milliseconds head_timeout{10'000};  // from its first byte to the head's end
+  std::chrono::milliseconds idle_timeout{60'000};  // before the first byte of a request
   std::chrono::milliseconds body_grace{5'000};     // then a body must come at body_bytes_per_second
   size_t body_bytes_per_second = 1024;
   std::chrono::milliseconds write_stall_timeout{30'000};  // a peer that takes no byte for so long

@@ -53,7 +53,6 @@ void HttpSession::Start() noexcept {
   if (options().send_buffer_bytes > 0) {
     socket_.set_option(asio::socket_base::send_buffer_size(options().send_buffer_bytes), ignored);
   }
-  head_begin_ = Clock::now();
   Guarded([this] {
     peer_ = PeerAddress(socket_.native_handle());
     Run();
@@ -143,7 +142,7 @@ void HttpSession::ArmForReading() {
     const auto earned = std::chrono::milliseconds(1000 * reader_.body_bytes_received() /
                                                   options().body_bytes_per_second);
     Arm(Timer::kBody, body_begin_ + options().body_grace + earned);
-  } else if (reader_.idle() && requests_ > 0) {
+  } else if (reader_.idle()) {
     head_begin_ = {};
     if (armed_ != Timer::kIdle) Arm(Timer::kIdle, Clock::now() + options().idle_timeout);
   } else {
@@ -455,7 +454,7 @@ void HttpSession::OnTimer() {
   if (armed_ == Timer::kNone) return;
   if (Clock::now() < timer_end_) return Arm(armed_, timer_end_);
   const Timer expired = std::exchange(armed_, Timer::kNone);
-  if (expired == Timer::kBody || (expired == Timer::kHead && !reader_.idle())) {
+  if (expired == Timer::kBody || expired == Timer::kHead) {
     RefuseRequest(408, "the request came too slowly");
     return Run();
   }

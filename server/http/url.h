@@ -22,6 +22,9 @@ Result<HttpUrl> ParseHttpUrl(std::string_view text);
 // empty.
 Result<HttpUrl> ParseServerUrl(std::string_view text);
 
+// The value of a parameter of a query, empty if it is not there.
+std::string_view QueryParameter(std::string_view query, std::string_view name);
+
 // One pass of percent-decoding; nothing if it is malformed.
 std::string PercentDecoded(std::string_view text);
 

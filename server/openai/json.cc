@@ -2,159 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_map>
+
+#include "server/openai/json_tree.h"
+#include "server/request_checks.h"
 
 namespace diffserve {
 
 using Json = nlohmann::json;
 
-struct JsonDocument {
-  Json root;
-  // Objects as they were written. An object's member stays where it is when the tree is moved.
-  std::unordered_map<const Json*, std::string> texts;
-};
-
 namespace {
-
-constexpr size_t kMaxShownBytes = 64;  // of a client's own words in an error message
-
-// Members whose text is kept if it is an object: schemas. Those inside such a one are not, so all
-// texts together are no longer than the body.
-constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema"};
-
-// The body's bytes, of which `*read` tells how many the parser has taken.
-struct CountedBytes {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  reference operator*() const { return *at; }
-  CountedBytes& operator++() {
-    ++at;
-    ++*read;
-    return *this;
-  }
-  CountedBytes operator++(int) {
-    const CountedBytes before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const CountedBytes& other) const { return at == other.at; }
-
-  const char* at = nullptr;
-  size_t* read = nullptr;
-};
-
-// Builds the tree from the parser's events; stops it at the first limit.
-class TreeBuilder : public nlohmann::json_sax<Json> {
- public:
-  TreeBuilder(const JsonLimits& limits, std::string_view body) : limits_(limits), body_(body) {}
-
-  bool Parse() {
-    const CountedBytes begin{body_.data(), &read_}, end{body_.data() + body_.size(), &read_};
-    return Json::sax_parse(begin, end, this);
-  }
-
-  bool null() override { return Put(nullptr) != nullptr; }
-  bool boolean(bool value) override { return Put(value) != nullptr; }
-  bool number_integer(number_integer_t value) override { return Put(value) != nullptr; }
-  bool number_unsigned(number_unsigned_t value) override { return Put(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t&) override {
-    return Put(value) != nullptr;
-  }
-  bool string(string_t& value) override { return Put(std::move(value)) != nullptr; }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return Open(Json::object()); }
-  bool start_array(size_t) override { return Open(Json::array()); }
-  bool end_object() override { return Close(); }
-  bool end_array() override { return Close(); }
-  bool key(string_t& name) override {
-    slot_ = &(*open_.back())[name];
-    keeps_next_ = kept_ == nullptr && std::ranges::find(kKeptTexts, name) != std::end(kKeptTexts);
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    failure_ = "the body is not valid JSON, at byte " + std::to_string(position);
-    return false;
-  }
-
-  Json& root() { return root_; }
-  std::unordered_map<const Json*, std::string>& texts() { return texts_; }
-  const std::string& failure() const { return failure_; }
-
- private:
-  Json* Put(Json value) {
-    keeps_next_ = false;
-    if (++values_ > limits_.max_values) {
-      failure_ = "the body has more than " + std::to_string(limits_.max_values) + " JSON values";
-      return nullptr;
-    }
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    if (open_.back()->is_array()) {
-      open_.back()->push_back(std::move(value));
-      return &open_.back()->back();
-    }
-    *slot_ = std::move(value);
-    return slot_;
-  }
-  bool Open(Json value) {
-    if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      failure_ = "the body's JSON is nested more than " + std::to_string(limits_.max_depth) +
-                 " deep";
-      return false;
-    }
-    const bool keeps = keeps_next_ && value.is_object();
-    Json* const place = Put(std::move(value));
-    if (place == nullptr) return false;
-    open_.push_back(place);
-    if (!keeps) return true;
-    kept_ = place;
-    kept_from_ = read_ - 1;
-    return true;
-  }
-  bool Close() {
-    if (open_.back() == kept_) {
-      texts_[kept_] = body_.substr(kept_from_, read_ - kept_from_);
-      kept_ = nullptr;
-    }
-    open_.pop_back();
-    return true;
-  }
-
-  const JsonLimits limits_;
-  const std::string_view body_;
-  size_t read_ = 0;  // of body_
-  bool keeps_next_ = false;
-  const Json* kept_ = nullptr;  // the open object whose text is kept
-  size_t kept_from_ = 0;
-  std::unordered_map<const Json*, std::string> texts_;
-  Json root_;
-  std::vector<Json*> open_;  // a child is closed before its parent grows, so the pointers hold
-  Json* slot_ = nullptr;     // where the value of the last key goes
-  size_t values_ = 0;
-  std::string failure_;
-};
 
 const Json& Node(const void* node) { return *static_cast<const Json*>(node); }
 
 const Json* Find(const void* node, std::string_view name) {
   const auto found = Node(node).find(name);
   return found == Node(node).end() || found->is_null() ? nullptr : &*found;
-}
-
-std::string Shown(std::string_view text) {
-  return text.size() <= kMaxShownBytes ? std::string(text)
-                                       : std::string(text.substr(0, kMaxShownBytes)) + "...";
 }
 
 // nullopt if `value` is no integer or lies outside.
@@ -179,28 +44,24 @@ std::optional<float> FloatIn(const Json& value) {
   return static_cast<float>(number);
 }
 
-std::string FoundText(const Json& value) {
-  if (value.is_number() || value.is_boolean()) return value.dump();
+std::string FoundText(const JsonDocument& document, const Json& value) {
+  if (value.is_number() || value.is_boolean()) return ShownJson(document.TextOf(value));
   return std::string("a JSON ") + value.type_name();
 }
 
 }  // namespace
 
+std::string ShownJson(std::string_view text) {
+  return text.size() <= kMaxShownJsonBytes
+             ? std::string(text)
+             : std::string(text.substr(0, kMaxShownJsonBytes)) + "...";
+}
+
 Result<JsonFields> JsonFields::Parse(std::string_view body, const JsonLimits& limits) {
-  TreeBuilder builder(limits, body);
-  if (!builder.Parse()) {
-    return InvalidArgument(builder.failure().empty() ? "the body is not valid JSON"
-                                                     : builder.failure());
-  }
-  auto document = std::make_shared<JsonDocument>();
-  document->root = std::move(builder.root());
-  document->texts = std::move(builder.texts());
-  if (!document->root.is_object()) {
-    return InvalidArgument(std::string("the body is a JSON ") + document->root.type_name() +
-                           "; an object is expected");
-  }
-  const void* const node = &document->root;
-  return JsonFields(std::move(document), node, "");
+  Result<std::shared_ptr<const JsonDocument>> document = ParseJsonDocument(body, limits);
+  if (!document.ok()) return document.status();
+  const void* const node = &(*document)->root;
+  return JsonFields(std::move(document).value(), node, "");
 }
 
 std::string JsonFields::PathOf(std::string_view name) const { return path_ + std::string(name); }
@@ -211,7 +72,7 @@ void JsonFields::Fail(Status status) {
 
 void JsonFields::Expected(std::string_view name, const char* what) {
   Fail(InvalidArgument(
-      PathOf(name) + " is " + FoundText(*Find(node_, name)) + "; expected is " + what,
+      PathOf(name) + " is " + FoundText(*document_, *Find(node_, name)) + "; expected is " + what,
       PathOf(name)));
 }
 
@@ -247,8 +108,7 @@ void JsonFields::ObjectText(std::string_view name, size_t max_bytes, std::string
   if (value == nullptr || !status_.ok()) return;
   if (!value->is_object()) return Expected(name, "an object");
   // Inside another kept text its own is not at hand, and the order is lost.
-  const auto text = document_->texts.find(value);
-  *out = text != document_->texts.end() ? text->second : value->dump();
+  *out = document_->TextOf(*value);
   if (out->size() <= max_bytes) return;
   Fail(InvalidArgument(PathOf(name) + " has " + std::to_string(out->size()) + " bytes; at most " +
                            std::to_string(max_bytes) + " are allowed",
@@ -281,6 +141,10 @@ void JsonFields::Float(std::string_view name, float* out) {
     *out = *number;
   else
     Expected(name, "a number");
+}
+
+std::string JsonFields::NumberText(std::string_view name) const {
+  return ShownJson(document_->TextOf(*Find(node_, name)));
 }
 
 void JsonFields::Seed(std::string_view name, uint64_t* out) {
@@ -387,11 +251,13 @@ void JsonFields::LogitBias(std::string_view name, size_t max_entries,
     constexpr size_t kMaxDigits = 9;  // below 2^31
     if (key.empty() || key.size() > kMaxDigits ||
         key.find_first_not_of("0123456789") != std::string::npos) {
-      return Fail(
-          InvalidArgument(PathOf(name) + ": '" + Shown(key) + "' is no token id", PathOf(name)));
+      return Fail(InvalidArgument(PathOf(name) + ": '" + ShownJson(key) + "' is no token id",
+                                  PathOf(name)));
     }
     const std::optional<float> number = FloatIn(bias);
     if (!number) return Expected(name, kExpected);
+    Fail(CheckNumber(*number, kLogitBiasRange, PathOf(name),
+                     ShownJson(document_->TextOf(bias)) + " for token " + key));
     out->emplace_back(std::stoi(key), *number);
   }
 }
@@ -404,11 +270,11 @@ void JsonFields::Scalars(std::string_view name, size_t max_entries,
   if (value->size() > max_entries) return Fail(TooMany(PathOf(name), value->size(), max_entries));
   constexpr size_t kMaxScalarBytes = 1024;
   for (const auto& [key, entry] : value->items()) {
-    const std::string path = PathOf(name) + "." + Shown(key);
+    const std::string path = PathOf(name) + "." + ShownJson(key);
     for (const std::string_view taken : reserved) {
       if (key == taken) return Fail(InvalidArgument(path + " cannot be set by a request", path));
     }
-    if (key.size() > kMaxShownBytes)
+    if (key.size() > kMaxShownJsonBytes)
       return Fail(InvalidArgument(path + " is too long a name", path));
     const bool short_text = entry.is_string() &&
                             entry.get_ref<const std::string&>().size() <= kMaxScalarBytes;
@@ -453,8 +319,7 @@ void JsonFields::Prompts(std::string_view name, size_t max_entries, std::vector<
 std::string JsonFields::JsonText(std::string_view name) const {
   const Json* const value = Find(node_, name);
   if (value == nullptr) return "null";
-  const auto text = document_->texts.find(value);
-  return text != document_->texts.end() ? text->second : value->dump();
+  return document_->TextOf(*value);
 }
 
 std::vector<JsonFields> JsonFields::Object(std::string_view name) {
@@ -484,8 +349,8 @@ std::vector<JsonFields> JsonFields::Objects(std::string_view name, size_t max_en
   for (size_t i = 0; i < value->size(); ++i) {
     const std::string path = PathOf(name) + "[" + std::to_string(i) + "]";
     if (!(*value)[i].is_object()) {
-      Fail(InvalidArgument(path + " is " + FoundText((*value)[i]) + "; expected is an object",
-                           path));
+      Fail(InvalidArgument(
+          path + " is " + FoundText(*document_, (*value)[i]) + "; expected is an object", path));
       return {};
     }
     entries.push_back(JsonFields(document_, &(*value)[i], path + "."));

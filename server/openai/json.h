@@ -26,6 +26,9 @@ struct JsonLimits {
 
 struct JsonDocument;  // the parsed tree
 
+inline constexpr size_t kMaxShownJsonBytes = 64;  // of a client's own words in an error message
+std::string ShownJson(std::string_view text);
+
 class JsonFields {
  public:
   // Error: kInvalidArgument if the body is not one JSON object within the limits. Repeated keys:
@@ -44,6 +47,8 @@ class JsonFields {
   // Any value of the type: what range a field has is said in server/request_checks.h.
   void Int(std::string_view name, int* out);
   void Float(std::string_view name, float* out);
+  // A number as the client wrote it, for an error message. REQUIRES: Has(name).
+  std::string NumberText(std::string_view name) const;
   void Seed(std::string_view name, uint64_t* out);  // any integer of 64 bits, signed or not
   void String(std::string_view name, size_t max_bytes, std::string* out);
   void StringOrStrings(std::string_view name, size_t max_entries, std::vector<std::string>* out);

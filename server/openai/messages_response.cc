@@ -14,6 +14,7 @@ using Kind = AnswerPart::Kind;
 const char* ErrorType(StatusCode code) {
   switch (code) {
     case StatusCode::kInvalidArgument:
+    case StatusCode::kContextExceeded:
     case StatusCode::kUnimplemented:
       return "invalid_request_error";
     case StatusCode::kUnauthenticated:

@@ -38,6 +38,8 @@ Json UsageJson(const Usage& usage) {
 
 const char* ErrorCode(const Status& status) {
   switch (status.code()) {
+    case StatusCode::kContextExceeded:
+      return "context_length_exceeded";
     case StatusCode::kNotFound:
       return status.param() == "model" ? "model_not_found" : "not_found";
     case StatusCode::kUnauthenticated:

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/http/url.h"
 #include "server/openai/head_fields.h"
 #include "server/openai/responses_request.h"
 #include "server/openai/responses_response.h"
@@ -46,17 +47,6 @@ class StoredResponseExchange : public HttpExchange {
 
 std::string IdOf(const RouteCall& call) {
   return std::string(PathId(call.request.head.path, call.account.route));
-}
-
-// The value of a parameter of the query, empty if it is not there.
-std::string_view Parameter(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
-      return pair.substr(name.size() + 1);
-  }
-  return {};
 }
 
 }  // namespace
@@ -134,7 +124,7 @@ HttpAnswer OpenAiRoutes::Impl::ResponsesRead(RouteCall& call, const ResponsesReq
 
 HttpAnswer OpenAiRoutes::Impl::GetResponse(RouteCall& call) {
   const std::string id = IdOf(call);
-  if (const auto value = Parameter(call.request.head.query, "stream");
+  if (const auto value = QueryParameter(call.request.head.query, "stream");
       !value.empty() && value != "false") {
     return Error(
         InvalidArgument("stream of a stored response is not supported by this server", "stream"));
@@ -169,7 +159,7 @@ HttpAnswer OpenAiRoutes::Impl::ResponseInputItems(RouteCall& call) {
   const std::string id = IdOf(call);
   const std::string_view query = call.request.head.query;
   size_t limit = kDefaultInputItems;
-  if (const std::string_view value = Parameter(query, "limit"); !value.empty()) {
+  if (const std::string_view value = QueryParameter(query, "limit"); !value.empty()) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), limit);
     if (error != std::errc() || end != value.data() + value.size() || limit < 1 ||
         limit > kMaxInputItems) {
@@ -178,12 +168,12 @@ HttpAnswer OpenAiRoutes::Impl::ResponseInputItems(RouteCall& call) {
                                    "limit"));
     }
   }
-  const std::string_view order = Parameter(query, "order");
+  const std::string_view order = QueryParameter(query, "order");
   if (!order.empty() && order != "asc" && order != "desc")
     return Error(InvalidArgument("order must be asc or desc", "order"));
   const std::optional<StoredResponse> found = responses->Find(call.account.client, id);
   if (!found) return NoSuchResponse(id, "response_id");
-  return Json(InputItemsBody(*found->input, order == "asc", limit, Parameter(query, "after")));
+  return Json(InputItemsBody(*found->input, order == "asc", limit, QueryParameter(query, "after")));
 }
 
 }  // namespace diffserve

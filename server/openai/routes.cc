@@ -57,6 +57,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"GET", "/version"}, &Impl::Version},
       {{"GET", "/load"}, &Impl::Load},
       {{"GET", "/metrics"}, &Impl::Metrics},
+      {{"POST", "/reset_prefix_cache"}, &Impl::ResetPrefixCache},
       {{"GET", "/livez", false}, &Impl::Live},
       {{"GET", "/readyz", false}, &Impl::Ready},
       {{"GET", "/health", false}, &Impl::Ready},
@@ -97,6 +98,15 @@ HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason
   return reply;
 }
 
+HttpReply OpenAiRoutes::Impl::UnknownCoding(std::string_view coding, ErrorForm form) const {
+  HttpReply reply = ErrorWith(415,
+                              "Content-Encoding is \"" + std::string(coding.substr(0, 64)) +
+                                  "\"; allowed is one of " + kAcceptedCodings,
+                              form);
+  reply.fields.emplace_back("Accept-Encoding", kAcceptedCodings);
+  return reply;
+}
+
 ModelCard OpenAiRoutes::Impl::Card() const {
   return {frontend.options().served_model_name, options.model_root,
           frontend.engine().options().max_model_len, created};
@@ -134,6 +144,21 @@ HttpAnswer OpenAiRoutes::Impl::Metrics(RouteCall&) {
   return reply;
 }
 
+// As vLLM's, but for running requests, which never keep it from being done.
+HttpAnswer OpenAiRoutes::Impl::ResetPrefixCache(RouteCall& call) {
+  constexpr char kRunning[] = "reset_running_requests";
+  const std::string_view running = QueryParameter(call.request.head.query, kRunning);
+  if (!running.empty() && running != "false" && running != "0") {
+    return Error(InvalidArgument(std::string(kRunning) + " is " +
+                                     std::string(running.substr(0, 64)) +
+                                     "; allowed is false: the cache is reset while requests run, "
+                                     "and they keep their pages",
+                                 kRunning));
+  }
+  frontend.engine().ResetPrefixCache();
+  return Json("{\"success\":true}");
+}
+
 // The methods of a path, as Allow lists them.
 std::string OpenAiRoutes::Impl::MethodsOf(std::string_view path) {
   std::string methods;
@@ -164,6 +189,8 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
                      "the server with API keys",
                      form);
   }
+  if (std::optional<HttpReply> preflight = options.cross_origin.Preflight(head))
+    return *std::move(preflight);
   call.account.client = ClientName(keys, call.request);
   const bool authorised = !keys.required() || !call.account.client.empty();
   if ((found == routes.end() || found->info.needs_key) && !authorised) {
@@ -191,6 +218,7 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
 
 void OpenAiRoutes::Impl::AddFields(const RouteAccount& account, HttpReply& reply) const {
   reply.fields.emplace_back("X-Request-Id", account.request_id);
+  options.cross_origin.AddFields(account.origin, &reply);
   if (account.trace)
     std::ranges::move(TraceFields(*account.trace), std::back_inserter(reply.fields));
   if (account.load_format != LoadFormat::kNone) {
@@ -215,6 +243,7 @@ HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) 
   RouteCall call{std::move(request), {}, std::move(wake)};
   const HttpHead& head = call.request.head;
   call.account = {RequestIdOf(head.Field("x-request-id")),
+                  std::string(head.Field("origin")),
                   {},
                   TraceOf(head.fields),
                   std::string(kNoRoute),
@@ -241,6 +270,7 @@ HttpReply OpenAiRoutes::Refuse(int status, std::string_view reason) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
   HttpReply reply = impl_->ErrorWith(status, reason);
+  impl_->options.cross_origin.AddFields({}, &reply);
   reply.close = true;
   impl_->Count(kNoRoute, reply.status);
   return reply;

@@ -13,6 +13,8 @@
 #include "server/api_key.h"
 #include "server/frontend.h"
 #include "server/health.h"
+#include "server/http/cross_origin.h"
+#include "server/http/gate.h"
 #include "server/http/message.h"
 #include "server/openai/responses_store.h"
 #include "server/openai/stream_store.h"
@@ -25,13 +27,15 @@ struct OpenAiRoutesOptions {
   std::string tokenizer_info = "{}";  // the body of /tokenizer_info
   bool strict = false;                // refuse unknown members
   bool ui = true;                     // serve the page; else its paths are unknown
+  CrossOrigin cross_origin;           // web pages that may ask from elsewhere
   // Only Host fields with a loopback name are served: against web pages that rebind their name to
   // this machine. For servers on a loopback address without API keys.
   bool loopback_hosts_only = false;
-  int retry_after_s = 1;                      // of 429 and 503, at least
-  ResponsesStoreLimits responses_store;       // of /v1/responses
-  StreamStoreLimits streams;                  // that can be resumed
-  std::function<std::string()> metrics_text;  // Prometheus text
+  int retry_after_s = 1;                                // of 429 and 503, at least
+  ResponsesStoreLimits responses_store;                 // of /v1/responses
+  StreamStoreLimits streams;                            // that can be resumed
+  size_t max_body_bytes = HttpLimits().max_body_bytes;  // once its content coding is undone
+  std::function<std::string()> metrics_text;            // Prometheus text
   // Told once of every request that was answered or whose client left first: when the reply's last
   // byte is made, before it is sent. `route` is a path of Routes() or kNoRoute; 499 stands for a
   // client that left before there was a status. From any I/O thread.

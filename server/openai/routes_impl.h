@@ -5,6 +5,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -16,8 +17,10 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "kernels/base/log.h"
+#include "server/http/content_coding.h"
 #include "server/load_report.h"
 #include "server/openai/attention_request.h"
 #include "server/openai/exchange.h"
@@ -39,6 +42,7 @@ inline constexpr size_t kMaxInlineBodyBytes = 64 << 10;  // parsed in well under
 // What is told of a request beside its answer.
 struct RouteAccount {
   std::string request_id;
+  std::string origin;  // the Origin field: the web page that asks
   std::string client;  // ClientName
   std::optional<TraceContext> trace;
   std::string route;  // as in the table, for the log and the counters
@@ -120,6 +124,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpAnswer Live(Call&) { return Json("{\"status\":\"ok\"}"); }
   HttpAnswer Ready(Call& call);
   HttpAnswer Metrics(Call& call);
+  HttpAnswer ResetPrefixCache(Call& call);
   HttpAnswer Page(Call& call) {
     return UiReply(call.request.head.path)
         .value_or(Error(Status(StatusCode::kNotFound, "the page has no such file")));
@@ -133,7 +138,8 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
-  // Small bodies are parsed at once, large ones on a text thread.
+  // Small bodies are parsed at once, large ones on a text thread, where those with a content coding
+  // are decoded before.
   template <typename Parsed>
   HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
                        HttpAnswer (Impl::*start)(Call&, Result<Parsed>),
@@ -188,6 +194,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
   HttpReply ErrorWith(int http_status, std::string_view reason,
                       ErrorForm form = &Impl::Error) const;
+  HttpReply UnknownCoding(std::string_view coding, ErrorForm form) const;
   static HttpReply Json(std::string body);
   ModelCard Card() const;
   OpenAiContext Context() const {
@@ -210,6 +217,25 @@ HttpAnswer OpenAiRoutes::Impl::ParseThen(
     Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
     HttpAnswer (Impl::*start)(Call&, Result<Parsed>), ErrorForm error) {
   auto body = std::make_shared<std::string>(std::move(call.request.body));
+  const std::string_view coding_name = call.request.head.Field("content-encoding");
+  const std::optional<ContentCoding> coding = ContentCodingOf(coding_name);
+  if (!coding) return UnknownCoding(coding_name, error);
+  if (*coding != ContentCoding::kIdentity) {
+    using Decoded = std::variant<std::string, HttpRefusal>;
+    return ReadThen<Decoded>(
+        call, std::max(body->size(), kMaxInlineBodyBytes + 1),
+        [coding = *coding, body, max_bytes = options.max_body_bytes]() -> Result<Decoded> {
+          return DecodeBody(coding, *body, max_bytes);
+        },
+        [parse, start, error](Impl& self, Call& later, Result<Decoded> decoded) -> HttpAnswer {
+          if (!decoded.ok()) return (self.*error)(decoded.status());
+          if (const auto* refusal = std::get_if<HttpRefusal>(&*decoded))
+            return self.ErrorWith(refusal->status, refusal->reason, error);
+          later.request.body = std::get<std::string>(*std::move(decoded));
+          return self.ParseThen(later, parse, start, error);
+        },
+        error);
+  }
   return ReadThen<Parsed>(
       call, body->size(),
       [self = shared_from_this(), body, parse] { return parse(*body, self->Context()); },

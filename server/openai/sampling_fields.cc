@@ -4,19 +4,26 @@
 
 #include "server/openai/chat_fields.h"
 #include "server/request_checks.h"
+#include "server/sampling_ranges.h"
 
 namespace diffserve {
 namespace {
 
+void ReadNumber(JsonFields& fields, const char* name, const NumberRange& range, float* out) {
+  if (!fields.Has(name)) return;
+  fields.Float(name, out);
+  fields.Fail(CheckNumber(*out, range, name, fields.NumberText(name)));
+}
+
 void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingParams* sampling) {
-  fields.Float("temperature", &sampling->temperature);
-  fields.Float("top_p", &sampling->top_p);
+  ReadNumber(fields, "temperature", kTemperatureRange, &sampling->temperature);
+  ReadNumber(fields, "top_p", kTopPRange, &sampling->top_p);
   fields.Int("top_k", &sampling->top_k);
   if (sampling->top_k == -1) sampling->top_k = 0;  // both mean off
-  fields.Float("min_p", &sampling->min_p);
-  fields.Float("presence_penalty", &sampling->presence_penalty);
-  fields.Float("frequency_penalty", &sampling->frequency_penalty);
-  fields.Float("repetition_penalty", &sampling->repetition_penalty);
+  ReadNumber(fields, "min_p", kMinPRange, &sampling->min_p);
+  ReadNumber(fields, "presence_penalty", kPenaltyRange, &sampling->presence_penalty);
+  ReadNumber(fields, "frequency_penalty", kPenaltyRange, &sampling->frequency_penalty);
+  ReadNumber(fields, "repetition_penalty", kRepetitionPenaltyRange, &sampling->repetition_penalty);
   fields.LogitBias("logit_bias", limits.max_logit_bias, &sampling->logit_bias);
   fields.Seed("seed", &sampling->seed);
 }

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 from grpc_tools import protoc
@@ -24,6 +25,8 @@ def _generate():
     ]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
+    for folder in Path(out).glob("**/"):  # an installed package of the same name would come first
+        (folder / "__init__.py").touch()
     sys.path.insert(0, out)
     from diffserve.v1 import inference_pb2, inference_pb2_grpc
     from vllm.grpc.engine import vllm_engine_pb2, vllm_engine_pb2_grpc

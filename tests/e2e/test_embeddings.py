@@ -32,7 +32,7 @@ BAD = [
     ("input", {"input": [VOCAB_SIZE]}),
     ("input", {"input": [1] * (MAX_MODEL_LEN + 1)}),
     ("input", {"input": "x" * 100_000}),
-    ("input", {"input": ["a"] * 129}),
+    ("input", {"input": ["a"] * 2049}),
     ("model", {"input": "a", "model": 5}),
     ("dimensions", {"input": "a", "dimensions": 0}),
     ("dimensions", {"input": "a", "dimensions": 1 << 20}),

@@ -26,7 +26,7 @@ BAD_COMPLETION = [
     ("prompt", ["a", 5]),
     ("prompt", [5, "a"]),
     ("prompt", [None]),
-    ("prompt", ["a"] * 1000),
+    ("prompt", ["a"] * 2049),
     ("prompt", [[5], "a"]),
     ("model", 5),
     ("max_tokens", 0),
@@ -201,13 +201,15 @@ class RoutesTest(unittest.TestCase):
             self.assertEqual((response.status, response.error["param"]), (400, param))
             self.assertRegex(
                 response.error["message"],
-                r"40000\d\d bytes and so at least \d+ tokens; the context is 8192 tokens")
+                r"^prompt is too long: \d+ tokens > 8192 maximum \(40000\d\d bytes have at least "
+                r"that many\); this model's maximum context length is 8192 tokens ")
 
     def test_an_error_about_the_budget_names_the_field_that_was_sent(self):
         body = {"messages": MESSAGES, "max_completion_tokens": 8192}
         error = server.post("/v1/chat/completions", body).error
         self.assertEqual(error["param"], "max_completion_tokens")
-        self.assertIn("max_completion_tokens is 8192", error["message"])
+        self.assertIn("`max_completion_tokens` exceed context limit: 5 + 8192 > 8192",
+                      error["message"])
 
     def test_tokenize_refuses_what_is_wrong(self):
         for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 5}), ("/detokenize", {}),

@@ -191,6 +191,19 @@ class KvEventsTest(unittest.TestCase):
             self.assertEqual(follower.chain(prompt(0, 3 * PAGE_SLOTS)), 0)
             self.assertEqual(server.metric("diffserve_kv_events_dropped_total"), 0)
 
+    def test_a_reset_of_the_cache_is_told(self):
+        with ServerProcess(*FLAGS) as server:
+            ids = prompt(4, 2 * PAGE_SLOTS + 1)
+            self.complete(server, ids)
+            self.assertEqual(server.request("POST", "/reset_prefix_cache").status, 200)
+            follower = Follower(self, server)
+            eventually(lambda: server.metric("diffserve_kv_pages", state="cached") == 0, "no page")
+            follower.catch_up(server)
+            self.assertEqual((follower.cleared, len(follower.pages)), (2, 0))
+            self.complete(server, ids)
+            follower.catch_up(server)
+            self.assertEqual((follower.cleared, follower.chain(ids)), (2, 2))
+
     def test_a_salted_prefix_is_not_taken_for_another(self):
         with ServerProcess(*FLAGS) as server:
             follower = Follower(self, server)

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/testing/engine_requests.h"
 
 namespace diffserve {
@@ -83,6 +85,16 @@ TEST_F(InboxTest, TheLineCanBeAskedBeforeTheTextWorkIsDone) {
   EXPECT_EQ(Refused(RefusalReason::kQueueWait), 1u);
   inbox_.Drain(TimePoint());
   EXPECT_EQ(inbox_.CheckLine(1, TimePoint::max()).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(InboxTest, AResetOfThePrefixCacheWakesTheEngineOnce) {
+  std::thread asks([this] { inbox_.ResetPrefixCache(); });
+  EXPECT_TRUE(inbox_.Take(/*wait=*/true).reset_prefix_cache);
+  asks.join();
+  ASSERT_TRUE(Submit(1).ok());
+  const Inbox::Incoming next = inbox_.Take(/*wait=*/true);
+  EXPECT_FALSE(next.reset_prefix_cache);
+  EXPECT_EQ(next.requests.size(), 1u);
 }
 
 TEST_F(InboxTest, WhatWaitedTooLongIsTold) {

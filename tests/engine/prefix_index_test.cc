@@ -139,6 +139,27 @@ TEST_F(PrefixIndexTest, ACollisionOfHashesNeverServesAWrongPage) {
   }
 }
 
+TEST_F(PrefixIndexTest, AClearedIndexIsAsNewAndSaysSoInOneEvent) {
+  PrefixIndex::Options options = MakeOptions();
+  options.record_events = true;
+  PrefixIndex index(options);
+  const Tokens a = {1, 2}, b = {3, 4};
+  index.Insert(First(a), 7);
+  index.Insert(After(First(a), 7, b), 8);
+  index.Insert(First(b), 3);
+  index.Evict(3);
+  EXPECT_EQ(index.Clear(), (std::vector<int32_t>{7, 8}));
+  index.CheckInvariants();
+  EXPECT_EQ(index.size(), 0);
+  EXPECT_EQ(index.WhyMissing(First(b)), MissReason::kNoPrefix);
+  const std::vector<KvEvent> events = index.TakeEvents();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().kind, KvEvent::Kind::kCleared);
+  EXPECT_TRUE(events.back().hashes.empty());
+  EXPECT_EQ(index.Insert(First(a), 8), 8);
+  EXPECT_FALSE(index.TakeEvents().front().parent);
+}
+
 TEST_F(PrefixIndexTest, TheMemoryOfEvictionsIsBounded) {
   for (int i = 0; i < 5000; ++i) {
     const Tokens tokens = {i, i};

@@ -111,6 +111,26 @@ TEST(SchedulerTest, PagesOfARunningSequenceAreShared) {
   EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
 }
 
+TEST(SchedulerTest, AResetCacheHasNothingOfBeforeAndRunningSequencesGoOn) {
+  SchedulerBench bench(SmallEngine());
+  bench.Add(MakeRequest(1, 12, 20));
+  bench.Step();
+  bench.Add(MakeRequest(2, 13, 20));
+  bench.Step();
+  bench.scheduler.ResetPrefixCache();
+  bench.scheduler.CheckInvariants();
+  EXPECT_EQ(bench.scheduler.index().size(), 0);
+  bench.Add(MakeRequest(3, 13, 1));
+  EXPECT_EQ(bench.Step(), (Tokens{{1, 1}, {2, 1}, {3, 13}}));
+  bench.RunToEnd();
+  EXPECT_EQ(bench.outputs[1], FakeExecutor::Continue(MakeRequest(1, 12, 20)));
+  EXPECT_EQ(bench.outputs[2], FakeExecutor::Continue(MakeRequest(2, 13, 20)));
+  EXPECT_EQ(bench.outputs[3], FakeExecutor::Continue(MakeRequest(3, 13, 1)));
+  bench.scheduler.ResetPrefixCache();
+  EXPECT_EQ(bench.scheduler.pool().num_cached(), 0);
+  EXPECT_EQ(bench.scheduler.pool().num_free(), bench.scheduler.pool().num_pages());
+}
+
 TEST(SchedulerTest, ContinuationsOfOnePromptComputeItOnce) {
   SchedulerBench bench(SmallEngine());
   for (RequestId id = 1; id <= 4; ++id) {

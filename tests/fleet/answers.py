@@ -41,6 +41,8 @@ ANSWERED = {
             "role": "user", "content": [{"type": "text", "text": "Who are"},
                                         {"type": "text", "text": " you?"}]
         }]),
+    "a response format": chat(temperature=0, response_format={"type": "json_object"},
+                              logprobs=True, max_tokens=12),
     "max_completion_tokens": chat(temperature=0, max_completion_tokens=5, logprobs=True),
 }
 NOT_STREAMED = {
@@ -52,7 +54,9 @@ REFUSED = {  # by a replica; what a router refuses by rules of its own is in OWN
     "a chat that is too long": chat(messages=[{"role": "user", "content": "word " * 4000}]),
     "too many tokens asked for": completion(max_tokens=400000),
     "tools": chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]),
-    "a response format": chat(response_format={"type": "json_object"}),
+    "a schema that is none": chat(response_format={
+        "type": "json_schema", "json_schema": {"name": "f", "schema": {"type": "nothing"}}
+    }),
     "a salt that is a number": completion(cache_salt=5),
 }
 OWN_RULES = {

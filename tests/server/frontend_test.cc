@@ -284,13 +284,14 @@ TEST(FrontendTest, ATextThatCannotFitIsRefusedWithoutTextWork) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().param(), "prompt");
   EXPECT_EQ(refused.status().message(),
-            "the prompt has " + std::to_string(512 * bound + 1) +
-                " bytes and so at least 513 tokens; the context is 512 tokens");
+            "prompt is too long: 513 tokens > 512 maximum (" + std::to_string(512 * bound + 1) +
+                " bytes have at least that many); this model's maximum context length is 512 "
+                "tokens (context_length_exceeded)");
   EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
   held.Release();
   request.prompts = {std::string(512 * bound, 'x')};
   ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
-  EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(client.WaitForEnd().code(), StatusCode::kContextExceeded);
 }
 
 TEST(FrontendTest, ALongTextIsTokenizedOnlyUntilItDoesNotFit) {
@@ -305,7 +306,9 @@ TEST(FrontendTest, ALongTextIsTokenizedOnlyUntilItDoesNotFit) {
   request.prompts = {text};
   ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
   const Status status = client.WaitForEnd();
-  EXPECT_EQ(status.message(), "the prompt has more than 8000 tokens, which is the context");
+  EXPECT_EQ(status.message(),
+            "prompt is too long: 8001 tokens > 8000 maximum (counting ended at that many); this "
+            "model's maximum context length is 8000 tokens (context_length_exceeded)");
   EXPECT_EQ(status.param(), "prompt");
   EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
 }

@@ -34,8 +34,11 @@ KvEvent Removed(std::vector<uint64_t> hashes) {
 Json Decoded(const std::string& payload) { return Json::from_msgpack(payload); }
 
 TEST(KvEventMessageTest, HasTheFormThatRoutersRead) {
-  const KvEvent events[] = {Stored({1, ~0ull}), Stored({7}, 1), Stored({9}, std::nullopt, "tenant"),
-                            Removed({7, 1})};
+  const KvEvent events[] = {Stored({1, ~0ull}),
+                            Stored({7}, 1),
+                            Stored({9}, std::nullopt, "tenant"),
+                            Removed({7, 1}),
+                            {.kind = KvEvent::Kind::kCleared}};
   const Json batch = Decoded(KvEventPayload(1234.5, events, 2));
   ASSERT_EQ(batch.size(), 3u);
   EXPECT_EQ(batch[0], 1234.5);
@@ -50,7 +53,8 @@ TEST(KvEventMessageTest, HasTheFormThatRoutersRead) {
     {"type": "BlockStored", "block_hashes": [9], "parent_block_hash": null, "token_ids": [100, 101],
      "block_size": 2, "lora_id": null, "medium": "GPU", "lora_name": null, "extra_keys": [["tenant"]], "group_idx": 0,
      "kv_cache_spec_kind": "full_attention"},
-    {"type": "BlockRemoved", "block_hashes": [7, 1], "medium": "GPU", "group_idx": 0}])");
+    {"type": "BlockRemoved", "block_hashes": [7, 1], "medium": "GPU", "group_idx": 0},
+    {"type": "AllBlocksCleared"}])");
   EXPECT_EQ(batch[1].dump(), expected.dump())
       << "the order of the members too: readers want the type first";
   EXPECT_EQ(Decoded(KvClearedPayload(2.0))[1].dump(), R"([{"type":"AllBlocksCleared"}])");

@@ -351,6 +351,42 @@ TEST_F(OpenAiRequestTest, AnEchoWithoutOutputStillScoresThePrompt) {
   EXPECT_EQ(RefusedFor(R"("max_tokens":0)"), "max_tokens");
 }
 
+TEST_F(OpenAiRequestTest, AnErrorShowsANumberAsItWasSent) {
+  struct Case {
+    const char *member, *shown;
+  };
+  const Case cases[] = {
+      {R"("temperature":-1e-9)", "temperature is -1e-9;"},
+      {R"("temperature":1e30)", "temperature is 1e30;"},
+      {R"("temperature":1E+2e)", "not valid JSON"},
+      {R"("temperature":100.50)", "temperature is 100.50;"},
+      {R"("temperature":1000000000000000000000000000000)",
+       "temperature is 1000000000000000000000000000000;"},
+      {R"("temperature":101)", "temperature is 101;"},
+      {R"("temperature":1e400)", "the number 1e400, at byte"},
+      {R"("top_p":0.0)", "top_p is 0.0; allowed is above 0 to 1"},
+      {R"("top_p":-0)", "top_p is -0;"},
+      {R"("min_p":1.0000001)", "min_p is 1.0000001;"},
+      {R"("presence_penalty":-2.5e0)", "presence_penalty is -2.5e0;"},
+      {R"("frequency_penalty":2.000001)", "frequency_penalty is 2.000001;"},
+      {R"("repetition_penalty":1e-30)", "repetition_penalty is 1e-30; allowed is 0.01 to 100"},
+      {R"("logit_bias":{"5":-100.25e0})", "logit_bias is -100.25e0 for token 5;"},
+      {R"("max_tokens":1e2)", "max_tokens is 1e2; expected is an integer"},
+      {R"("max_tokens":99999999999999999999999)", "max_tokens is 99999999999999999999999;"},
+      {R"("max_tokens":-5)", "max_tokens is -5;"},
+      {R"("n":2.50)", "n is 2.50;"},
+      {R"("seed":1e3)", "seed is 1e3;"},
+      {R"("stop":-0)", "stop is -0;"},
+      {R"("echo":1e0)", "echo is 1e0;"},
+      {R"("n":1e0,"n":3000000000)", "n is 3000000000;"},
+  };
+  for (const Case& c : cases) {
+    const Status status = Checked(Completion("{\"prompt\":\"a\"," + std::string(c.member) + "}"));
+    EXPECT_NE(status.message().find(c.shown), std::string::npos)
+        << c.member << ": " << status.message();
+  }
+}
+
 TEST_F(OpenAiRequestTest, JsonIsRefusedAtItsLimits) {
   for (const int depth : {62, 63, 64, 1000, 100'000}) {
     const std::string nested = std::string(depth, '[') + std::string(depth, ']');

@@ -55,6 +55,7 @@ std::vector<std::string> GoodValues(const FlagSpec& flag) {
   if (flag.Is<bool>()) return {"true", "false"};
   if (flag.name == "--kv-cache-memory") return {"2G", "512MiB", "0.3", "1"};
   if (flag.Is<MemorySize>()) return {"2G", "512MiB", "0.5K"};
+  if (flag.name == "--cors-origin") return {"*", "https://a.example,http://localhost:3000,null"};
   if (flag.name == "--url") return {"http://host:80", "http://[::1]:8000/v1"};
   if (IsText(flag)) return {"anything"};
   if (flag.Is<uint64_t>()) return {"0", "18446744073709551615"};

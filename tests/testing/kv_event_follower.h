@@ -41,6 +41,10 @@ class KvEventFollower {
   // What is wrong with the event, or nothing.
   std::string Take(const KvEvent& event) {
     ++num_events_;
+    if (event.kind == KvEvent::Kind::kCleared) {
+      pages_.clear();
+      return event.hashes.empty() && event.tokens.empty() ? "" : "13: all pages need no names";
+    }
     const bool stored = event.kind == KvEvent::Kind::kStored;
     if (event.hashes.empty()) return "13: an event tells of a page";
     if (event.tokens.size() != (stored ? event.hashes.size() * page_size_ : 0))

@@ -72,12 +72,12 @@ class Simulation {
     if (dice_.Chance(5)) lost_at_ = static_cast<uint64_t>(dice_.Pick(1, 400));
   }
 
-  // `arriving_turns` turns with arrivals and cancellations, then as many as it takes to finish what
-  // is left.
+  // `arriving_turns` turns in which something comes in, then as many as finish what is left.
   std::string Run(int arriving_turns) {
     for (int turn = 0; turn < arriving_turns && violation_.empty() && !lost_; ++turn) {
       while (dice_.Chance(busyness_) && live() < 40) Arrive();
       if (dice_.Chance(6)) CancelOne();
+      if (turn % 97 == 96) inbox_.ResetPrefixCache();
       if (HasWork()) Turn();
     }
     if (drains_ && !lost_) inbox_.Drain(TimePoint());  // its deadline has passed

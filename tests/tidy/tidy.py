@@ -27,9 +27,10 @@ LAYERS = ["kernels/base/", "kernels/", "models/", "engine/", "server/"]  # each 
 HOMES = [
     ("gRPC", r"grpc|google/protobuf|diffserve/v1/|inference/|vllm/", ["server/grpc/*"]),
     ("Beast and Asio", r"boost/", ["server/http/*"]),
-    ("nlohmann", r"nlohmann/", ["server/openai/*.cc", "server/options.cc",
-                                "server/kv_event_message.cc", "models/config_reader.cc",
-                                "models/safetensors*.cc"]),
+    ("zlib", r"zlib\.h$", ["server/http/content_coding.cc"]),
+    ("nlohmann", r"nlohmann/", ["server/openai/*.cc", "server/openai/json_tree.h",
+                                "server/options.cc", "server/kv_event_message.cc",
+                                "models/config_reader.cc", "models/safetensors*.cc"]),
     ("ZeroMQ", r"zmq", ["server/kv_event_publisher.cc"]),
     ("prometheus-cpp", r"prometheus/", ["server/metrics_exporter.cc"]),
     ("OpenSSL", r"openssl/", ["server/api_key*.cc"]),

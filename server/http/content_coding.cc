@@ -1,0 +1,103 @@
+#include "server/http/content_coding.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr int kWindowBits = 15;  // the largest that a stream may have
+constexpr int kGzip = 16;        // added to it, as zlib wants to have it said
+
+// Raw deflate begins otherwise: zlib's two bytes name the method and are a multiple of 31.
+bool IsWrapped(std::string_view body) {
+  if (body.size() < 2) return true;
+  const auto first = static_cast<unsigned char>(body[0]);
+  const auto second = static_cast<unsigned char>(body[1]);
+  return (first & 15) == Z_DEFLATED && (first * 256 + second) % 31 == 0;
+}
+
+class Inflater {
+ public:
+  Inflater(int window_bits, std::string_view in) {
+    // zlib reads through a pointer that older interfaces have made one to what can be written.
+    stream_.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(in.data()));
+    stream_.avail_in = static_cast<uInt>(in.size());
+    if (const int code = inflateInit2(&stream_, window_bits); code != Z_OK) {
+      DS_CHECK(code == Z_MEM_ERROR, "zlib takes these window bits");
+      throw std::bad_alloc();
+    }
+  }
+  ~Inflater() { inflateEnd(&stream_); }
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
+
+  bool at_end() const { return stream_.avail_in == 0; }
+  void Restart() { inflateReset(&stream_); }
+
+  // Appends what the next piece decodes to; returns zlib's code.
+  int Next(std::string* out) {
+    stream_.next_out = piece_.data();
+    stream_.avail_out = static_cast<uInt>(piece_.size());
+    const int code = inflate(&stream_, Z_NO_FLUSH);
+    if (code == Z_MEM_ERROR) throw std::bad_alloc();
+    out->append(reinterpret_cast<const char*>(piece_.data()), piece_.size() - stream_.avail_out);
+    return code;
+  }
+
+ private:
+  z_stream stream_{};
+  std::array<Bytef, kPieceBytes> piece_;
+};
+
+}  // namespace
+
+std::optional<ContentCoding> ContentCodingOf(std::string_view field) {
+  constexpr std::pair<std::string_view, ContentCoding> kCodings[] = {
+      {"", ContentCoding::kIdentity},
+      {"identity", ContentCoding::kIdentity},
+      {"gzip", ContentCoding::kGzip},
+      {"x-gzip", ContentCoding::kGzip},
+      {"deflate", ContentCoding::kDeflate}};
+  std::string lower(field);
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  for (const auto& [name, coding] : kCodings) {
+    if (lower == name) return coding;
+  }
+  return std::nullopt;
+}
+
+std::variant<std::string, HttpRefusal> DecodeBody(ContentCoding coding, std::string_view body,
+                                                  size_t max_bytes) {
+  const bool gzip = coding == ContentCoding::kGzip;
+  Inflater inflater(gzip              ? kWindowBits + kGzip
+                    : IsWrapped(body) ? kWindowBits
+                                      : -kWindowBits,
+                    body);
+  std::string decoded;
+  while (true) {
+    const int code = inflater.Next(&decoded);
+    if (decoded.size() > max_bytes)
+      return HttpRefusal{413, "the body is too large once its content coding is undone"};
+    if (code == Z_STREAM_END) {
+      if (inflater.at_end()) return decoded;
+      if (!gzip) return HttpRefusal{400, "something follows the body's compressed stream"};
+      inflater.Restart();
+    } else if (code == Z_BUF_ERROR) {
+      return HttpRefusal{400, "the body's compressed stream is cut off"};
+    } else if (code != Z_OK) {
+      return HttpRefusal{400, "the body is not what its Content-Encoding says"};
+    }
+  }
+}
+
+}  // namespace diffserve

@@ -1,0 +1,119 @@
+"""Compressed request bodies, made by Python's gzip and zlib: what is taken, and how the rest is
+refused."""
+
+import gzip
+import json
+import unittest
+import zlib
+
+from raw_http import exchange
+from server_process import ServerProcess
+
+COMPLETIONS = "/v1/completions"
+BODY = json.dumps({"prompt": "hello", "max_tokens": 3, "temperature": 0}).encode()
+LIMIT = 4 << 20  # bytes of a body
+GZIP = gzip.compress(BODY)
+
+
+def raw_deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
+
+
+def padded(size: int) -> bytes:
+    """The same request in so many bytes."""
+    return BODY[:-1] + b" " * (size - len(BODY)) + b"}"
+
+
+TAKEN = [
+    ("gzip", GZIP),
+    ("x-gzip", GZIP),
+    ("GZip", GZIP),
+    ("gzip", gzip.compress(BODY, compresslevel=0)),
+    ("gzip", gzip.compress(BODY[:9]) + gzip.compress(BODY[9:])),  # two members
+    ("gzip", gzip.compress(padded(LIMIT))),
+    ("deflate", zlib.compress(BODY)),
+    ("Deflate", raw_deflate(BODY)),
+    ("identity", BODY),
+    ("", BODY),
+]
+
+# Content-Encoding, body, status, words of the message
+REFUSED = [
+    ("br", BODY, 415, 'Content-Encoding is "br"; allowed is one of gzip, deflate, identity'),
+    ("zstd", BODY, 415, '"zstd"'),
+    ("compress", BODY, 415, '"compress"'),
+    ("gzip, gzip", gzip.compress(GZIP), 415, '"gzip, gzip"'),
+    ("gzip;q=1", GZIP, 415, '"gzip;q=1"'),
+    ("*", BODY, 415, '"*"'),
+    ("gzip", BODY, 400, "not what its Content-Encoding says"),
+    ("gzip", zlib.compress(BODY), 400, "not what its Content-Encoding says"),
+    ("gzip", GZIP[:-1], 400, "cut off"),
+    ("gzip", GZIP[:5], 400, "cut off"),
+    ("gzip", b"", 400, "cut off"),
+    ("gzip", GZIP[:-8] + bytes(8), 400, "not what its Content-Encoding says"),  # its checksum
+    ("gzip", GZIP + b"more", 400, "not what its Content-Encoding says"),
+    ("deflate", zlib.compress(BODY) + b"more", 400, "something follows"),
+    ("deflate", zlib.compress(BODY)[:-1], 400, "cut off"),
+    ("deflate", b"\xff" * 40, 400, "not what its Content-Encoding says"),
+    ("gzip", gzip.compress(padded(LIMIT + 1)), 413, "too large once its content coding is undone"),
+    ("gzip", gzip.compress(bytes(1 << 30)), 413, "too large once its content coding is undone"),
+    ("deflate", raw_deflate(bytes(1 << 30)), 413, "too large once its content coding is undone"),
+    ("gzip", gzip.compress(b"{"), 400, "the body is not valid JSON"),
+]
+
+
+def setUpModule():
+    global server
+    server = unittest.enterModuleContext(ServerProcess())
+
+
+def send(coding: str, body: bytes, path: str = COMPLETIONS):
+    return server.post(path, body, headers={"Content-Encoding": coding})
+
+
+class ContentCodingTest(unittest.TestCase):
+    def test_what_is_taken_is_answered_as_the_plain_body(self):
+        plain = server.post(COMPLETIONS, BODY).json()["choices"]
+        for coding, body in TAKEN:
+            with self.subTest(coding=coding, size=len(body)):
+                response = send(coding, body)
+                self.assertEqual(response.status, 200, response.body)
+                self.assertEqual(response.json()["choices"], plain)
+
+    def test_everything_else_is_refused_by_name(self):
+        for coding, body, status, words in REFUSED:
+            with self.subTest(coding=coding, size=len(body)):
+                response = send(coding, body)
+                self.assertEqual(response.status, status, response.body)
+                self.assertIn(words, response.error["message"])
+                accepted = "gzip, deflate, identity" if status == 415 else None
+                self.assertEqual(response.headers.get("accept-encoding"), accepted)
+        self.assertEqual(send("gzip", GZIP).status, 200, "the server goes on")
+
+    def test_every_route_takes_them_and_refuses_in_its_own_form(self):
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        for path, body in (("/v1/chat/completions", chat), ("/v1/messages", chat),
+                           ("/v1/messages/count_tokens", {"messages": chat["messages"]}),
+                           ("/v1/responses", {"input": "hi", "max_output_tokens": 16}),
+                           ("/tokenize", {"prompt": "hi"}), ("/detokenize", {"tokens": [5]}),
+                           ("/v1/attention", {"text": "hi"}), ("/v1/embeddings", {"input": "hi"}),
+                           ("/v1/completions/render", {"prompt": "hi"})):
+            data = gzip.compress(json.dumps(body).encode())
+            with self.subTest(path=path):
+                response = send("gzip", data, path)
+                self.assertEqual(response.status, 200, response.body)
+                response = send("gzip", data[:-1], path)
+                self.assertEqual(response.status, 400)
+                anthropic = path.startswith("/v1/messages")
+                self.assertEqual(response.json().get("type"), "error" if anthropic else None)
+                self.assertEqual(response.error["type"], "invalid_request_error")
+
+    def test_a_compressed_body_may_come_in_chunks_of_a_byte(self):
+        head = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\n"
+                b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in GZIP) + b"0\r\n\r\n"
+        answer = exchange(server.port, head + chunks)
+        self.assertEqual(answer.status, 200)
+        self.assertIn(b"text_completion", answer.body)

@@ -1,0 +1,144 @@
+"""A request longer than the model's context: what the clients' own classes make of the error."""
+
+import re
+import unittest
+
+import anthropic
+import grpc
+import openai
+from langchain_core.exceptions import ContextOverflowError
+from langchain_openai import ChatOpenAI
+
+from grpc_client import channel, generate_request, pb_grpc
+from server_process import DEVICE, ServerProcess
+
+CONTEXT = 256
+LONG, TOO_MANY_BYTES = "a b c d " * 60, "hello " * 3000
+CONTEXT_WORDS = r"; this model's maximum context length is 256 tokens \(context_length_exceeded\)$"
+TOO_LONG = re.compile(r"^prompt is too long: (\d+) tokens > (\d+) maximum\b.*" + CONTEXT_WORDS)
+EXCEEDS = re.compile(r"^input length and `(\w+)` exceed context limit: (\d+) \+ (\d+) > (\d+), "
+                     r"decrease input length or `(\w+)` and try again" + CONTEXT_WORDS)
+
+
+def setUpModule():
+    global server
+    server = unittest.enterModuleContext(ServerProcess("--max-model-len", CONTEXT))
+
+
+def chat(text: str) -> list[dict]:
+    return [{"role": "user", "content": text}]
+
+
+# name, path, its body for a text, the name of its limit of an answer
+OPENAI = [
+    ("chat", "/v1/chat/completions", lambda text: {"messages": chat(text)},
+     "max_completion_tokens"),
+    ("chat of old", "/v1/chat/completions", lambda text: {"messages": chat(text)}, "max_tokens"),
+    ("completions", "/v1/completions", lambda text: {"prompt": text}, "max_tokens"),
+    ("two prompts", "/v1/completions", lambda text: {"prompt": ["a", text]}, "max_tokens"),
+    ("responses", "/v1/responses", lambda text: {"input": text}, "max_output_tokens"),
+    ("responses of items", "/v1/responses",
+     lambda text: {"instructions": "be short", "input": chat(text)}, "max_output_tokens"),
+]
+
+
+class RecognisedTest(unittest.TestCase):
+    def check(self, response, pattern):
+        self.assertEqual(response.status, 400, response.body)
+        error = response.error
+        self.assertEqual(error["type"], "invalid_request_error")
+        self.assertRegex(error["message"], pattern)
+        return error
+
+    def test_every_route_of_openai_says_it_with_the_code(self):
+        for name, path, body, limit in OPENAI:
+            for text in (LONG, TOO_MANY_BYTES):
+                for stream in (False, True):
+                    with self.subTest(route=name, bytes=len(text), stream=stream):
+                        asked = body(text) | {limit: 16, "stream": stream}
+                        error = self.check(server.post(path, asked), TOO_LONG)
+                        self.assertEqual(error["code"], "context_length_exceeded")
+                        found, allowed = map(int, TOO_LONG.match(error["message"]).groups())
+                        self.assertGreater(found, allowed)
+                        self.assertEqual(allowed, CONTEXT)
+            with self.subTest(route=name, limit=limit):
+                error = self.check(server.post(path, body("hi") | {limit: 4096}), EXCEEDS)
+                self.assertEqual((error["code"], error["param"]),
+                                 ("context_length_exceeded", limit))
+                named, length, asked, context, again = EXCEEDS.match(error["message"]).groups()
+                self.assertEqual((named, again, asked, context), (limit, limit, "4096", "256"))
+                self.assertIn(int(length), range(1, CONTEXT))
+
+    def test_token_ids_embeddings_attention_and_tokens_in_say_it_too(self):
+        ids = [5] * (CONTEXT + 1)
+        cases = [("/v1/completions", {"prompt": ids}),
+                 ("/inference/v1/generate", {"token_ids": ids, "sampling_params": {}})]
+        if DEVICE == "cpu":
+            cases += [("/v1/embeddings", {"input": ids}), ("/v1/embeddings", {"input": [LONG]}),
+                      ("/v1/attention", {"tokens": ids}), ("/v1/attention", {"text": LONG})]
+        for path, body in cases:
+            with self.subTest(path=path):
+                error = self.check(server.post(path, body), TOO_LONG)
+                self.assertEqual(error["code"], "context_length_exceeded")
+
+    def test_a_prompt_that_leaves_no_token_for_the_answer_is_too_long(self):
+        error = self.check(server.post("/v1/completions", {"prompt": [5] * CONTEXT}), TOO_LONG)
+        self.assertEqual(TOO_LONG.match(error["message"]).groups(), ("256", "255"))
+        fits = server.post("/v1/completions", {"prompt": [5] * (CONTEXT - 1)})
+        self.assertEqual(fits.json()["usage"]["completion_tokens"], 1)
+
+    def test_other_mistakes_have_no_such_code(self):
+        for body in ({"prompt": "a", "max_tokens": -1}, {"prompt": "a", "n": 0},
+                     {"prompt": "a", "max_tokens": 1, "min_tokens": 2}):
+            error = server.post("/v1/completions", body).error
+            self.assertEqual(error["code"], None, error)
+
+    def test_messages_says_it_in_anthropics_form(self):
+        for text in (LONG, TOO_MANY_BYTES):
+            for stream in (False, True):
+                body = {"messages": chat(text), "max_tokens": 5, "stream": stream}
+                with self.subTest(bytes=len(text), stream=stream):
+                    response = server.post("/v1/messages", body)
+                    self.assertEqual(response.json()["type"], "error")
+                    error = self.check(response, TOO_LONG)
+                    self.assertEqual(set(error), {"type", "message"})
+
+    def test_grpc_says_the_same_words(self):
+        with channel(server) as connection:
+            stub = pb_grpc.InferenceStub(connection)
+            with self.assertRaises(grpc.RpcError) as raised:
+                list(stub.Generate(generate_request(LONG)))
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertRegex(raised.exception.details(), TOO_LONG)
+
+
+class SdkTest(unittest.TestCase):
+    def test_langchain_raises_its_own_class(self):
+        options = {
+            "base_url": server.url + "/v1", "api_key": "unused", "model": server.name,
+            "max_retries": 0
+        }
+        for kind, more in (("chat", {}), ("responses", {"use_responses_api": True})):
+            for text in (LONG, TOO_MANY_BYTES):
+                model = ChatOpenAI(**options, **more)
+                with self.subTest(api=kind, bytes=len(text)):
+                    with self.assertRaises(ContextOverflowError):
+                        model.invoke(text)
+                    with self.assertRaises(ContextOverflowError):
+                        list(model.stream(text))
+        with self.assertRaises(ContextOverflowError):
+            ChatOpenAI(**options, max_tokens=4096).invoke("hi")
+
+    def test_openai_has_the_code(self):
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
+        for stream in (False, True):
+            with self.assertRaises(openai.BadRequestError) as raised:
+                client.chat.completions.create(model=server.name, messages=chat(LONG),
+                                               stream=stream)
+            self.assertEqual(raised.exception.code, "context_length_exceeded")
+
+    def test_anthropic_has_the_words(self):
+        client = anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0)
+        with self.assertRaises(anthropic.BadRequestError) as raised:
+            client.messages.create(model=server.name, messages=chat(LONG), max_tokens=5)
+        self.assertRegex(raised.exception.body["error"]["message"], TOO_LONG)
