@@ -17,14 +17,23 @@ std::string Quoted(std::string_view text) {
   return quoted + '"';
 }
 
-// A schema that only an object satisfies.
+// A schema that only an object satisfies. Of two members of a name the last one counts.
 std::string ObjectSchema(const Tool& tool) {
   if (tool.parameters_json.empty())
     return R"({"type":"object","properties":{},"additionalProperties":false})";
+  if (tool.only_objects) return tool.parameters_json;
+  std::string schema = tool.parameters_json.substr(0, tool.parameters_json.rfind('}'));
+  const bool is_empty = schema.find('"') == schema.npos;
+  return schema + (is_empty ? "" : ",") + R"("type":"object"})";
+}
+
+// As templates show it: as the client wrote it, with the type that it leaves out.
+std::string ShownSchema(const Tool& tool) {
+  if (tool.parameters_json.empty()) return R"({"type":"object","properties":{}})";
   if (tool.has_type) return tool.parameters_json;
   const std::string rest = tool.parameters_json.substr(tool.parameters_json.find('{') + 1);
-  const bool last = rest[rest.find_first_not_of(" \t\n\r")] == '}';
-  return std::string("{\"type\":\"object\"") + (last ? "" : ",") + rest;
+  const bool is_empty = rest[rest.find_first_not_of(" \t\n\r")] == '}';
+  return std::string("{\"type\":\"object\"") + (is_empty ? "" : ",") + rest;
 }
 
 GrammarSpec Grammar(GrammarSpec::Kind kind, std::string text) {
@@ -159,10 +168,7 @@ std::string ToolsJson(const std::vector<Tool>& tools) {
     json += json.empty() ? '[' : ',';
     json += "{\"type\":\"function\",\"function\":{\"name\":" + Quoted(tool.name);
     if (!tool.description.empty()) json += ",\"description\":" + Quoted(tool.description);
-    const bool none = tool.parameters_json.empty();
-    json += ",\"parameters\":" +
-            (none ? R"({"type":"object","properties":{}})" : ObjectSchema(tool));
-    json += "}}";
+    json += ",\"parameters\":" + ShownSchema(tool) + "}}";
   }
   return json.empty() ? json : json + ']';
 }

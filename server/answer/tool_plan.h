@@ -27,6 +27,7 @@ struct Tool {
   std::string description;      // may be empty
   std::string parameters_json;  // a JSON schema of an object, as the client wrote it; empty: none
   bool has_type = false;        // the schema says "type"
+  bool only_objects = false;    // and it is "object"
   bool strict = false;
   std::vector<std::string> text_parameters;  // those whose type is "string"
 };

@@ -12,16 +12,21 @@ namespace {
 
 constexpr size_t kMaxCallIdBytes = 256;
 constexpr size_t kMaxEffortBytes = 32;
+constexpr size_t kMaxTypes = 7;  // of one schema
 
-// Takes the types of the parameters.
+// Takes the types of the parameters. Arguments are an object: a schema that allows other values as
+// well, by a list of types or by saying none, is one of objects here.
 void ReadParameters(JsonFields& function, const std::string& path, Tool* tool) {
   for (JsonFields& schema : function.Object("parameters")) {
-    std::string type = "object";
+    std::vector<std::string> types;
     tool->has_type = schema.Has("type");
-    schema.String("type", kMaxNameBytes, &type);
-    if (schema.status().ok() && type != "object") {
-      schema.Fail(InvalidArgument(path + ".parameters.type is '" + type + "'; expected is object",
-                                  path + ".parameters.type"));
+    schema.StringOrStrings("type", kMaxTypes, &types);
+    tool->only_objects = types == std::vector<std::string>{"object"};
+    if (schema.status().ok() && tool->has_type &&
+        std::ranges::find(types, "object") == types.end()) {
+      schema.Fail(InvalidArgument(
+          path + ".parameters.type is " + schema.JsonText("type") + "; expected is object",
+          path + ".parameters.type"));
     }
     function.Fail(schema.status());
     if (!schema.IsObject("properties")) continue;
@@ -155,9 +160,13 @@ Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& 
                           inner + ".name"));
     }
     function.String("description", limits.max_tools_bytes, &read.description);
-    function.ObjectText("parameters", limits.max_tools_bytes, &read.parameters_json);
     function.Bool("strict", &read.strict);
-    ReadParameters(function, inner, &read);
+    if (!function.IsObject("parameters") && function.JsonText("parameters") == "true") {
+      read.parameters_json = "{}";
+    } else {
+      function.ObjectText("parameters", limits.max_tools_bytes, &read.parameters_json);
+      ReadParameters(function, inner, &read);
+    }
     tool.Fail(function.status());
   }
   return read;

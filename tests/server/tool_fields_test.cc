@@ -119,6 +119,39 @@ TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
   EXPECT_TRUE(Tools(strict, R"("tool_choice":"required")").ok());
 }
 
+TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
+  // What the client sends, what the template shows, what the arguments are held to.
+  const char* kForms[][3] = {
+      {R"({})", R"({"type":"object"})", R"({"type":"object"})"},
+      {R"(true)", R"({"type":"object"})", R"({"type":"object"})"},
+      {R"({ })", R"({"type":"object"})", R"({"type":"object"})"},
+      {R"({"type":["object","null"]})", R"({"type":["object","null"]})", R"({"type":"object"})"},
+      {R"({"type":null,"title":"t"})", R"({"type":null,"title":"t"})",
+       R"({"type":"object","title":"t"})"},
+      {R"({"anyOf":[{"type":"object"}]})", R"({"type":"object","anyOf":[{"type":"object"}]})",
+       R"({"anyOf":[{"type":"object"}],"type":"object"})"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})",
+       R"({"type":"object","$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})",
+       R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}},"type":"object"})"},
+      {R"({"type":"object","properties":null})", R"({"type":"object","properties":null})",
+       R"({"type":"object","properties":null})"}};
+  for (const auto& [sent, shown, held] : kForms) {
+    const auto parsed = Tools(
+        R"({"type":"function","function":{"name":"f","parameters":)" + std::string(sent) + "}}",
+        R"("tool_choice":{"type":"function","function":{"name":"f"}})");
+    ASSERT_TRUE(parsed.ok()) << sent << ": " << parsed.status().message();
+    EXPECT_EQ(Json::parse(PromptOf(parsed).tools_json)[0]["function"]["parameters"],
+              Json::parse(shown))
+        << sent;
+    EXPECT_EQ(Json::parse(parsed->generate.grammar->text), Json::parse(held)) << sent;
+  }
+  for (const char* none : {R"("name":"f")", R"("name":"f","parameters":null)"}) {
+    EXPECT_TRUE(Tools(R"({"type":"function","function":{)" + std::string(none) + "}}",
+                      R"("tool_choice":"required")")
+                    .ok());
+  }
+}
+
 TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
   limits_.tool_format = FindToolFormat("hermes");
   const auto refused_for = [&](const std::string& tools) { return Tools(tools).status().param(); };
@@ -136,8 +169,13 @@ TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
   EXPECT_EQ(refused_for(function(R"("name":"a","description":1)")),
             "tools[0].function.description");
   EXPECT_EQ(refused_for(function(R"("name":"a","parameters":[])")), "tools[0].function.parameters");
-  EXPECT_EQ(refused_for(function(R"("name":"a","parameters":{"type":"array"})")),
-            "tools[0].function.parameters.type");
+  EXPECT_EQ(refused_for(function(R"("name":"a","parameters":false)")),
+            "tools[0].function.parameters");
+  for (const char* type : {R"("array")", R"(["array","null"])", "7"}) {
+    EXPECT_EQ(
+        refused_for(function(R"("name":"a","parameters":{"type":)" + std::string(type) + "}")),
+        "tools[0].function.parameters.type");
+  }
   EXPECT_EQ(refused_for(function(R"("name":"a","strict":"yes")")), "tools[0].function.strict");
   EXPECT_EQ(refused_for(function(R"("name":"a")") + ',' + function(R"("name":"a")")),
             "tools[1].function.name");

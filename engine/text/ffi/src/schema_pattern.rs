@@ -1,12 +1,83 @@
 //! A schema's regular expressions, which are ECMA-262's, in the library's own: what it reads in
 //! another way is written out, what would mean something else is refused.
 
+use serde_json::{json, Map, Value};
+
+use crate::schema_sets::add_part;
+
 const MAX_PATTERN_BYTES: usize = 2048;
 /// What \s is in ECMA-262, as the inside of a class.
 const SPACES: &str =
     "\\t\\n\\x0B\\x0C\\r \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000\\uFEFF";
 /// What "." does not match there.
 const LINE_ENDS: &str = "\\n\\r\\u2028\\u2029";
+
+/// Expressions that generators write with lookarounds, and the same without.
+const WITHOUT_LOOKAROUNDS: [(&str, &str); 3] = [
+    // zod's email until 4.3
+    (
+        "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\
+         \\-]*\\.)+[A-Za-z]{2,}$",
+        "^([A-Za-z0-9_'+\\-]+\\.)*[A-Za-z0-9_'+\\-]*[A-Za-z0-9_+\\-]@([A-Za-z0-9][A-Za-z0-9\
+         \\-]*\\.)+[A-Za-z]{2,}$",
+    ),
+    // zod's duration
+    (
+        "^P(?:(\\d+W)|(?!.*W)(?=\\d|T\\d)(\\d+Y)?(\\d+M)?(\\d+D)?(T(?=\\d)(\\d+H)?(\\d+M)?(\
+         \\d+([.,]\\d+)?S)?)?)$",
+        "^P(\\d+W|(\\d+Y(\\d+M)?(\\d+D)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M)?(\\d+([.,]\\d+\
+         )?S)?|\\d+M(\\d+([.,]\\d+)?S)?|\\d+([.,]\\d+)?S))?|T(\\d+H(\\d+M)?(\\d+([.,]\\d+)?\
+         S)?|\\d+M(\\d+([.,]\\d+)?S)?|\\d+([.,]\\d+)?S))$",
+    ),
+    // valibot's BIC
+    (
+        "^[A-Z]{6}(?!00)[\\dA-Z]{2}(?:[\\dA-Z]{3})?$",
+        "^[A-Z]{6}(0[1-9A-Z]|[1-9A-Z][\\dA-Z])([\\dA-Z]{3})?$",
+    ),
+];
+
+/// Where the group that opens at `start` closes, and whether a `|` lies outside all groups.
+fn end_of_group(pattern: &str, start: usize) -> (Option<usize>, bool) {
+    let (mut depth, mut in_class, mut escaped, mut end, mut split) = (0, false, false, None, false);
+    for (i, byte) in pattern.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b']' => in_class = false,
+            _ if in_class => {}
+            b'[' => in_class = true,
+            b'(' => depth += 1,
+            b')' => {
+                depth -= 1;
+                if depth == 0 && end.is_none() && i > start {
+                    end = Some(i);
+                }
+            }
+            b'|' => split |= depth == 0,
+            _ => {}
+        }
+    }
+    (end, split)
+}
+
+/// What lies ahead of the whole text is a pattern of its own that must hold as well.
+pub fn restate(object: &mut Map<String, Value>) {
+    const AHEAD: &str = "^(?=";
+    let Some(Value::String(pattern)) = object.get("pattern") else {
+        return;
+    };
+    let known = WITHOUT_LOOKAROUNDS.iter().find(|(found, _)| found == pattern);
+    let mut pattern = known.map_or(pattern.clone(), |(_, same)| same.to_string());
+    while pattern.starts_with(AHEAD) {
+        let (Some(end), false) = end_of_group(&pattern, 1) else {
+            break;
+        };
+        let ahead = format!("^(?:{})", &pattern[AHEAD.len()..end]);
+        add_part(object, json!({"pattern": ahead}));
+        pattern = format!("^{}", &pattern[end + 1..]);
+    }
+    object.insert("pattern".into(), pattern.into());
+}
 
 /// The pattern for the library. Error: which character of it is not supported.
 pub fn translated(pattern: &str) -> Result<String, String> {

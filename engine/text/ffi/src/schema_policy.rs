@@ -4,10 +4,14 @@
 
 use serde_json::{json, Map, Value};
 
+use crate::schema_alternatives;
+use crate::schema_dialect::{restated, Dialect};
 use crate::schema_intersections;
-use crate::schema_pattern::translated;
+use crate::schema_numbers::bounds;
+use crate::schema_pattern::{self, translated};
+use crate::schema_sets::{self, add_part};
 use crate::schema_values::{
-    bound_number, check_bounds, check_constant, count, format_rule, list, number, FormatRule,
+    check_bounds, check_constant, count, format_rule, list, number, FormatRule, TYPES,
 };
 
 const MAX_DEPTH: usize = 64;
@@ -25,7 +29,7 @@ const MAX_NAME_PATTERNS: usize = 20;
 /// Alternatives of a schema that has other keywords, times its values: each gets copies of them.
 const MAX_COPIES: usize = 1_000_000;
 
-const ANNOTATIONS: [&str; 17] = [
+const ANNOTATIONS: [&str; 24] = [
     "title",
     "description",
     "default",
@@ -42,17 +46,16 @@ const ANNOTATIONS: [&str; 17] = [
     "$dynamicAnchor",
     "$defs",
     "definitions",
+    "components",
     "discriminator",
+    "xml",
+    "externalDocs",
+    "$vocabulary",
+    "markdownDescription",
+    "enumNames",
+    "enumDescriptions",
 ];
 const ALTERNATIVES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
-const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
-/// Drafts whose schemas mean the same here: what differs is refused by its keyword.
-const DRAFTS: [&str; 3] = [
-    "https://json-schema.org/draft/2020-12/schema",
-    "https://json-schema.org/draft/2019-09/schema",
-    "http://json-schema.org/draft-07/schema",
-];
-
 pub struct SchemaPolicy {
     /// Characters of a run of whitespace between JSON's tokens.
     pub max_whitespace: usize,
@@ -60,7 +63,8 @@ pub struct SchemaPolicy {
 
 impl SchemaPolicy {
     pub fn apply(&self, schema: &Value) -> Result<Value, String> {
-        let mut walk = Walk::new(schema);
+        let dialect = Dialect::of(schema).map_err(|why| refused("", "$schema", why))?;
+        let mut walk = Walk::new(schema, dialect);
         let mut made = match walk.schema(schema, "", 0)? {
             Value::Bool(true) => Map::new(),
             Value::Bool(false) => return Err("the schema is false: nothing satisfies it".into()),
@@ -85,6 +89,7 @@ impl SchemaPolicy {
 
 struct Walk<'a> {
     root: &'a Value,
+    dialect: Dialect,
     /// Pointers of references; number i is the definition "ri".
     targets: Vec<String>,
     values: usize,
@@ -119,9 +124,10 @@ fn levels_of(value: &Value) -> usize {
 }
 
 impl<'a> Walk<'a> {
-    fn new(root: &'a Value) -> Self {
+    fn new(root: &'a Value, dialect: Dialect) -> Self {
         Walk {
             root,
+            dialect,
             targets: Vec::new(),
             values: 0,
             items: 0,
@@ -191,18 +197,38 @@ impl<'a> Walk<'a> {
             Value::Object(object) => object,
             _ => return Err(format!("{shown}: a schema is an object or a boolean")),
         };
-        check_bounds(object).map_err(|(key, why)| refused(&shown, key, why))?;
-        self.check_copies(object, &shown)?;
+        let fail = |(key, why): (&str, String)| refused(&shown, key, why);
+        let mut object = restated(object, self.dialect).map_err(fail)?;
+        if schema_sets::excludes_all(&mut object).map_err(fail)? {
+            return Ok(Value::Bool(false));
+        }
+        schema_sets::restate(&mut object, self.root).map_err(fail)?;
+        schema_pattern::restate(&mut object);
+        check_bounds(&object).map_err(fail)?;
+        self.check_copies(&object, &shown)?;
+        let nullable = object.shift_remove("nullable") == Some(Value::Bool(true));
+        let made = self.keywords(&object, &Place { path, shown: &shown, depth })?;
+        Ok(match nullable && self.dialect.has_nullable() {
+            true => json!({"anyOf": [made, {"type": "null"}]}),
+            false => made,
+        })
+    }
+
+    fn keywords(&mut self, object: &Map<String, Value>, at: &Place) -> Result<Value, String> {
+        let (limits, beside) = bounds(object).map_err(|(key, why)| refused(at.shown, key, why))?;
         let (mut plain, mut applied) = (Map::new(), Map::new());
         for (key, value) in object {
-            let here = Place { path, shown: &shown, depth };
-            if let Some(value) = self.applied(key, value, &here)? {
+            if let Some(value) = self.applied(key, value, at)? {
                 applied.insert(key.clone(), value);
-            } else if let Some(value) = self.plain(key, value, &here)? {
+            } else if let Some(value) = self.plain(key, value, at)? {
                 plain.insert(key.clone(), value);
             }
         }
+        plain.extend(limits);
         add_format(object, &mut plain, &mut applied);
+        if let Some(beside) = beside {
+            add_part(&mut applied, beside);
+        }
         // The library intersects in this order, and additionalProperties must see all it is about.
         plain.extend(applied);
         Ok(Value::Object(plain))
@@ -252,9 +278,19 @@ impl<'a> Walk<'a> {
         if !ALTERNATIVES.contains(&key) {
             return Ok(None);
         }
+        let entries = list(value, MAX_ENTRIES).map_err(fail)?;
         let mut made = Vec::new();
-        for (i, entry) in list(value, MAX_ENTRIES).map_err(fail)?.iter().enumerate() {
-            made.push(self.schema(entry, &format!("{}/{key}/{i}", at.path), at.depth + 1)?);
+        for (i, entry) in entries.iter().enumerate() {
+            let target = schema_alternatives::lone_reference(entry).filter(|_| key == "oneOf");
+            let target = target.and_then(|pointer| self.root.pointer(&percent_decoded(pointer)?));
+            let path = format!("{}/{key}/{i}", at.path);
+            made.push(self.schema(target.unwrap_or(entry), &path, at.depth + 1)?);
+        }
+        if key == "oneOf" {
+            let excluded = schema_alternatives::excluded_members(entries, self.root);
+            for (made, names) in made.iter_mut().zip(excluded) {
+                schema_alternatives::without_members(made, &names);
+            }
         }
         Ok(Some(Value::Array(made)))
     }
@@ -312,9 +348,7 @@ impl<'a> Walk<'a> {
                 }
                 return Ok(Some(items));
             }
-            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
-                bound_number(value).map_err(fail)?;
-            }
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => return Ok(None),
             "multipleOf" => number(value).map_err(fail)?,
             "pattern" => {
                 let pattern = value.as_str().ok_or_else(|| fail("is not a string".into()))?;
@@ -324,9 +358,6 @@ impl<'a> Walk<'a> {
             "required" => check_names(value).map_err(fail)?,
             "properties" | "patternProperties" => {
                 return self.property_map(key, value, at).map(Some);
-            }
-            "items" if value.is_array() => {
-                return Err(fail("is a list, which prefixItems is for".into()));
             }
             "additionalProperties" | "items" => {
                 return self.part(value, format!("{}/{key}", at.path), at).map(Some);
@@ -409,11 +440,8 @@ fn check_annotation(key: &str, value: &Value, at: &Place) -> Result<(), String> 
     let changes_nothing = match key {
         "uniqueItems" => value == &Value::Bool(false),
         "unevaluatedProperties" | "unevaluatedItems" => value == &Value::Bool(true),
-        "$schema" => {
-            let draft = value.as_str().map(|name| name.trim_end_matches('#'));
-            at.path.is_empty() && draft.is_some_and(|name| DRAFTS.contains(&name))
-        }
-        "$id" => at.path.is_empty(),
+        "$schema" => at.path.is_empty(),
+        "$id" | "id" => at.path.is_empty(),
         _ => ANNOTATIONS.contains(&key) || (key.starts_with("x-") && key != "x-guidance"),
     };
     if changes_nothing {
@@ -435,10 +463,7 @@ fn add_format(
         plain.insert("pattern".into(), Value::from(pattern));
         return;
     }
-    let all_of = applied.entry("allOf").or_insert_with(|| Value::Array(Vec::new()));
-    if let Some(parts) = all_of.as_array_mut() {
-        parts.push(json!({"pattern": pattern}));
-    }
+    add_part(applied, json!({"pattern": pattern}));
 }
 
 fn percent_decoded(text: &str) -> Option<String> {

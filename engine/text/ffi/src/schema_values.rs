@@ -3,13 +3,18 @@
 
 use serde_json::{Map, Value};
 
+const MAX_NAME_LENGTH: usize = 1000;
 /// Whole numbers up to here are the same to every reader of JSON.
 const MAX_EXACT: u64 = 1 << 53;
+
+pub const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
 /// How a format is enforced.
 pub enum FormatRule {
     Library,
     Pattern(String),
+    /// Formats are annotations; one that is not known here says nothing.
+    Annotation,
 }
 
 impl FormatRule {
@@ -42,8 +47,32 @@ pub fn format_rule(value: &Value) -> Result<FormatRule, String> {
         "time" => FormatRule::Pattern(format!("^{}$", time())),
         "date-time" => FormatRule::Pattern(format!("^{}T{}$", date(), time())),
         "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" => FormatRule::Library,
-        _ => return Err(format!("'{name}' is not supported by this server")),
+        _ => FormatRule::Annotation,
     })
+}
+
+/// What a schema of names comes to as one pattern; None: any name.
+pub fn name_pattern(rules: &Map<String, Value>) -> Result<Option<String>, String> {
+    let uuid = "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$";
+    let length = |key: &str| rules.get(key).map(|value| count(value, MAX_NAME_LENGTH)).transpose();
+    let (min, max) = (length("minLength")?, length("maxLength")?);
+    let is_long = min.is_some() || max.is_some();
+    let pattern = match (rules.get("pattern"), rules.get("format").map(format_rule).transpose()?) {
+        (Some(pattern), _) => Some(pattern.as_str().ok_or("is not a string")?.to_string()),
+        (_, Some(FormatRule::Pattern(pattern))) => Some(pattern),
+        _ if rules.get("format").is_some_and(|name| name == "uuid") => Some(uuid.into()),
+        _ => None,
+    };
+    let lengths = || {
+        let least = min.clone().unwrap_or(Value::from(0));
+        let most = max.map_or(String::new(), |max| max.to_string());
+        format!("^[\\s\\S]{{{least},{most}}}$")
+    };
+    match pattern {
+        Some(_) if is_long => Err("of a pattern and a length is not supported".into()),
+        None if is_long => Ok(Some(lengths())),
+        pattern => Ok(pattern),
+    }
 }
 
 pub fn list(value: &Value, max: usize) -> Result<&[Value], String> {
@@ -71,17 +100,6 @@ pub fn number(value: &Value) -> Result<(), String> {
         return Err(format!("is {value}, which a float of 64 bits does not hold"));
     }
     Ok(())
-}
-
-/// What a value may be bounded by: whole numbers next to it are exact, too.
-pub fn bound_number(value: &Value) -> Result<(), String> {
-    number(value)?;
-    match value.as_f64() {
-        Some(number) if number.abs() >= MAX_EXACT as f64 => {
-            Err(format!("is {value}; allowed are numbers between -2^53 and 2^53"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Within a constant: strings that have one spelling, numbers that are exact.

@@ -1,0 +1,71 @@
+//! `oneOf` of objects: the library enforces it where alternatives differ in a constant, which it
+//! looks for in the alternatives themselves, not beyond a reference.
+
+use serde_json::{Map, Value};
+
+use crate::schema_sets::{is_same, resolved, values_of};
+
+/// What `$ref` may stand beside without a meaning of its own.
+const NOTES: [&str; 5] = ["$ref", "title", "description", "$comment", "default"];
+
+/// Where an alternative is a reference and nothing else, as a JSON pointer.
+pub fn lone_reference(schema: &Value) -> Option<&str> {
+    let object = schema.as_object()?;
+    let alone = object.keys().all(|key| NOTES.contains(&key.as_str()));
+    object.get("$ref").filter(|_| alone)?.as_str()?.strip_prefix('#')
+}
+
+fn required(schema: &Value) -> Vec<&str> {
+    let names = schema.get("required").and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn member<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    schema.get("properties").and_then(|members| members.get(name))
+}
+
+fn is_object(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|name| name == "object")
+}
+
+/// Whether a required member has no value that both allow.
+fn differ_in_a_constant(one: &Value, other: &Value, root: &Value) -> bool {
+    required(one).iter().filter(|name| required(other).contains(name)).any(|name| {
+        let values = |schema| member(schema, name).and_then(|schema| values_of(schema, root));
+        match (values(one), values(other)) {
+            (Some(one), Some(other)) => {
+                !one.iter().any(|value| other.iter().any(|known| is_same(value, known)))
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Of each alternative, the members that it must not have so that no other one holds with it.
+pub fn excluded_members(entries: &[Value], root: &Value) -> Vec<Vec<String>> {
+    let entries: Vec<&Value> = entries.iter().map(|entry| resolved(entry, root)).collect();
+    let mut excluded = vec![Vec::new(); entries.len()];
+    for (i, one) in entries.iter().enumerate() {
+        for other in entries.iter().filter(|other| is_object(one) && is_object(other)) {
+            let own = |name: &&str| member(one, name).is_some() || required(one).contains(name);
+            if std::ptr::eq(*one, *other) || differ_in_a_constant(one, other, root) {
+                continue;
+            }
+            if let Some(name) = required(other).into_iter().find(|name| !own(name)) {
+                excluded[i].push(name.to_string());
+            }
+        }
+    }
+    excluded
+}
+
+/// The schema made of an alternative, without the members.
+pub fn without_members(made: &mut Value, names: &[String]) {
+    let Some(object) = made.as_object_mut().filter(|_| !names.is_empty()) else {
+        return;
+    };
+    let members = object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(members) = members.as_object_mut() {
+        members.extend(names.iter().map(|name| (name.clone(), Value::Bool(false))));
+    }
+}
