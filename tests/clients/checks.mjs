@@ -42,7 +42,8 @@ export async function thrown(call) {
 // Fills the server FULL until it refuses; what is returned ends that work.
 export async function fill() {
   const controller = new AbortController();
-  const body = { model: "scripted", prompt: "a", max_tokens: 50000, ignore_eos: true, stream: true };
+  const body = { model: "scripted", prompt: "a", max_tokens: 50000, ignore_eos: true,
+                 stream: true };
   for (;;) {
     const held = await fetch(`${FULL}/v1/completions`, {
       method: "POST", headers: { "Content-Type": "application/json" },
@@ -68,7 +69,8 @@ export async function run() {
       console.log(`ok ${name}`);
     } catch (error) {
       const more = error?.responseBody ?? error?.cause?.message ?? "";
-      console.log(`not ok ${name}: ${JSON.stringify(shown(`${error?.name}: ${error?.message} ${more}`))}`);
+      const text = shown(`${error?.name}: ${error?.message} ${more}`);
+      console.log(`not ok ${name}: ${JSON.stringify(text)}`);
     }
   }
   process.exit(0);

@@ -1,17 +1,17 @@
 """Claude Code itself, `claude -p`, against the Messages API of this server.
 
-| answers text                 | plain, as JSON, streamed as JSON; in a second turn of the session      |
-| runs its tools               | Bash and Read, results sent back by it, until the last answer          |
-| loads a deferred tool        | ToolSearch; its `tool_reference` blocks go back                        |
-| thinks                       | a `thinking` block, sent back in the next turn with its signature      |
-| keeps the prefix cache       | a second run finds the first one's prompt in spite of its changed      |
-|                              | billing header                                                         |
-| sees errors as its vendor's  | prompt too long for the bundled model, wrong key, unknown model        |
+| answers text | plain, as JSON, streamed as JSON; in a second turn of the session |
+| runs its tools | Bash and Read, results sent back by it, until the last answer |
+| loads a deferred tool | ToolSearch; its `tool_reference` blocks go back |
+| thinks | a `thinking` block, sent back in the next turn with its signature |
+| keeps the prefix cache | another prompt finds the instructions, though their billing header differs |
+| sees errors as its vendor's | prompt too long for the bundled model, wrong key, unknown model |
 """
 
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import urllib.request
@@ -34,9 +34,18 @@ def claude(prompt, *flags, url=SCRIPTED, model="scripted", key="none"):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def result(events):
+def refused():
+    """How many of its requests SCRIPTED has refused; Claude Code asks again in other words."""
+    with urllib.request.urlopen(f"{SCRIPTED}/metrics") as reply:
+        text = reply.read().decode()
+    return sum(float(n) for n in re.findall(
+        r'^diffserve_http_requests_total\{.*code="4\d\d".*\} (\S+)', text, re.M))
+
+
+def result(events, refused_before):
     last = events[-1]
     true(not last["is_error"], f"Claude Code says: {last.get('result')}")
+    same(refused(), refused_before, "refused requests")
     return last["result"]
 
 
@@ -50,19 +59,22 @@ def blocks(events, kind):
 
 @check
 def answers_text():
-    same(result(claude("say #hello#")), "Hello there! Grüße, 世界 🙂.")
+    before = refused()
+    same(result(claude("say #hello#"), before), "Hello there! Grüße, 世界 🙂.")
 
 
 @check
 def answers_in_a_second_turn_of_the_session():
+    before = refused()
     claude("say #hello#")
-    same(result(claude("and again", "--continue")), "And hello again.")
+    same(result(claude("and again", "--continue"), before), "And hello again.")
 
 
 @check
 def runs_its_tools_and_sends_their_results():
+    before = refused()
     events = claude("do #claude#", "--allowedTools", "Bash", "Read")
-    same(result(events), "The file says by-claude.")
+    same(result(events, before), "The file says by-claude.")
     same([b["name"] for b in blocks(events, "tool_use")], ["Bash", "Read"])
     results = blocks(events, "tool_result")
     true("by-claude" in str(results[0]["content"]), f"result of Bash: {results[0]}")
@@ -71,22 +83,32 @@ def runs_its_tools_and_sends_their_results():
 
 @check
 def loads_a_deferred_tool():
-    same(result(claude("do #search#")), "The tool is loaded.")
+    before = refused()
+    same(result(claude("do #search#"), before), "The tool is loaded.")
 
 
 @check
 def thinks_and_sends_the_thinking_back():
+    before = refused()
     events = claude("do #think#")
-    same(result(events), "The answer is 4.")
+    same(result(events, before), "The answer is 4.")
     same([b["thinking"].strip() for b in blocks(events, "thinking")], ["First I think."])
-    same(result(claude("and now?", "--continue")), "Still 4.")
+    same(result(claude("and now?", "--continue"), before), "Still 4.")
 
 
 @check
-def finds_the_prompt_of_another_run_in_the_prefix_cache():
+def finds_its_instructions_in_the_prefix_cache():
     claude("say #hello#")
-    usage = claude("say #hello#")[-1]["usage"]
-    true(usage["cache_read_input_tokens"] > usage["input_tokens"], f"usage: {usage}")
+    usage = claude("another prompt, another billing header: #hello#")[-1]["usage"]
+    true(usage["cache_read_input_tokens"] >= 192, f"usage: {usage}")
+
+
+@check
+def is_held_to_a_schema():
+    schema = {"type": "object", "properties": {"text": {"type": "string", "enum": ["yes", "no"]}},
+              "required": ["text"], "additionalProperties": False}
+    last = claude("answer #form#", "--json-schema", json.dumps(schema))[-1]
+    same(last.get("structured_output"), {"text": "yes"}, f"of {last}: structured_output")
 
 
 @check

@@ -1,11 +1,11 @@
 // openai-node: what is tried, and on which server.
 //
-// | chat         | demo      plain, streamed, logprobs, n, parse by zod, the SDK's stream helper    |
-// | tools        | scripted  runTools: one call, two at once, a chain, no arguments, streamed       |
-// | reasoning    | scripted  the field in message and delta; the turn sent back                     |
-// | Responses    | both      text, stream helper, parse by zod, function calls, stored turns        |
-// | others       | demo      completions, embeddings (float and base64 of the SDK), models          |
-// | errors       | demo      context overflow, unknown model, bad field, abort; keyed 401; full 429  |
+// | chat | demo      plain, streamed, logprobs, n, parse by zod, the SDK's stream helper |
+// | tools | scripted  runTools: one call, two at once, a chain, no arguments, streamed |
+// | reasoning | scripted  the field in message and delta; the turn sent back |
+// | Responses | both      text, stream helper, parse by zod, function calls, stored turns |
+// | others | demo      completions, embeddings (float and base64 of the SDK), models |
+// | errors | demo      context overflow, unknown model, bad field, abort; keyed 401; full 429 |
 
 import OpenAI from "openai";
 import { zodFunction, zodResponseFormat, zodTextFormat } from "openai/helpers/zod";

@@ -95,7 +95,7 @@ def main(binary, model, names):
     key_file.write_text("sesame\n")
     formats = ["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]
     servers = {
-        "DEMO_URL": (model,),
+        "DEMO_URL": (model, "--tool-call-parser", "hermes"),
         "SCRIPTED_URL": (scripted, *formats),
         "KEYED_URL": (model, "--api-key-file", key_file),
         "FULL_URL": (scripted, *formats, "--max-num-seqs", "1", "--max-waiting-requests", "8",

@@ -23,6 +23,7 @@ SCRIPTS = {
                                       description="Make a file"),
                call("Read", file_path="made.txt"), "The file says by-claude."],
     "search": [call("ToolSearch", query="select:WebFetch"), "The tool is loaded."],
+    "form": [call("StructuredOutput", text="yes"), "Done."],
     "codex": ["<think>\nA command will do.\n</think>\n\n"
               + call("exec_command", cmd="echo by-codex > made.txt; cat made.txt"),
               "The file says by-codex."],
