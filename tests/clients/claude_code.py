@@ -4,7 +4,7 @@
 | runs its tools | Bash and Read, results sent back by it, until the last answer |
 | loads a deferred tool | ToolSearch; its `tool_reference` blocks go back |
 | thinks | a `thinking` block, sent back in the next turn with its signature |
-| keeps the prefix cache | another prompt finds the instructions, though their billing header differs |
+| keeps its prefix | another prompt finds the instructions whose billing header differs |
 | sees errors as its vendor's | prompt too long for the bundled model, wrong key, unknown model |
 """
 

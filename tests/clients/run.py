@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from recorder import Recorder
 from scripted_model import write_model
@@ -24,6 +25,11 @@ INSTALLED = HERE.parents[1] / "build" / "clients"
 FILE_LIMIT_S = 600
 CLIENTS = {
     "openai-node": "openai_node.mjs",
+    "ai-sdk": "ai_sdk.mjs",
+    "langchain-js": "langchain_js.mjs",
+    "litellm": "litellm_checks.py",
+    "pydantic-ai": "pydantic_ai_checks.py",
+    "instructor": "instructor_checks.py",
     "claude-code": "claude_code.py",
     "codex": "codex.py",
 }
@@ -61,7 +67,7 @@ def environment(urls, home):
 def command(name):
     file = CLIENTS[name]
     if file.endswith(".mjs"):  # packages are found from where a module lies
-        for module in (HERE / "checks.mjs", HERE / file):
+        for module in HERE.glob("*.mjs"):
             shutil.copy(module, INSTALLED)
         return [INSTALLED / "venv" / "bin" / "node", INSTALLED / file]
     venv = "instructor-venv" if name == "instructor" else "venv"
@@ -71,6 +77,7 @@ def command(name):
 def run_client(name, env):
     """(passed, failed) of one file; what it says is printed."""
     print(f"-- {name}", flush=True)
+    began = time.monotonic()
     try:
         done = subprocess.run([str(part) for part in command(name)], env=env, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -84,7 +91,8 @@ def run_client(name, env):
     if code != 0 or passed + failed == 0:
         failed += 1
         print(f"not ok {name}: exit code {code}\n{errors[-2000:]}")
-    print(f"== {name}: {passed} passed, {failed} failed", flush=True)
+    seconds = time.monotonic() - began
+    print(f"== {name}: {passed} passed, {failed} failed ({seconds:.0f} s)", flush=True)
     return passed, failed
 
 

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Real clients against the server: Claude Code, codex, the AI SDK, openai-node, langchain-js,
 # litellm, pydantic-ai, instructor, and request shapes that other servers have refused. Installs
-# their pinned versions into build/clients (1.3 GB), starts the server on the bundled model and on one
+# pinned versions into build/clients (1.3 GB), starts the server on the bundled model and on one
 # that says fixed texts, and prints "N passed, N failed" last.
-#   tests/clients/run.sh [BINARY [MODEL [CLIENT...]]]    clients as tests/clients/run.py names them
 # Nothing but 127.0.0.1 is reached: the tests run in a network namespace of their own, where the
 # system allows one (as root).
 set -euo pipefail

@@ -23,6 +23,10 @@ SCRIPTS = {
                                       description="Make a file"),
                call("Read", file_path="made.txt"), "The file says by-claude."],
     "search": [call("ToolSearch", query="select:WebFetch"), "The tool is loaded."],
+    "report": [call("get_weather", city="Kyiv"), '{"city": "Kyiv", "degrees": 9}'],
+    "part": ['{"yes": true}'],
+    "mend_md_json": ['```json\n{"city": "Rome"}\n```', '```json\n{"city": "Lima"}\n```'],
+    "mend_tools": [call("City", city="Rome"), call("City", city="Lima")],
     "form": [call("StructuredOutput", text="yes"), "Done."],
     "codex": ["<think>\nA command will do.\n</think>\n\n"
               + call("exec_command", cmd="echo by-codex > made.txt; cat made.txt"),
