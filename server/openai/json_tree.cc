@@ -153,7 +153,35 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   std::string failure_;
 };
 
+void AppendText(const JsonDocument& document, const Json& value, std::string* out) {
+  if (const auto kept = document.texts.find(&value); kept != document.texts.end()) {
+    *out += kept->second;
+  } else if (!value.is_structured() || value.empty()) {
+    *out += value.dump();
+  } else if (value.is_object()) {
+    char before = '{';
+    for (const auto& [name, member] : value.items()) {
+      *out += std::exchange(before, ',') + Json(name).dump() + ':';
+      AppendText(document, member, out);
+    }
+    *out += '}';
+  } else {
+    char before = '[';
+    for (const Json& entry : value) {
+      *out += std::exchange(before, ',');
+      AppendText(document, entry, out);
+    }
+    *out += ']';
+  }
+}
+
 }  // namespace
+
+std::string JsonDocument::TextOf(const Json& value) const {
+  std::string text;
+  AppendText(*this, value, &text);
+  return text;
+}
 
 Result<std::shared_ptr<const JsonDocument>> ParseJsonDocument(std::string_view body,
                                                               const JsonLimits& limits) {

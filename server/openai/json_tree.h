@@ -14,11 +14,8 @@
 namespace diffserve {
 
 struct JsonDocument {
-  // As it was written where that is kept, else in the library's words.
-  std::string TextOf(const nlohmann::json& value) const {
-    const auto text = texts.find(&value);
-    return text != texts.end() ? text->second : value.dump();
-  }
+  // The value as JSON text, with its parts as they were written where that is kept.
+  std::string TextOf(const nlohmann::json& value) const;
 
   nlohmann::json root;
   // Of schemas, whose order counts, and of numbers that the library would write otherwise. An

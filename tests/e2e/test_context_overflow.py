@@ -9,7 +9,7 @@ import openai
 from langchain_core.exceptions import ContextOverflowError
 from langchain_openai import ChatOpenAI
 
-from grpc_client import channel, generate_request, pb_grpc
+from grpc_client import channel, pb, pb_grpc
 from server_process import DEVICE, ServerProcess
 
 CONTEXT = 256
@@ -107,7 +107,7 @@ class RecognisedTest(unittest.TestCase):
         with channel(server) as connection:
             stub = pb_grpc.InferenceStub(connection)
             with self.assertRaises(grpc.RpcError) as raised:
-                list(stub.Generate(generate_request(LONG)))
+                list(stub.Generate(pb.GenerateRequest(text=LONG)))
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         self.assertRegex(raised.exception.details(), TOO_LONG)
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import unittest
 
 from server_process import ServerProcess
@@ -203,6 +204,28 @@ class RoutesTest(unittest.TestCase):
                 response.error["message"],
                 r"^prompt is too long: \d+ tokens > 8192 maximum \(40000\d\d bytes have at least "
                 r"that many\); this model's maximum context length is 8192 tokens ")
+
+    def test_numbers_in_errors_are_as_they_were_sent(self):
+        chat = f'"messages":{json.dumps(MESSAGES)}'
+        bodies = ((COMPLETIONS, '"prompt":"x"'), (CHAT, chat), ("/v1/responses", '"input":"x"'),
+                  ("/v1/messages", chat + ',"max_tokens":4'))
+        for path, body in bodies:
+            for field, number in (("temperature", "-1e-9"), ("temperature", "1e30"),
+                                  ("top_p", "1.50"), ("top_k", "1e1"), ("min_p", "-0.0001e0"),
+                                  ("logit_bias", "1e3"), ("seed", "-1.5e3"), ("stream", "1E0"),
+                                  ("temperature", "1e400")):
+                value = f'{{"5":{number}}}' if field == "logit_bias" else number
+                with self.subTest(path=path, field=field, number=number):
+                    response = server.post(path, f'{{{body},"{field}":{value}}}'.encode())
+                    self.assertEqual(response.status, 400)
+                    self.assertRegex(response.error["message"],
+                                     rf"(^{field} is|the number) {re.escape(number)}\b")
+
+    def test_the_last_of_repeated_members_counts(self):
+        for first in ("5", "1e0", '"x"', '{"a":{"schema":{"b":1e0}}}', "[[1e0]]", "null"):
+            body = f'{{"prompt":"x","max_tokens":{first},"max_tokens":2}}'.encode()
+            usage = server.post(COMPLETIONS, body).json()["usage"]
+            self.assertEqual(usage["completion_tokens"], 2, first)
 
     def test_an_error_about_the_budget_names_the_field_that_was_sent(self):
         body = {"messages": MESSAGES, "max_completion_tokens": 8192}

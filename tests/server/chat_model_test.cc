@@ -102,7 +102,8 @@ TEST(RemoteChatTest, RefusalsSayWhatTheServerSays) {
   const Result<ChatAnswer> answer = Connected(chat)->Answer(kMessages, [](std::string_view) {}, {});
   ASSERT_FALSE(answer.ok());
   EXPECT_THAT(answer.status().message(), HasSubstr(chat.url + ": status 400: "));
-  EXPECT_THAT(answer.status().message(), HasSubstr("max_tokens is 100000"));
+  EXPECT_THAT(answer.status().message(),
+              HasSubstr("`max_tokens` exceed context limit: 5 + 100000 > 512"));
 }
 
 TEST(RemoteChatTest, TheFirstKeyOfTheFileIsShown) {

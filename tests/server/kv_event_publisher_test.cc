@@ -31,14 +31,17 @@ KvEvent Removed(std::vector<uint64_t> hashes) {
   return event;
 }
 
+KvEvent Cleared() {
+  KvEvent event;
+  event.kind = KvEvent::Kind::kCleared;
+  return event;
+}
+
 Json Decoded(const std::string& payload) { return Json::from_msgpack(payload); }
 
 TEST(KvEventMessageTest, HasTheFormThatRoutersRead) {
-  const KvEvent events[] = {Stored({1, ~0ull}),
-                            Stored({7}, 1),
-                            Stored({9}, std::nullopt, "tenant"),
-                            Removed({7, 1}),
-                            {.kind = KvEvent::Kind::kCleared}};
+  const KvEvent events[] = {Stored({1, ~0ull}), Stored({7}, 1), Stored({9}, std::nullopt, "tenant"),
+                            Removed({7, 1}), Cleared()};
   const Json batch = Decoded(KvEventPayload(1234.5, events, 2));
   ASSERT_EQ(batch.size(), 3u);
   EXPECT_EQ(batch[0], 1234.5);
