@@ -152,7 +152,7 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
       return InvalidArgument("this model has no chat template; use /v1/completions", "messages");
     Result<RenderedChat> made = chat_template->Render(
         {chat->messages_json, chat->template_kwargs_json, chat->add_generation_prompt,
-         chat->tools_json},
+         chat->tools_json, chat->continues_final_message},
         options.allow_special_tokens_in_content ? nullptr : &tokenizer);
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();

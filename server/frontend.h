@@ -34,6 +34,8 @@ struct ChatPrompt {
   std::string tools_json = {};  // a list of OpenAI's tools, for the template; empty: none
   std::string template_kwargs_json = "{}";
   bool add_generation_prompt = true;
+  // The answer goes on with the last message, whose content ends with kContinuationMark.
+  bool continues_final_message = false;
 };
 
 // Text is tokenized with special tokens, a chat prompt is rendered first and tokenized without, ids
@@ -100,8 +102,8 @@ struct FrontendOptions {
   size_t max_allowed_token_ids = 1 << 16;
   size_t max_bad_words = 256;
   size_t max_bad_words_bytes = 8 << 10;  // of all together
-  size_t max_tools = 128;
-  size_t max_tools_bytes = 256 << 10;  // of all together, as JSON
+  size_t max_tools = 1024;
+  size_t max_tools_bytes = 1 << 20;  // of all together, as JSON
   GrammarLimits grammar;
   const ToolFormat* tool_format = nullptr;            // --tool-call-parser; nullptr: none
   const ReasoningFormat* reasoning_format = nullptr;  // --reasoning-parser; nullptr: none

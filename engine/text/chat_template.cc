@@ -29,6 +29,22 @@ std::string Take(const diffserve_ffi::FfiBytes& bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
 }
 
+// Cuts the text where the last message's content ends; a template that trims the content trims what
+// is before the mark, too.
+Status CutAtMark(std::string* text) {
+  const std::string_view trimmed = kContinuationMark.substr(0, kContinuationMark.size() - 1);
+  const size_t at = text->rfind(trimmed);
+  if (at == text->npos) {
+    return InvalidArgument(
+        "continue_final_message: the chat template does not show the content of the last message",
+        "messages");
+  }
+  const bool kept = std::string_view(*text).substr(at).starts_with(kContinuationMark);
+  text->resize(at);
+  if (!kept) text->resize(text->find_last_not_of(" \t\n\v\f\r") + 1);
+  return {};
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
@@ -73,7 +89,9 @@ Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,
           &message)) {
     return InvalidArgument(Take(message), "messages");
   }
-  return RenderedChat{Take(text), guard};
+  RenderedChat rendered{Take(text), guard};
+  if (conversation.continues_final_message) DS_RETURN_IF_ERROR(CutAtMark(&rendered.text));
+  return rendered;
 }
 
 }  // namespace diffserve

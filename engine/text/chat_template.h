@@ -13,11 +13,16 @@
 
 namespace diffserve {
 
+// The end of the last message's content where the text is to end with that content, as
+// transformers' continue_final_message has it: a template may trim the space.
+inline constexpr std::string_view kContinuationMark = "CONTINUE_FINAL_MESSAGE_TAG ";
+
 struct Conversation {
   std::string_view messages_json;       // array of {"role", "content", ...}
   std::string_view kwargs_json = "{}";  // object of extra variables
   bool add_generation_prompt = false;
-  std::string_view tools_json = {};  // list of tools, the variable `tools`; empty: not there
+  std::string_view tools_json = {};      // list of tools, the variable `tools`; empty: not there
+  bool continues_final_message = false;  // its content ends with kContinuationMark
 };
 
 struct RenderedChat {

@@ -9,8 +9,6 @@
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxToolNameBytes = 64;  // OpenAI's
-
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
   AppendJsonEscaped(text, &quoted);

@@ -23,7 +23,7 @@
 namespace diffserve {
 
 struct Tool {
-  std::string name;             // [a-zA-Z0-9_-]{1,64}
+  std::string name;             // [a-zA-Z0-9_-]{1,128}
   std::string description;      // may be empty
   std::string parameters_json;  // a JSON schema of an object, as the client wrote it; empty: none
   bool has_type = false;        // the schema says "type"
@@ -52,7 +52,8 @@ struct AnswerPlan {
   bool shows_special_tokens = false;  // the form's markers are some
 };
 
-inline constexpr int kMaxRequiredCalls = 16;  // in an answer to tool_choice required
+inline constexpr size_t kMaxToolNameBytes = 128;  // Anthropic's; OpenAI's names are shorter
+inline constexpr int kMaxRequiredCalls = 16;      // in an answer to tool_choice required
 
 bool IsToolName(std::string_view name);
 // Error: kInvalidArgument; `param` is tool_choice or tools.

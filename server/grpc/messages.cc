@@ -41,16 +41,10 @@ Status AppendCalls(const v1::ChatMessage& message, const std::string& path, std:
       return InvalidArgument(call_path + ".name is missing", call_path + ".name");
     DS_RETURN_IF_ERROR(CheckName(call.id(), call_path + ".id"));
     DS_RETURN_IF_ERROR(CheckName(call.name(), call_path + ".name"));
-    const Status object = call.arguments().empty() ? Status()
-                                                   : JsonFields::Parse(call.arguments()).status();
-    if (!object.ok()) {
-      return InvalidArgument(call_path + ".arguments must be a JSON object: " + object.message(),
-                             call_path + ".arguments");
-    }
     json += i == 0 ? "{" : ",{";
     if (!call.id().empty()) json += "\"id\":" + JsonQuoted(call.id()) + ",";
     json += "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(call.name()) +
-            ",\"arguments\":" + (call.arguments().empty() ? "{}" : call.arguments()) + "}}";
+            ",\"arguments\":" + CallArguments(call.arguments()) + "}}";
   }
   json += ']';
   return {};

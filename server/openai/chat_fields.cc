@@ -9,30 +9,31 @@ namespace {
 constexpr size_t kMaxContentParts = 1024;
 constexpr size_t kMaxTemplateKwargs = 64;
 
-// The text of a message: a string, or text parts joined by newlines. Beside calls of tools it may
-// be missing.
-std::string ReadContent(JsonFields& message, const std::string& path) {
+// The member that holds a part's text; nullptr: the part is reasoning, which has a member of its
+// own in a message.
+const char* TextMember(std::string_view type, bool by_assistant) {
+  if (by_assistant && type == "refusal") return "refusal";
+  return by_assistant && (type == "thinking" || type == "reasoning") ? nullptr : "text";
+}
+
+// Text parts, joined by newlines.
+std::string ReadParts(JsonFields& message, const std::string& path, bool by_assistant) {
   std::string content;
-  if (!message.Has("content") && !message.IsOff("tool_calls")) return content;
-  if (message.IsString("content")) {
-    message.String("content", kMaxTextBytes, &content);
-    return content;
-  }
-  if (!message.Has("content")) {
-    message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
-    return content;
-  }
   bool first = true;
   for (JsonFields& part : message.Objects("content", kMaxContentParts)) {
     std::string type, text;
     part.String("type", kMaxNameBytes, &type);
-    if (part.status().ok() && type != "text") {
-      part.Fail(InvalidArgument(path + ".content has a part of a type other than text",
+    const char* const member = TextMember(type, by_assistant);
+    if (member == nullptr) continue;
+    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    if (part.status().ok() && !is_text && type != member) {
+      part.Fail(InvalidArgument(path + ".content has a part of the type '" + type.substr(0, 64) +
+                                    "'; only text is supported",
                                 path + ".content"));
-    } else if (!part.Has("text")) {
-      part.Fail(InvalidArgument(path + ".content has a part without text", path + ".content"));
+    } else if (!part.Has(member)) {
+      part.Fail(InvalidArgument(path + ".content has a part without " + member, path + ".content"));
     }
-    part.String("text", kMaxTextBytes, &text);
+    part.String(member, kMaxTextBytes, &text);
     message.Fail(part.status());
     if (!first) content += '\n';
     first = false;
@@ -41,9 +42,24 @@ std::string ReadContent(JsonFields& message, const std::string& path) {
   return content;
 }
 
+// The text of a message. The assistant's may be missing, beside calls, reasoning or a refusal or
+// because nothing came, and so may a tool's.
+std::string ReadContent(JsonFields& message, const std::string& path, std::string_view role) {
+  std::string content;
+  const bool by_assistant = role == "assistant";
+  if (message.IsString("content"))
+    message.String("content", kMaxTextBytes, &content);
+  else if (message.Has("content"))
+    content = ReadParts(message, path, by_assistant);
+  else if (!by_assistant && role != "tool")
+    message.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
+  if (by_assistant && content.empty()) message.String("refusal", kMaxTextBytes, &content);
+  return content;
+}
+
 // The messages in the form that templates expect: [{"role", "content", "name"?, "tool_calls"?,
 // "reasoning_content"?, "tool_call_id"?}].
-std::string ReadMessages(JsonFields& fields) {
+std::string ReadMessages(JsonFields& fields, bool continues_last) {
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
   std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
   if (messages.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
@@ -62,7 +78,8 @@ std::string ReadMessages(JsonFields& fields) {
                                    path + ".tool_calls"));
     }
     message.String("name", kMaxNameBytes, &name);
-    const std::string content = ReadContent(message, path);
+    std::string content = ReadContent(message, path, role);
+    if (continues_last && i + 1 == messages.size()) content += kContinuationMark;
     fields.Fail(message.status());
     if (!fields.status().ok()) break;
     if (i > 0) json += ',';
@@ -86,8 +103,15 @@ Status Unsupported(std::string_view name, std::string_view why) {
 ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt) {
   ChatPrompt chat;
   chat.add_generation_prompt = add_generation_prompt;
-  chat.messages_json = ReadMessages(fields);
   fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
+  fields.Bool("continue_final_message", &chat.continues_final_message);
+  if (chat.continues_final_message && chat.add_generation_prompt) {
+    fields.Fail(InvalidArgument(
+        "continue_final_message is true and add_generation_prompt is not false; an answer goes on "
+        "with the last message or begins one of its own",
+        "continue_final_message"));
+  }
+  chat.messages_json = ReadMessages(fields, chat.continues_final_message);
   constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",
                                             "chat_template", "tokenize",
                                             "tools",         "documents",

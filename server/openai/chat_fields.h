@@ -13,8 +13,8 @@ namespace diffserve {
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;  // texts are bounded by the body's own
                                                           // limit
 
-// `messages`, `add_generation_prompt` (if it is left out, as given here) and
-// `chat_template_kwargs`. Errors are in `fields`.
+// `messages`, `add_generation_prompt` (if it is left out, as given here), `continue_final_message`
+// and `chat_template_kwargs`. Errors are in `fields`.
 ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt);
 
 // The refusal of a member, or of what it says, that is known and not offered.

@@ -69,7 +69,7 @@ class JsonFields {
   // Text, a list of texts, token ids, or a list of lists of ids.
   using TextOrIds = std::variant<std::string, std::vector<int32_t>>;
   void Prompts(std::string_view name, size_t max_entries, std::vector<TextOrIds>* out);
-  // Any value, as JSON text, a schema as ObjectText has it; "null" if it is absent.
+  // Any value, as JSON text, one of kKeptTexts as ObjectText has it; "null" if it is absent.
   std::string JsonText(std::string_view name) const;
   // A member that is an object, or the entries of a list of objects. Their errors must be taken
   // over with Fail.

@@ -11,9 +11,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Members whose text is kept if it is an object: schemas. Those inside such a one are not, so all
-// texts together are no longer than the body.
-constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema"};
+// Objects whose text is kept, but not inside another such: no more in all than the body has.
+constexpr std::string_view kKeptTexts[] = {"parameters", "input_schema", "schema",   "input",
+                                           "arguments",  "action",       "operation"};
 
 // The body's bytes, of which `*read` tells how many the parser has taken.
 struct CountedBytes {

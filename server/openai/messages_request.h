@@ -16,11 +16,14 @@ struct MessagesChat {
   int max_reasoning_tokens = -1;  // -1: no limit
 };
 // `answers`: an answer is asked for, not the prompt's length alone.
-// Thinking of earlier turns is left out of the conversation, and so are marks of what to cache.
-// Error: kInvalidArgument that names the member.
+// Thinking of earlier turns is left out of the conversation, and so are marks of what to cache,
+// tools of the API's vendor and what they did. Messages of the role system join the system prompt.
+// With a last message of the assistant the answer goes on with it. Error: kInvalidArgument that
+// names the member.
 Result<MessagesChat> ChatOfMessages(std::string_view body, const OpenAiContext& context,
                                     bool answers);
 
+// `max_tokens` is what the answer gets at most: less where the context leaves less.
 Result<OpenAiRequest> ParseMessagesRequest(std::string_view body, const OpenAiContext& context);
 // The same without a limit of the answer: only its prompt is used.
 Result<OpenAiRequest> ParseCountTokensRequest(std::string_view body, const OpenAiContext& context);

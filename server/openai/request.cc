@@ -29,11 +29,12 @@ constexpr std::string_view kGenerateFields[] = {"model",
                                                 "add_special_tokens"};
 constexpr std::string_view kCompletionFields[] = {"prompt"};
 constexpr std::string_view kChatFields[] = {"messages", "top_logprobs", "add_generation_prompt",
-                                            "chat_template_kwargs"};
+                                            "continue_final_message", "chat_template_kwargs"};
 
 // What changes nothing here, whatever its value.
 constexpr std::string_view kHarmlessFields[] = {"user",
                                                 "metadata",
+                                                "prediction",
                                                 "store",
                                                 "service_tier",
                                                 "safety_identifier",
@@ -66,7 +67,6 @@ constexpr std::string_view kHarmlessFields[] = {"user",
 // What we know and do not offer: refused unless it is null, false, 0, or empty.
 constexpr std::string_view kUnsupportedFields[] = {"functions",
                                                    "audio",
-                                                   "prediction",
                                                    "suffix",
                                                    "use_beam_search",
                                                    "guided_decoding_backend",
@@ -91,7 +91,6 @@ constexpr std::string_view kUnsupportedFields[] = {"functions",
                                                    "chat_template",
                                                    "mm_processor_kwargs",
                                                    "media_io_kwargs",
-                                                   "continue_final_message",
                                                    "return_token_offsets",
                                                    "return_prompt_text",
                                                    "return_assistant_tokens_mask",
@@ -315,8 +314,12 @@ Result<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const OpenAi
     request.prompt = std::move(text);
   }
   fields.Bool("add_special_tokens", &request.add_special_tokens);
-  constexpr std::string_view kKnown[] = {"prompt", "messages", "return_token_strs",
-                                         "add_generation_prompt", "chat_template_kwargs"};
+  constexpr std::string_view kKnown[] = {"prompt",
+                                         "messages",
+                                         "return_token_strs",
+                                         "add_generation_prompt",
+                                         "continue_final_message",
+                                         "chat_template_kwargs"};
   if (context.strict) RefuseUnknown(fields, kKnown);
   if (!fields.status().ok()) return fields.status();
   return request;

@@ -1,11 +1,16 @@
 #include "server/openai/responses_input.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "server/openai/chat_body.h"
 #include "server/openai/chat_fields.h"
+#include "server/openai/responses_response.h"
+#include "server/openai/tool_fields.h"
 #include "server/request_checks.h"
 #include "server/trace_context.h"
 
@@ -14,11 +19,43 @@ namespace {
 
 constexpr size_t kMaxParts = 4096;  // of one item
 
-// A string, or parts of one of these types.
+// What no model is shown again: what one thought, and what the API's vendor ran, listed or keeps in
+// a form of its own.
+constexpr std::string_view kLeftOut[] = {"reasoning",
+                                         "compaction",
+                                         "compaction_summary",
+                                         "context_compaction",
+                                         "web_search_call",
+                                         "file_search_call",
+                                         "image_generation_call",
+                                         "code_interpreter_call",
+                                         "tool_search_call",
+                                         "tool_search_output",
+                                         "mcp_list_tools",
+                                         "mcp_call",
+                                         "mcp_approval_request",
+                                         "mcp_approval_response",
+                                         "ghost_snapshot",
+                                         "other"};
+
+// A call that the client ran although it was not of a function of its own.
+struct ClientCall {
+  std::string_view type;
+  const char* name;    // of the tool; nullptr: the call says it
+  const char* member;  // what the tool was given
+};
+constexpr ClientCall kClientCalls[] = {{"custom_tool_call", nullptr, "input"},
+                                       {"local_shell_call", "local_shell", "action"},
+                                       {"shell_call", "shell", "action"},
+                                       {"apply_patch_call", "apply_patch", "operation"}};
+constexpr std::string_view kClientOutputs[] = {"function_call_output", "custom_tool_call_output",
+                                               "local_shell_call_output", "shell_call_output",
+                                               "apply_patch_call_output"};
+
+// A string, or parts of one of these types; absent or null: nothing.
 std::vector<std::string> ReadTexts(JsonFields& item, const char* name, const std::string& path) {
   std::vector<std::string> texts;
   const std::string at = path + "." + name;
-  if (!item.Has(name)) item.Fail(InvalidArgument(at + " is missing", at));
   if (item.IsString(name)) {
     item.String(name, kMaxTextBytes, &texts.emplace_back());
     return texts;
@@ -44,7 +81,8 @@ std::vector<std::string> ReadTexts(JsonFields& item, const char* name, const std
 // Reads the items of one request.
 class InputReader {
  public:
-  explicit InputReader(ResponsesRequest* request) : request_(request) {}
+  InputReader(ResponsesRequest* request, const FindResponseItem& find)
+      : request_(request), find_(find) {}
 
   void Say(const std::string& role, const std::vector<std::string>& texts) {
     messages_.Say(role, texts);
@@ -73,7 +111,10 @@ class InputReader {
   }
   void ReadMessage(JsonFields& item, const std::string& path);
   void ReadCall(JsonFields& item, const std::string& path);
-  void ReadCallOutput(JsonFields& item, const std::string& path);
+  void ReadClientCall(JsonFields& item, const ClientCall& call, const std::string& path);
+  void ReadCallOutput(JsonFields& item, const std::string& type, const std::string& path);
+  void ReadReference(JsonFields& item, const std::string& path);
+  void Call(const std::string& id, const std::string& name, const std::string& arguments);
   void Keep(const char* prefix, const std::string& members) {
     const std::string id = prefix + RandomHex16() + RandomHex16();
     request_->input.item_ids.push_back(id);
@@ -81,6 +122,7 @@ class InputReader {
   }
 
   ResponsesRequest* const request_;
+  const FindResponseItem& find_;
   ChatMessages messages_;
 };
 
@@ -90,28 +132,66 @@ void InputReader::ReadMessage(JsonFields& item, const std::string& path) {
   if (item.status().ok() && role == "tool")
     item.Fail(InvalidArgument(path + ".role is tool; give a function_call_output instead",
                               path + ".role"));
+  if (role != "assistant" && !item.Has("content"))
+    item.Fail(InvalidArgument(path + ".content is missing", path + ".content"));
   const std::vector<std::string> texts = ReadTexts(item, "content", path);
   if (item.status().ok()) Say(role, texts);
 }
 
-void InputReader::ReadCall(JsonFields& item, const std::string& path) {
-  const std::string id = Text(item, "call_id", kMaxNameBytes, path);
-  const std::string name = Text(item, "name", kMaxNameBytes, path);
-  const std::string arguments = Text(item, "arguments", kMaxTextBytes, path);
-  if (item.status().ok() && !JsonFields::Parse(arguments).ok()) {
-    item.Fail(
-        InvalidArgument(path + ".arguments is not the text of a JSON object", path + ".arguments"));
-  }
-  if (!item.status().ok()) return;
+void InputReader::Call(const std::string& id, const std::string& name,
+                       const std::string& arguments) {
   messages_.Call(id, name, arguments);
   Keep("fc_", "\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":" + JsonQuoted(id) +
                   ",\"name\":" + JsonQuoted(name) + ",\"arguments\":" + JsonQuoted(arguments));
 }
 
-void InputReader::ReadCallOutput(JsonFields& item, const std::string& path) {
+void InputReader::ReadCall(JsonFields& item, const std::string& path) {
   const std::string id = Text(item, "call_id", kMaxNameBytes, path);
+  const std::string name = Text(item, "name", kMaxNameBytes, path);
+  std::string arguments;
+  if (item.IsObject("arguments"))
+    arguments = item.JsonText("arguments");
+  else
+    item.String("arguments", kMaxTextBytes, &arguments);
+  if (item.status().ok()) Call(id, name, arguments);
+}
+
+void InputReader::ReadClientCall(JsonFields& item, const ClientCall& call,
+                                 const std::string& path) {
+  const std::string id = Text(item, item.Has("call_id") ? "call_id" : "id", kMaxNameBytes, path);
+  const std::string name = call.name != nullptr ? call.name
+                                                : Text(item, "name", kMaxNameBytes, path);
+  std::string given;
+  if (item.IsString(call.member)) {
+    item.String(call.member, kMaxTextBytes, &given);
+    given = CustomArguments(given);
+  } else if (!item.Object(call.member).empty()) {
+    given = item.JsonText(call.member);
+  }
+  if (item.status().ok()) Call(id, name, given);
+}
+
+// The output of a shell may be a list of what its commands wrote.
+std::vector<std::string> ReadShellOutput(JsonFields& item) {
+  std::vector<std::string> texts;
+  for (JsonFields& command : item.Objects("output", kMaxParts)) {
+    for (const char* name : {"stdout", "stderr"}) {
+      std::string text;
+      command.String(name, kMaxTextBytes, &text);
+      if (!text.empty()) texts.push_back(std::move(text));
+    }
+    item.Fail(command.status());
+  }
+  return texts;
+}
+
+void InputReader::ReadCallOutput(JsonFields& item, const std::string& type,
+                                 const std::string& path) {
+  const bool by_id = !item.Has("call_id") && type == "local_shell_call_output";
+  const std::string id = Text(item, by_id ? "id" : "call_id", kMaxNameBytes, path);
+  const bool of_shell = type == "shell_call_output" && !item.IsString("output");
   std::string text;
-  for (const std::string& part : ReadTexts(item, "output", path))
+  for (const std::string& part : of_shell ? ReadShellOutput(item) : ReadTexts(item, "output", path))
     text += (text.empty() ? "" : "\n") + part;
   if (!item.status().ok()) return;
   messages_.Answer(id, text);
@@ -119,27 +199,44 @@ void InputReader::ReadCallOutput(JsonFields& item, const std::string& path) {
                    JsonQuoted(id) + ",\"output\":" + JsonQuoted(text));
 }
 
+// An item of an answer that is kept.
+void InputReader::ReadReference(JsonFields& item, const std::string& path) {
+  const std::string id = Text(item, "id", kMaxNameBytes, path);
+  if (!item.status().ok()) return;
+  const std::optional<ResponseItem> found = find_ ? find_(id) : std::nullopt;
+  if (!found) {
+    item.Fail(InvalidArgument(path + ".id: there is no item '" + id.substr(0, 64) +
+                                  "' of an answer here (any more); give the item itself",
+                              path + ".id"));
+  } else if (found->kind == AnswerPart::Kind::kContent) {
+    Say("assistant", {found->text});
+  } else if (found->kind == AnswerPart::Kind::kToolCall) {
+    Call(found->call_id, found->name, found->text);
+  }
+}
+
 void InputReader::ReadItem(JsonFields& item, const std::string& path) {
   std::string type = "message";
   item.String("type", kMaxNameBytes, &type);
   if (!item.status().ok()) return;
-  if (type == "message") {
-    ReadMessage(item, path);
-  } else if (type == "function_call") {
-    ReadCall(item, path);
-  } else if (type == "function_call_output") {
-    ReadCallOutput(item, path);
-  } else if (type != "reasoning") {  // which is not shown to a model again
-    item.Fail(Unsupported(path + ".type", ": '" + type.substr(0, 64) +
-                                              "', only message, function_call, "
-                                              "function_call_output and reasoning are"));
-  }
+  if (type == "message") return ReadMessage(item, path);
+  if (type == "function_call") return ReadCall(item, path);
+  if (type == "item_reference") return ReadReference(item, path);
+  if (std::ranges::find(kClientOutputs, type) != std::end(kClientOutputs))
+    return ReadCallOutput(item, type, path);
+  const auto* const call = std::ranges::find(kClientCalls, type, &ClientCall::type);
+  if (call != std::end(kClientCalls)) return ReadClientCall(item, *call, path);
+  if (std::ranges::find(kLeftOut, type) != std::end(kLeftOut)) return;
+  item.Fail(Unsupported(path + ".type", ": '" + type.substr(0, 64) +
+                                            "', only messages, calls of the client's tools, their "
+                                            "outputs, references and reasoning are"));
 }
 
 }  // namespace
 
-void ReadResponsesInput(JsonFields& fields, ResponsesRequest* request) {
-  InputReader reader(request);
+void ReadResponsesInput(JsonFields& fields, const FindResponseItem& find,
+                        ResponsesRequest* request) {
+  InputReader reader(request, find);
   if (fields.IsString("input")) {
     std::string text;
     fields.String("input", kMaxTextBytes, &text);

@@ -8,6 +8,7 @@
 namespace diffserve {
 
 // Fills `messages` and `input`. Errors are in `fields`.
-void ReadResponsesInput(JsonFields& fields, ResponsesRequest* request);
+void ReadResponsesInput(JsonFields& fields, const FindResponseItem& find,
+                        ResponsesRequest* request);
 
 }  // namespace diffserve

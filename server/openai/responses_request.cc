@@ -1,5 +1,7 @@
 #include "server/openai/responses_request.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "server/openai/responses_input.h"
 #include "server/openai/responses_response.h"
 #include "server/openai/text_pieces.h"
+#include "server/openai/tool_fields.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -29,15 +32,23 @@ const std::vector<std::string_view> kKnown = {"model",
                                               "reasoning",
                                               "parallel_tool_calls",
                                               "truncation",
+                                              "include",
                                               "stop",
                                               "priority"};
 // What changes nothing here, whatever its value.
 const std::vector<std::string_view> kHarmless = {
-    "user",           "service_tier",          "safety_identifier", "prompt_cache_key",
-    "stream_options", "prompt_cache_retention"};
-const std::vector<std::string_view> kUnsupported = {
-    "background",   "include",    "conversation",       "prompt", "max_tool_calls",
-    "top_logprobs", "moderation", "context_management", "suffix"};
+    "user",           "service_tier",           "safety_identifier",  "prompt_cache_key",
+    "stream_options", "prompt_cache_retention", "context_management", "max_tool_calls",
+    "client_metadata"};
+const std::vector<std::string_view> kUnsupported = {"background",   "conversation", "prompt",
+                                                    "top_logprobs", "moderation",   "suffix"};
+// What `include` may name: parts of items that no answer here has, so that nothing is left out.
+constexpr std::string_view kIncluded[] = {
+    "reasoning.encrypted_content",   "web_search_call.action.sources",
+    "web_search_call.results",       "file_search_call.results",
+    "code_interpreter_call.outputs", "computer_call_output.output.image_url",
+    "message.input_image.image_url"};
+constexpr size_t kMaxIncluded = 32;
 
 // {"type": "function", "name", "description", "parameters", "strict"}
 void ReadTools(JsonFields& fields, size_t max_tools, ResponsesRequest* request, ChatBody* body) {
@@ -46,10 +57,8 @@ void ReadTools(JsonFields& fields, size_t max_tools, ResponsesRequest* request, 
   for (size_t i = 0; i < tools.size(); ++i) {
     JsonFields& tool = tools[i];
     const std::string path = "tools[" + std::to_string(i) + "]";
-    std::string type, name, description;
-    tool.String("type", kMaxNameBytes, &type);
-    if (tool.status().ok() && type != "function")
-      tool.Fail(Unsupported(path + ".type", ": '" + type + "', only function is"));
+    if (IsToolOfOthers(tool, "function")) continue;
+    std::string name, description;
     tool.String("name", kMaxNameBytes, &name);
     if (tool.status().ok() && name.empty())
       tool.Fail(InvalidArgument(path + ".name is missing or empty", path + ".name"));
@@ -59,17 +68,21 @@ void ReadTools(JsonFields& fields, size_t max_tools, ResponsesRequest* request, 
     tool.Bool("strict", &strict);
     fields.Fail(tool.status());
     const std::string parameters = tool.JsonText("parameters"), strictly = tool.JsonText("strict");
-    list += (i > 0 ? "," : "") + ChatTool(name, description, parameters, strictly);
-    echo += (i > 0 ? "," : "") + ("{\"type\":\"function\",\"name\":" + JsonQuoted(name)) +
+    list += (list.empty() ? "" : ",") + ChatTool(name, description, parameters, strictly);
+    echo += (echo.empty() ? "" : ",") + ("{\"type\":\"function\",\"name\":" + JsonQuoted(name)) +
             ",\"description\":" + tool.JsonText("description") + ",\"parameters\":" + parameters +
             ",\"strict\":" + strictly + "}";
   }
-  if (!tools.empty()) body->Add("tools", "[" + list + "]");
+  if (!list.empty()) body->Add("tools", "[" + list + "]");
   request->echo += ",\"tools\":[" + echo + "]";
 }
 
 void ReadToolChoice(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
   std::string choice = "auto", json;
+  if (fields.IsOff("tool_choice")) {
+    request->echo += ",\"tool_choice\":\"auto\"";
+    return;
+  }
   if (fields.IsString("tool_choice")) {
     fields.String("tool_choice", kMaxNameBytes, &choice);
     if (choice != "auto" && choice != "none" && choice != "required") {
@@ -92,8 +105,7 @@ void ReadToolChoice(JsonFields& fields, ResponsesRequest* request, ChatBody* bod
     json = "{\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(name) + "}}";
   }
   if (!json.empty()) body->Add("tool_choice", json);
-  request->echo += ",\"tool_choice\":" +
-                   (fields.Has("tool_choice") ? fields.JsonText("tool_choice") : "\"auto\"");
+  request->echo += ",\"tool_choice\":" + fields.JsonText("tool_choice");
 }
 
 void ReadText(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
@@ -129,8 +141,11 @@ void ReadReasoning(JsonFields& fields, ResponsesRequest* request, ChatBody* body
   for (JsonFields& reasoning : fields.Object("reasoning")) {
     reasoning.String("effort", kMaxNameBytes, &effort);
     reasoning.String("summary", kMaxNameBytes, &summary);
-    if (reasoning.status().ok() && summary != "auto")
-      reasoning.Fail(Unsupported("reasoning.summary", " other than auto: there are none"));
+    constexpr std::string_view kSummaries[] = {"auto", "concise", "detailed", "none"};
+    if (reasoning.status().ok() && std::ranges::find(kSummaries, summary) == std::end(kSummaries)) {
+      reasoning.Fail(InvalidArgument("reasoning.summary must be auto, concise, detailed or none",
+                                     "reasoning.summary"));
+    }
     fields.Fail(reasoning.status());
   }
   if (!effort.empty()) {
@@ -158,6 +173,12 @@ void CheckMembers(JsonFields& fields, const OpenAiContext& context) {
     if (!fields.IsOff(name)) fields.Fail(Unsupported(name));
   }
   RefuseMembersBeyond(fields, {kKnown, kHarmless, kUnsupported, SamplingMembers()}, context.strict);
+  std::vector<std::string> included;
+  fields.StringOrStrings("include", kMaxIncluded, &included);
+  for (const std::string& part : included) {
+    if (std::ranges::find(kIncluded, part) == std::end(kIncluded))
+      fields.Fail(Unsupported("include", ": '" + part.substr(0, 64) + "'"));
+  }
 }
 
 void ReadSmallMembers(JsonFields& fields, ResponsesRequest* request, ChatBody* body) {
@@ -187,15 +208,15 @@ void ReadSmallMembers(JsonFields& fields, ResponsesRequest* request, ChatBody* b
 
 }  // namespace
 
-Result<ResponsesRequest> ParseResponsesRequest(std::string_view body,
-                                               const OpenAiContext& context) {
+Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
+                                               const FindResponseItem& find) {
   Result<JsonFields> parsed = JsonFields::Parse(body);
   if (!parsed.ok()) return parsed.status();
   JsonFields& fields = *parsed;
   CheckMembers(fields, context);
   ResponsesRequest request;
   ChatBody chat;
-  if (fields.Has("instructions")) {
+  if (!fields.IsOff("instructions")) {
     std::string instructions;
     fields.String("instructions", kMaxTextBytes, &instructions);
     ChatMessages message;
@@ -203,7 +224,7 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body,
     request.instructions = message.Take();
   }
   request.echo = "\"instructions\":" + fields.JsonText("instructions");
-  ReadResponsesInput(fields, &request);
+  ReadResponsesInput(fields, find, &request);
   for (const char* name : {"model", "stream", "stop", "priority"}) chat.Copy(fields, name);
   chat.CopySampling(fields);
   ReadSmallMembers(fields, &request, &chat);

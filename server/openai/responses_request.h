@@ -3,12 +3,15 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "kernels/base/status.h"
 #include "server/openai/request.h"
+#include "server/openai/responses_response.h"
 #include "server/openai/responses_store.h"
 
 namespace diffserve {
@@ -27,9 +30,13 @@ struct ResponsesRequest {
   }
 };
 
-// Reasoning of earlier turns is left out of the conversation.
-// Error: kInvalidArgument that names the member.
-Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context);
+// An item of an answer that is kept, by its id.
+using FindResponseItem = std::function<std::optional<ResponseItem>(const std::string& id)>;
+
+// Reasoning of earlier turns is left out of the conversation, and so are tools of the API's vendor
+// and what they did. Error: kInvalidArgument that names the member.
+Result<ResponsesRequest> ParseResponsesRequest(std::string_view body, const OpenAiContext& context,
+                                               const FindResponseItem& find = {});
 
 struct ResponsesChat {
   OpenAiRequest request;

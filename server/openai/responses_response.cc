@@ -85,6 +85,16 @@ size_t ResponseObject::HeldBytes() const {
   return bytes;
 }
 
+std::string ResponseIdOf(std::string_view item_id) {
+  const size_t begin = std::min(item_id.find('_'), item_id.size());
+  return "resp" + std::string(item_id.substr(begin, item_id.rfind('_') - begin));
+}
+
+std::optional<ResponseItem> FindItem(const ResponseObject& object, std::string_view id) {
+  const auto found = std::ranges::find(object.items, id, &ResponseItem::id);
+  return found == object.items.end() ? std::nullopt : std::optional<ResponseItem>(*found);
+}
+
 void AddResponseObject(const ResponseObject& object, TextPieces* pieces) {
   const bool ended = object.state != ResponseState::kInProgress;
   pieces->Add("{\"id\":" + JsonQuoted(object.id) + ",\"object\":\"response\",\"created_at\":" +

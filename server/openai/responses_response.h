@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,10 @@ struct ResponseObject {
 
   size_t HeldBytes() const;
 };
+
+// Of an item's id: that of the response which it belongs to, if it is one of ours.
+std::string ResponseIdOf(std::string_view item_id);
+std::optional<ResponseItem> FindItem(const ResponseObject& object, std::string_view id);
 
 // The object as JSON. `object` and its texts live until all is written.
 void AddResponseObject(const ResponseObject& object, TextPieces* pieces);

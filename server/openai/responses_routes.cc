@@ -64,7 +64,16 @@ HttpReply OpenAiRoutes::Impl::NoSuchResponse(std::string_view id, const char* pa
 }
 
 HttpAnswer OpenAiRoutes::Impl::Responses(RouteCall& call) {
-  return ParseThen(call, ParseResponsesRequest, &Impl::ResponsesParsed);
+  auto body = std::make_shared<const std::string>(std::move(call.request.body));
+  return ReadThen<ResponsesRequest>(
+      call, body->size(),
+      [self = shared_from_this(), body, client = call.account.client] {
+        return ParseResponsesRequest(*body, self->Context(), [&](const std::string& id) {
+          const auto answer = self->responses->Find(client, ResponseIdOf(id));
+          return answer ? FindItem(*answer->object, id) : std::nullopt;
+        });
+      },
+      std::mem_fn(&Impl::ResponsesParsed));
 }
 
 HttpAnswer OpenAiRoutes::Impl::ResponsesParsed(RouteCall& call, Result<ResponsesRequest> parsed) {

@@ -108,56 +108,82 @@ bool ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
   return thinks.value_or(true);
 }
 
+// A function with its arguments, as text or as an object, or a custom tool with the text that it
+// was given.
+std::string ReadCall(JsonFields& call, const std::string& path) {
+  std::string id, type = "function", name, arguments;
+  call.String("id", kMaxCallIdBytes, &id);
+  call.String("type", kMaxNameBytes, &type);
+  const bool custom = type == "custom";
+  if (!custom && type != "function") call.Fail(Unsupported(path + ".type", " other than function"));
+  const char* const member = custom ? "custom" : "function";
+  for (JsonFields& function : call.Object(member)) {
+    function.String("name", kMaxNameBytes, &name);
+    if (function.IsObject("arguments"))
+      arguments = function.JsonText("arguments");
+    else
+      function.String(custom ? "input" : "arguments", kMaxTextBytes, &arguments);
+    call.Fail(function.status());
+  }
+  if (name.empty()) {
+    const std::string place = path + "." + member + ".name";
+    call.Fail(InvalidArgument(place + " is missing", place));
+  }
+  std::string json = "{";
+  if (!id.empty()) json += "\"id\":" + JsonQuoted(id) + ',';
+  return json + "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(name) +
+         ",\"arguments\":" + (custom ? CustomArguments(arguments) : CallArguments(arguments)) +
+         "}}";
+}
+
 std::string ReadCalls(JsonFields& message, const std::string& path) {
   std::string json;
   std::vector<JsonFields> calls = message.Objects("tool_calls", AnswerParser::kMaxCalls);
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const std::string place = path + ".tool_calls[" + std::to_string(i) + "]";
-    std::string id, type = "function", name, arguments;
-    calls[i].String("id", kMaxCallIdBytes, &id);
-    calls[i].String("type", kMaxNameBytes, &type);
-    for (JsonFields& function : calls[i].Object("function")) {
-      function.String("name", kMaxNameBytes, &name);
-      function.String("arguments", kMaxTextBytes, &arguments);
-      calls[i].Fail(function.status());
-    }
+  for (size_t i = 0; i < calls.size() && message.status().ok(); ++i) {
+    json += (i == 0 ? "" : ",") +
+            ReadCall(calls[i], path + ".tool_calls[" + std::to_string(i) + "]");
     message.Fail(calls[i].status());
-    if (type != "function") message.Fail(Unsupported(place + ".type", " other than function"));
-    if (name.empty()) {
-      message.Fail(InvalidArgument(place + ".function.name is missing", place + ".function.name"));
-    }
-    if (arguments.empty()) arguments = "{}";
-    if (!IsJsonObject(arguments)) {
-      message.Fail(InvalidArgument(
-          place + ".function.arguments is not the text of a JSON object nested at most " +
-              std::to_string(JsonScanner::kMaxDepth) + " deep",
-          place + ".function.arguments"));
-    }
-    if (!message.status().ok()) return {};
-    json += (i == 0 ? "{" : ",{");
-    if (!id.empty()) json += "\"id\":" + JsonQuoted(id) + ',';
-    json += "\"type\":\"function\",\"function\":{\"name\":" + JsonQuoted(name) +
-            ",\"arguments\":" + arguments + "}}";
   }
   return json.empty() ? json : ",\"tool_calls\":[" + json + ']';
 }
 
 }  // namespace
 
+bool IsToolOfOthers(JsonFields& tool, std::string_view own) {
+  std::string type(own);
+  tool.String("type", kMaxNameBytes, &type);
+  return tool.status().ok() && !type.empty() && type != own;
+}
+
+std::string CallArguments(const std::string& text) {
+  if (IsJsonObject(text)) return text;
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  const std::string_view bare = std::string_view(text).substr(
+      begin, text.find_last_not_of(kSpace) + 1 - begin);
+  if (bare.empty() || bare == "null" || bare == "[]") return "{}";
+  return "{\"INVALID_JSON\":" + JsonQuoted(text) + "}";
+}
+
+std::string CustomArguments(std::string_view text) {
+  return "{\"input\":" + JsonQuoted(text) + "}";
+}
+
 Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& limits) {
   Tool read;
   std::string type;
   tool.String("type", kMaxNameBytes, &type);
-  if (tool.status().ok() && type != "function")
+  if (tool.status().ok() && !type.empty() && type != "function")
     tool.Fail(Unsupported(path + ".type", " other than function"));
   const std::string inner = path + ".function";
   if (!tool.Has("function")) tool.Fail(InvalidArgument(inner + " is missing", inner));
   for (JsonFields& function : tool.Object("function")) {
     function.String("name", kMaxNameBytes, &read.name);
     if (function.status().ok() && !IsToolName(read.name)) {
-      function.Fail(
-          InvalidArgument(inner + ".name must be 1 to 64 letters, digits, underscores and dashes",
-                          inner + ".name"));
+      function.Fail(InvalidArgument(inner + ".name must be 1 to " +
+                                        std::to_string(kMaxToolNameBytes) +
+                                        " letters, digits, underscores and dashes",
+                                    inner + ".name"));
     }
     function.String("description", limits.max_tools_bytes, &read.description);
     function.Bool("strict", &read.strict);
@@ -178,6 +204,7 @@ std::vector<Tool> ReadToolList(JsonFields& fields, const FrontendOptions& limits
   size_t bytes = 0;
   for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
     const std::string path = "tools[" + std::to_string(i) + "]";
+    if (IsToolOfOthers(entries[i], "function")) continue;
     Tool tool = ReadTool(entries[i], path, limits);
     fields.Fail(entries[i].status());
     bytes += tool.name.size() + tool.description.size() + tool.parameters_json.size();

@@ -91,55 +91,74 @@ TEST_F(MessagesRequestTest, ToolsAndTheirChoiceAreOpenAis) {
   }
 }
 
+struct FieldCase {
+  const char* member;
+  const char* chat;     // what the chat body has of it, {}: nothing
+  const char* refused;  // the param, if it is refused
+};
+const FieldCase kFieldCases[] = {
+    {R"("stop_sequences":["x","y"])", R"({"stop":["x","y"]})", ""},
+    {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
+    {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
+    {R"("top_k":5)", R"({"top_k":5})", ""},
+    {R"("seed":5)", R"({"seed":5})", ""},
+    {R"("ignore_eos":true)", R"({"ignore_eos":true})", ""},
+    {R"("stream":false)", R"({"stream":false})", ""},
+    {R"("system":"s")", "{}", ""},
+    {R"("metadata":{"user_id":"u"})", "{}", ""},
+    {R"("service_tier":"auto")", "{}", ""},
+    {R"("cache_control":{"type":"ephemeral"})", "{}", ""},
+    {R"("thinking":{"type":"enabled","budget_tokens":8})",
+     R"({"chat_template_kwargs":{"enable_thinking":true}})", ""},
+    {R"("thinking":{"type":"disabled"})", R"({"chat_template_kwargs":{"enable_thinking":false}})",
+     ""},
+    {R"("output_config":{"effort":"low"})",
+     R"({"chat_template_kwargs":{"reasoning_effort":"low"}})", ""},
+    {R"("output_format":{"type":"json_schema","schema":{"type":"object"}})",
+     R"({"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,
+         "schema":{"type":"object"}}}})",
+     ""},
+    {R"("new_in_2030":1)", "{}", ""},
+    {R"("container":"c")", "", "container"},
+    {R"("mcp_servers":[{"url":"x"}])", "{}", ""},
+    {R"("context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]})", "{}",
+     ""},
+    {R"("container":null,"speed":"fast","betas":["x"])", "{}", ""},
+    {R"("tools":[{"type":"web_search_20250305","name":"web_search"},
+                 {"type":"mcp_toolset","mcp_server_name":"x"}])",
+     "{}", ""},
+    {R"("tools":[{"type":"bash_20250124","name":"bash"},
+                 {"type":"custom","name":"a","input_schema":{},"cache_control":null,
+                  "defer_loading":true}])",
+     R"({"tools":[{"type":"function","function":{"name":"a","parameters":{}}}]})", ""},
+    {R"("tools":[],"tool_choice":null,"thinking":null,"system":null)", "{}", ""},
+    {R"("thinking":{"type":"adaptive","display":"omitted"})",
+     R"({"include_reasoning":false,"chat_template_kwargs":{"enable_thinking":true}})", ""},
+    {R"("output_config":{"effort":"low"},"output_format":{"type":"json_schema","schema":{}})",
+     R"({"chat_template_kwargs":{"reasoning_effort":"low"},"response_format":{
+         "type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{}}}})",
+     ""},
+    {R"("output_config":{"format":{"type":"json_schema","schema":{}}},
+        "output_format":{"type":"json_schema","schema":{}})",
+     "", "output_format"},
+    {R"("tools":[{"name":"a"}])", "", "tools[0].input_schema"},
+    {R"("tools":[{"input_schema":{}}])", "", "tools[0].name"},
+    {R"("tool_choice":{"type":"some"})", "", "tool_choice.type"},
+    {R"("tool_choice":{"type":"tool"})", "", "tool_choice.name"},
+    {R"("tool_choice":"auto")", "", "tool_choice"},
+    {R"("thinking":{"type":"enabled"})", "", "thinking.budget_tokens"},
+    {R"("thinking":{"type":"enabled","budget_tokens":9})", "", "thinking.budget_tokens"},
+    {R"("thinking":{"type":"maybe"})", "", "thinking.type"},
+    {R"("output_format":{"type":"xml"})", "", "output_format.type"},
+    {R"("output_format":{"type":"json_schema"})", "", "output_format.schema"},
+    {R"("max_tokens":0)", "", "max_tokens"},
+    {R"("system":[{"type":"image"}])", "", "system[0].type"},
+    {R"("stop_sequences":5)", "", "stop_sequences"},
+};
+
 TEST_F(MessagesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByName) {
-  struct Case {
-    const char* member;
-    const char* chat;     // what the chat body has of it, {}: nothing
-    const char* refused;  // the param, if it is refused
-  };
-  const Case kCases[] = {
-      {R"("stop_sequences":["x","y"])", R"({"stop":["x","y"]})", ""},
-      {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
-      {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
-      {R"("top_k":5)", R"({"top_k":5})", ""},
-      {R"("seed":5)", R"({"seed":5})", ""},
-      {R"("ignore_eos":true)", R"({"ignore_eos":true})", ""},
-      {R"("stream":false)", R"({"stream":false})", ""},
-      {R"("system":"s")", "{}", ""},
-      {R"("metadata":{"user_id":"u"})", "{}", ""},
-      {R"("service_tier":"auto")", "{}", ""},
-      {R"("cache_control":{"type":"ephemeral"})", "{}", ""},
-      {R"("thinking":{"type":"enabled","budget_tokens":8})",
-       R"({"chat_template_kwargs":{"enable_thinking":true}})", ""},
-      {R"("thinking":{"type":"disabled"})", R"({"chat_template_kwargs":{"enable_thinking":false}})",
-       ""},
-      {R"("output_config":{"effort":"low"})",
-       R"({"chat_template_kwargs":{"reasoning_effort":"low"}})", ""},
-      {R"("output_format":{"type":"json_schema","schema":{"type":"object"}})",
-       R"({"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,
-           "schema":{"type":"object"}}}})",
-       ""},
-      {R"("new_in_2030":1)", "{}", ""},
-      {R"("container":"c")", "", "container"},
-      {R"("mcp_servers":[{"url":"x"}])", "", "mcp_servers"},
-      {R"("context_management":{"edits":[]})", "", "context_management"},
-      {R"("tools":[{"type":"web_search_20250305","name":"web_search"}])", "", "tools[0].type"},
-      {R"("tools":[{"name":"a"}])", "", "tools[0].input_schema"},
-      {R"("tools":[{"input_schema":{}}])", "", "tools[0].name"},
-      {R"("tool_choice":{"type":"some"})", "", "tool_choice.type"},
-      {R"("tool_choice":{"type":"tool"})", "", "tool_choice.name"},
-      {R"("tool_choice":"auto")", "", "tool_choice"},
-      {R"("thinking":{"type":"enabled"})", "", "thinking.budget_tokens"},
-      {R"("thinking":{"type":"enabled","budget_tokens":9})", "", "thinking.budget_tokens"},
-      {R"("thinking":{"type":"maybe"})", "", "thinking.type"},
-      {R"("output_format":{"type":"xml"})", "", "output_format.type"},
-      {R"("output_format":{"type":"json_schema"})", "", "output_format.schema"},
-      {R"("max_tokens":0)", "", "max_tokens"},
-      {R"("system":[{"type":"image"}])", "", "system[0].type"},
-      {R"("stop_sequences":5)", "", "stop_sequences"},
-  };
   const Json silent = Chat(With("\"x\":0"));
-  for (const Case& one : kCases) {
+  for (const FieldCase& one : kFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
     if (*one.refused != '\0') continue;
     Json chat = Chat(With(one.member));
@@ -158,7 +177,9 @@ TEST_F(MessagesRequestTest, WhatIsMissingOrWrongInAMessageIsNamed) {
   EXPECT_EQ(RefusedFor(R"({"messages":[{"role":"user","content":"a"}]})"), "max_tokens");
   EXPECT_EQ(RefusedFor(R"({"max_tokens":9})"), "messages");
   EXPECT_EQ(refused("[]"), "messages");
-  EXPECT_EQ(refused(R"([{"role":"system","content":"a"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":"tool","content":"a"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":"system","content":[{"type":"image"}]}])"),
+            "messages[0].content[0].type");
   EXPECT_EQ(refused(R"([{"role":"user"}])"), "messages[0].content");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image","source":{}}]}])"),
             "messages[0].content[0].type");
@@ -167,12 +188,138 @@ TEST_F(MessagesRequestTest, WhatIsMissingOrWrongInAMessageIsNamed) {
             "messages[0].content[0].type");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"tool_result"}]}])"),
             "messages[0].content[0].tool_use_id");
-  EXPECT_EQ(refused(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])"),
-            "messages");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"document",
+                        "source":{"type":"base64","data":"AA"}}]}])"),
+            "messages[0].content[0].source.type");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"search_result","source":"s","title":"t",
+                        "content":[],"citations":{"enabled":true}}]}])"),
+            "messages[0].content[0].citations.enabled");
+}
+
+TEST_F(MessagesRequestTest, MessagesOfTheRoleSystemJoinTheSystemPrompt) {
+  const std::string chat = R"([{"role":"system","content":[{"type":"text","text":"Be"},
+      {"type":"text","text":"brief."}]},{"role":"user","content":"a"},
+      {"role":"assistant","content":"b"},{"role":"user","content":"c"}])";
+  for (const char* list : {R"([{"role":"system","content":"brief."},{"role":"user","content":"a"},
+            {"role":"assistant","content":"b"},{"role":"user","content":"c"}])",
+                           R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+            {"role":"user","content":"c"},
+            {"role":"system","content":[{"type":"text","text":"brief.",
+                                         "cache_control":{"type":"ephemeral"}}]}])"}) {
+    EXPECT_EQ(
+        Chat(R"({"max_tokens":9,"system":"Be","messages":)" + std::string(list) + "}")["messages"],
+        Json::parse(chat))
+        << list;
+  }
+}
+
+// Claude Code's first block differs with each request.
+TEST_F(MessagesRequestTest, TheBillingLineIsNoPartOfThePrompt) {
+  const auto system = [this](const std::string& json) {
+    return Chat(R"({"max_tokens":9,"system":)" + json +
+                R"(,"messages":[{"role":"user","content":"a"}]})")["messages"];
+  };
+  const Json silent = Json::parse(R"([{"role":"user","content":"a"}])");
+  const Json brief = Json::parse(
+      R"([{"role":"system","content":"Be brief."},{"role":"user","content":"a"}])");
+  EXPECT_EQ(system(R"([{"type":"text","text":"x-anthropic-billing-header: cc=1; cch=2;"}])"),
+            silent);
+  EXPECT_EQ(system(R"([{"type":"text","text":"x-anthropic-billing-header: cc=1; cch=2;"},
+                       {"type":"text","text":"Be brief."}])"),
+            brief);
+  EXPECT_EQ(system(R"("x-anthropic-billing-header: cc=1;\nBe brief.")"), brief);
+  EXPECT_EQ(system(R"("")"), silent);
+  EXPECT_EQ(system("[]"), silent);
+}
+
+TEST_F(MessagesRequestTest, BlocksOfTheVendorAreLeftOutAndTextOfDocumentsIsText) {
+  EXPECT_EQ(Messages(R"([{"role":"user","content":[
+          {"type":"document","title":"T","context":"C","source":{"type":"text","data":"D"}},
+          {"type":"search_result","source":"S","title":"T",
+           "content":[{"type":"text","text":"R"}]},
+          {"type":"text","text":"a","citations":null,"cache_control":null}]},
+        {"role":"assistant","content":[
+          {"type":"redacted_thinking","data":"x"},
+          {"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},
+          {"type":"web_search_tool_result","tool_use_id":"s","content":[]},
+          {"type":"mcp_tool_use","id":"m","name":"n","server_name":"x","input":{}},
+          {"type":"mcp_tool_result","tool_use_id":"m","content":[]},
+          {"type":"text","text":"b","citations":[{"type":"char_location"}]},
+          {"type":"tool_use","id":"t","name":"n","input":{"b":1,"a":2},"caller":{"type":"direct"}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[
+          {"type":"tool_reference","tool_name":"f"},{"type":"text","text":"r"}]}]}])"),
+            Json::parse(R"([{"role":"user","content":[{"type":"text","text":"T\nC\nD"},
+          {"type":"text","text":"S\nT\nR"},{"type":"text","text":"a"}]},
+        {"role":"assistant","content":"b","tool_calls":[{"id":"t","type":"function",
+          "function":{"name":"n","arguments":"{\"b\":1,\"a\":2}"}}]},
+        {"role":"tool","tool_call_id":"t","content":"f\nr"}])"));
+}
+
+TEST_F(MessagesRequestTest, AnEmptyAnswerAndACutCallAreTakenBack) {
+  for (const char* content : {"null", "[]", R"([{"type":"thinking","thinking":"hm"}])",
+                              R"([{"type":"text","text":""}])"}) {
+    EXPECT_EQ(Messages(R"([{"role":"user","content":"a"},{"role":"assistant","content":)" +
+                       std::string(content) + R"(},{"role":"user","content":"b"}])"),
+              Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":""},
+                              {"role":"user","content":"b"}])"))
+        << content;
+  }
+  for (const auto& [input, arguments] : std::vector<std::pair<std::string, std::string>>{
+           {"null", ""}, {"{}", "{}"}, {R"("{\"a\": \"cu")", R"({"a": "cu)"}}) {
+    const Json call = Messages(
+        R"([{"role":"user","content":"a"},{"role":"assistant","content":[
+             {"type":"tool_use","id":"t","name":"n","input":)" +
+        input + R"(}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t"}]}])");
+    EXPECT_EQ(call[1]["tool_calls"][0]["function"]["arguments"], arguments);
+  }
+}
+
+TEST_F(MessagesRequestTest, TheAnswerGoesOnWithALastMessageOfTheAssistant) {
+  const auto chat = [this](const std::string& content) {
+    return Chat(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"},
+                    {"role":"assistant","content":)" +
+                content + "}]}");
+  };
+  for (const char* content :
+       {R"("b")", R"([{"type":"text","text":"b"}])",
+        R"([{"type":"thinking","thinking":"hm"},{"type":"text","text":"b"}])"}) {
+    const Json continued = chat(content);
+    EXPECT_EQ(continued["continue_final_message"], true) << content;
+    EXPECT_EQ(continued["add_generation_prompt"], false) << content;
+    EXPECT_EQ(continued["messages"][1]["content"], "b") << content;
+  }
+  for (const char* content : {R"("")", "null", "[]", R"([{"type":"thinking","thinking":"hm"}])"}) {
+    const Json begun = chat(content);
+    EXPECT_FALSE(begun.contains("continue_final_message")) << content;
+    EXPECT_EQ(begun["messages"].size(), 1u) << content;
+  }
+  const auto refused = [this](const std::string& content) {
+    return RefusedFor(R"({"max_tokens":9,"messages":[{"role":"user","content":"a"},
+                          {"role":"assistant","content":)" +
+                      content + "}]}");
+  };
+  EXPECT_EQ(refused(R"("b ")"), "messages[1].content");
+  EXPECT_EQ(refused(R"([{"type":"text","text":"b\n"}])"), "messages[1].content");
+  EXPECT_EQ(refused(R"([{"type":"tool_use","id":"t","name":"n","input":{}}])"),
+            "messages[1].content");
+}
+
+TEST_F(MessagesRequestTest, MaxTokensIsWhatAnAnswerGetsAtMost) {
+  const OpenAiContext context{&limits_, SamplingParams(), false};
+  const auto parsed = ParseMessagesRequest(
+      R"({"max_tokens":64000,"messages":[{"role":"user","content":"a"}]})", context);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_FALSE(parsed->generate.max_tokens);
+  EXPECT_EQ(parsed->generate.max_tokens_default, 64000);
 }
 
 TEST_F(MessagesRequestTest, CountingNeedsNoLimitAndMayEndWithTheAssistant) {
   const OpenAiContext context{&limits_, SamplingParams(), false};
+  EXPECT_TRUE(ParseCountTokensRequest(
+                  R"({"messages":[{"role":"user","content":"a"}],
+                      "thinking":{"type":"enabled","budget_tokens":1024}})",
+                  context)
+                  .ok());
   EXPECT_TRUE(ParseCountTokensRequest(
                   R"({"messages":[{"role":"user","content":"a"},
                                   {"role":"assistant","content":"b"}]})",

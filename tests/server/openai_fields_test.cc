@@ -58,7 +58,7 @@ const Member kMembers[] = {
     {"verbosity", R"("low")", kIgnored, kIgnored},
     {"audio", R"({"voice":"x"})", kRefused, kRefused},
     {"modalities", R"(["audio"])", kRefused, kRefused},
-    {"prediction", R"({"type":"content"})", kRefused, kRefused},
+    {"prediction", R"({"type":"content"})", kIgnored, kIgnored},
     {"functions", "[{}]", kRefused, kRefused},
     {"function_call", R"({"name":"f"})", kRefused, kRefused},
     {"web_search_options", R"({"a":1})", kRefused, kRefused},
@@ -110,7 +110,7 @@ const Member kMembers[] = {
     {"session_id", R"("s")", kIgnored, kIgnored},
     {"stream_interval", "2", kIgnored, kIgnored},
     {"spaces_between_special_tokens", "false", kIgnored, kIgnored},
-    {"continue_final_message", "true", kRefused, kRefused},
+    {"continue_final_message", "true", kUnknown, kServed},
     {"chat_template", R"("{{ 1 }}")", kRefused, kRefused},
     {"documents", R"([{"a":"b"}])", kRefused, kRefused},
     {"prompt_embeds", R"("AAAA")", kRefused, kRefused},
@@ -190,6 +190,8 @@ class OpenAiFieldsTest : public ::testing::Test {
     if (std::string(member.name) == "stream_options") body += R"(,"stream":true)";
     if (chat && std::string(member.name) == "tools") body += R"(,"tool_choice":"none")";
     if (std::string(member.name) == "top_logprobs") body += R"(,"logprobs":1)";
+    if (chat && std::string(member.name) == "continue_final_message")
+      body += R"(,"add_generation_prompt":false)";
     if (chat && std::string(member.name) == "top_logprobs")
       body.replace(body.size() - 1, 1, "true");
     body += std::string(",\"") + member.name + "\":" + member.value + "}";

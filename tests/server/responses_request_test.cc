@@ -66,6 +66,90 @@ TEST_F(ResponsesRequestTest, ItemsBecomeMessagesCallsAndMessagesOfTools) {
         {"role":"tool","tool_call_id":"c2","content":"noon"}])"));
 }
 
+TEST_F(ResponsesRequestTest, CallsThatTheClientRanAreCalls) {
+  EXPECT_EQ(Messages(R"([
+        {"type":"custom_tool_call","call_id":"c1","name":"apply_patch","input":"+a"},
+        {"type":"custom_tool_call_output","call_id":"c1","output":"ok"},
+        {"type":"local_shell_call","call_id":"c2","status":"completed",
+         "action":{"type":"exec","command":["ls"],"env":null}},
+        {"type":"local_shell_call_output","id":"c2","output":"a b"},
+        {"type":"shell_call","call_id":"c3","action":{"commands":["ls"]}},
+        {"type":"shell_call_output","call_id":"c3","output":[
+          {"stdout":"a","stderr":"","outcome":{"type":"exit","exit_code":0}},{"stderr":"b"}]},
+        {"type":"apply_patch_call","call_id":"c4","operation":{"type":"delete_file","path":"p"}},
+        {"type":"apply_patch_call_output","call_id":"c4","status":"completed"},
+        {"type":"function_call","call_id":"c5","name":"f","arguments":"{\"a\": \"cut"},
+        {"type":"function_call_output","call_id":"c5","output":null}])"),
+            Json::parse(R"([
+        {"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",
+          "function":{"name":"apply_patch","arguments":"{\"input\":\"+a\"}"}}]},
+        {"role":"tool","tool_call_id":"c1","content":"ok"},
+        {"role":"assistant","content":"","tool_calls":[{"id":"c2","type":"function",
+          "function":{"name":"local_shell",
+                      "arguments":"{\"type\":\"exec\",\"command\":[\"ls\"],\"env\":null}"}}]},
+        {"role":"tool","tool_call_id":"c2","content":"a b"},
+        {"role":"assistant","content":"","tool_calls":[{"id":"c3","type":"function",
+          "function":{"name":"shell","arguments":"{\"commands\":[\"ls\"]}"}}]},
+        {"role":"tool","tool_call_id":"c3","content":"a\nb"},
+        {"role":"assistant","content":"","tool_calls":[{"id":"c4","type":"function",
+          "function":{"name":"apply_patch",
+                      "arguments":"{\"type\":\"delete_file\",\"path\":\"p\"}"}}]},
+        {"role":"tool","tool_call_id":"c4","content":""},
+        {"role":"assistant","content":"","tool_calls":[{"id":"c5","type":"function",
+          "function":{"name":"f","arguments":"{\"a\": \"cut"}}]},
+        {"role":"tool","tool_call_id":"c5","content":""}])"));
+}
+
+TEST_F(ResponsesRequestTest, WhatTheVendorRanIsLeftOut) {
+  for (const char* type :
+       {"reasoning", "compaction", "compaction_summary", "web_search_call", "file_search_call",
+        "image_generation_call", "code_interpreter_call", "tool_search_call", "tool_search_output",
+        "mcp_list_tools", "mcp_call", "mcp_approval_request", "ghost_snapshot", "other"}) {
+    EXPECT_EQ(Messages(R"([{"role":"user","content":"Hi"},{"type":")" + std::string(type) +
+                       R"(","id":"x","encrypted_content":"AAAA","status":"completed"}])"),
+              Json::parse(R"([{"role":"user","content":"Hi"}])"))
+        << type;
+  }
+}
+
+TEST_F(ResponsesRequestTest, AnAnswerMayBeEmpty) {
+  for (const char* content :
+       {R"("content":[])", R"("content":null)", R"("phase":"final_answer")"}) {
+    EXPECT_EQ(Messages(R"([{"type":"message","role":"assistant","id":"msg_1",)" +
+                       std::string(content) + "}]"),
+              Json::parse(R"([{"role":"assistant","content":""}])"))
+        << content;
+  }
+}
+
+TEST_F(ResponsesRequestTest, AReferenceIsTheItemOfTheAnswerThatIsKept) {
+  ResponseObject object;
+  object.id = "resp_ab";
+  object.items.resize(3);
+  object.items[0] = {AnswerPart::Kind::kReasoning, "rs_ab_0", "hm", "", "", true};
+  object.items[1] = {AnswerPart::Kind::kContent, "msg_ab_1", "Yes?", "", "", true};
+  object.items[2] = {AnswerPart::Kind::kToolCall, "fc_ab_2", "{}", "now", "call_ab_2", true};
+  const FindResponseItem find = [&object](const std::string& id) {
+    return ResponseIdOf(id) == object.id ? FindItem(object, id) : std::nullopt;
+  };
+  const auto read = [&](const std::string& id) {
+    return ParseResponsesRequest(
+        R"({"input":[{"role":"user","content":"Hi"},{"type":"item_reference","id":")" + id +
+            "\"}]}",
+        Context(), find);
+  };
+  const auto messages = [&](const std::string& id) {
+    const Result<ResponsesRequest> request = read(id);
+    EXPECT_TRUE(request.ok()) << id << ": " << request.status().message();
+    return request.ok() ? Json::parse("[" + request->messages + "]") : Json();
+  };
+  EXPECT_EQ(messages("rs_ab_0").size(), 1u);
+  EXPECT_EQ(messages("msg_ab_1")[1], Json::parse(R"({"role":"assistant","content":"Yes?"})"));
+  EXPECT_EQ(messages("fc_ab_2")[1]["tool_calls"][0]["id"], "call_ab_2");
+  for (const char* id : {"msg_ab_7", "msg_cd_1", "msg", "_", "x_y_z_1"})
+    EXPECT_EQ(read(id).status().param(), "input[1].id") << id;
+}
+
 TEST_F(ResponsesRequestTest, TheItemsAreKeptWithIdsOfTheirOwn) {
   const Result<ResponsesRequest> request = Read(
       R"({"input":[{"role":"user","content":"Hi"},
@@ -81,67 +165,76 @@ TEST_F(ResponsesRequestTest, TheItemsAreKeptWithIdsOfTheirOwn) {
   EXPECT_NE(request->input.item_ids[0], request->input.item_ids[1]);
 }
 
+struct FieldCase {
+  const char* member;
+  const char* chat;     // what the chat body has of it, {}: nothing
+  const char* refused;  // the param, if it is refused
+};
+const FieldCase kFieldCases[] = {
+    {R"("max_output_tokens":5)", R"({"max_completion_tokens":5})", ""},
+    {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
+    {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
+    {R"("seed":5)", R"({"seed":5})", ""},
+    {R"("stop":["x"])", R"({"stop":["x"]})", ""},
+    {R"("stream":true)", R"({"stream":true})", ""},
+    {R"("instructions":"i")", "{}", ""},
+    {R"("store":false)", "{}", ""},
+    {R"("metadata":{"k":"v"})", "{}", ""},
+    {R"("previous_response_id":"resp_1")", "{}", ""},
+    {R"("user":"u","safety_identifier":"s","prompt_cache_key":"k")", "{}", ""},
+    {R"("service_tier":"auto","stream_options":{"include_obfuscation":false})", "{}", ""},
+    {R"("truncation":"disabled")", "{}", ""},
+    {R"("truncation":"auto")", R"({"truncate_prompt_tokens":-1})", ""},
+    {R"("parallel_tool_calls":true)", "{}", ""},
+    {R"("parallel_tool_calls":false)", R"({"parallel_tool_calls":false})", ""},
+    {R"("reasoning":{"effort":"low","summary":"auto"})",
+     R"({"chat_template_kwargs":{"reasoning_effort":"low"}})", ""},
+    {R"("text":{"format":{"type":"text"},"verbosity":"low"})", "{}", ""},
+    {R"("text":{"format":{"type":"json_object"}})", R"({"response_format":{"type":"json_object"}})",
+     ""},
+    {R"("text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},
+        "strict":true}})",
+     R"({"response_format":{"type":"json_schema",
+         "json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}})",
+     ""},
+    {R"("tools":[{"type":"function","name":"add","parameters":{"type":"object"},"strict":true}])",
+     R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object"},
+         "strict":true}}]})",
+     ""},
+    {R"("tool_choice":"required")", R"({"tool_choice":"required"})", ""},
+    {R"("tool_choice":{"type":"function","name":"add"})",
+     R"({"tool_choice":{"type":"function","function":{"name":"add"}}})", ""},
+    {R"("background":false,"include":[])", "{}", ""},
+    {R"("include":["reasoning.encrypted_content","web_search_call.action.sources"])", "{}", ""},
+    {R"("max_tool_calls":2,"client_metadata":{"k":"v"},"context_management":[{"type":"compaction"}])",
+     "{}", ""},
+    {R"("reasoning":{"summary":"detailed"})", "{}", ""},
+    {R"("reasoning":null,"text":null,"tools":null,"tool_choice":"","instructions":"")", "{}", ""},
+    {R"("tools":[{"type":"web_search"},{"type":"custom","name":"patch"},{"type":"local_shell"},
+        {"type":"namespace","name":"x","tools":[{"type":"function","name":"go"}]}])",
+     "{}", ""},
+    {R"("tools":[{"type":"tool_search"},{"name":"add"},{"type":"image_generation"}])",
+     R"({"tools":[{"type":"function","function":{"name":"add"}}]})", ""},
+    {R"("new_in_2030":1)", "{}", ""},
+    {R"("background":true)", "", "background"},
+    {R"("include":["message.output_text.logprobs"])", "", "include"},
+    {R"("conversation":"c")", "", "conversation"},
+    {R"("prompt":{"id":"p"})", "", "prompt"},
+    {R"("top_logprobs":2)", "", "top_logprobs"},
+    {R"("reasoning":{"summary":"long"})", "", "reasoning.summary"},
+    {R"("truncation":"some")", "", "truncation"},
+    {R"("max_output_tokens":0)", "", "max_output_tokens"},
+    {R"("tools":[{"type":"function"}])", "", "tools[0].name"},
+    {R"("tool_choice":"any")", "", "tool_choice"},
+    {R"("tool_choice":{"type":"mcp"})", "", "tool_choice.type"},
+    {R"("text":{"format":{"type":"xml"}})", "", "text.format.type"},
+    {R"("text":{"format":{"type":"json_schema","name":"n"}})", "", "text.format.schema"},
+    {R"("store":1)", "", "store"},
+    {R"("metadata":[])", "", "metadata"},
+};
+
 TEST_F(ResponsesRequestTest, EveryFieldIsTranslatedTakenWithoutEffectOrRefusedByName) {
-  struct Case {
-    const char* member;
-    const char* chat;     // what the chat body has of it, {}: nothing
-    const char* refused;  // the param, if it is refused
-  };
-  const Case kCases[] = {
-      {R"("max_output_tokens":5)", R"({"max_completion_tokens":5})", ""},
-      {R"("temperature":0.5)", R"({"temperature":0.5})", ""},
-      {R"("top_p":0.5)", R"({"top_p":0.5})", ""},
-      {R"("seed":5)", R"({"seed":5})", ""},
-      {R"("stop":["x"])", R"({"stop":["x"]})", ""},
-      {R"("stream":true)", R"({"stream":true})", ""},
-      {R"("instructions":"i")", "{}", ""},
-      {R"("store":false)", "{}", ""},
-      {R"("metadata":{"k":"v"})", "{}", ""},
-      {R"("previous_response_id":"resp_1")", "{}", ""},
-      {R"("user":"u","safety_identifier":"s","prompt_cache_key":"k")", "{}", ""},
-      {R"("service_tier":"auto","stream_options":{"include_obfuscation":false})", "{}", ""},
-      {R"("truncation":"disabled")", "{}", ""},
-      {R"("truncation":"auto")", R"({"truncate_prompt_tokens":-1})", ""},
-      {R"("parallel_tool_calls":true)", "{}", ""},
-      {R"("parallel_tool_calls":false)", R"({"parallel_tool_calls":false})", ""},
-      {R"("reasoning":{"effort":"low","summary":"auto"})",
-       R"({"chat_template_kwargs":{"reasoning_effort":"low"}})", ""},
-      {R"("text":{"format":{"type":"text"},"verbosity":"low"})", "{}", ""},
-      {R"("text":{"format":{"type":"json_object"}})",
-       R"({"response_format":{"type":"json_object"}})", ""},
-      {R"("text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},
-          "strict":true}})",
-       R"({"response_format":{"type":"json_schema",
-           "json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}})",
-       ""},
-      {R"("tools":[{"type":"function","name":"add","parameters":{"type":"object"},"strict":true}])",
-       R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object"},
-           "strict":true}}]})",
-       ""},
-      {R"("tool_choice":"required")", R"({"tool_choice":"required"})", ""},
-      {R"("tool_choice":{"type":"function","name":"add"})",
-       R"({"tool_choice":{"type":"function","function":{"name":"add"}}})", ""},
-      {R"("background":false,"include":[])", "{}", ""},
-      {R"("new_in_2030":1)", "{}", ""},
-      {R"("background":true)", "", "background"},
-      {R"("include":["reasoning.encrypted_content"])", "", "include"},
-      {R"("conversation":"c")", "", "conversation"},
-      {R"("prompt":{"id":"p"})", "", "prompt"},
-      {R"("max_tool_calls":2)", "", "max_tool_calls"},
-      {R"("top_logprobs":2)", "", "top_logprobs"},
-      {R"("reasoning":{"summary":"detailed"})", "", "reasoning.summary"},
-      {R"("truncation":"some")", "", "truncation"},
-      {R"("max_output_tokens":0)", "", "max_output_tokens"},
-      {R"("tools":[{"type":"web_search"}])", "", "tools[0].type"},
-      {R"("tools":[{"type":"function"}])", "", "tools[0].name"},
-      {R"("tool_choice":"any")", "", "tool_choice"},
-      {R"("tool_choice":{"type":"mcp"})", "", "tool_choice.type"},
-      {R"("text":{"format":{"type":"xml"}})", "", "text.format.type"},
-      {R"("text":{"format":{"type":"json_schema","name":"n"}})", "", "text.format.schema"},
-      {R"("store":1)", "", "store"},
-      {R"("metadata":[])", "", "metadata"},
-  };
-  for (const Case& one : kCases) {
+  for (const FieldCase& one : kFieldCases) {
     EXPECT_EQ(RefusedFor(With(one.member)), one.refused) << one.member;
     if (*one.refused != '\0') continue;
     Json chat = Json::parse(Read(With(one.member))->members);
@@ -160,9 +253,9 @@ TEST_F(ResponsesRequestTest, WhatIsMissingOrWrongInAnItemIsNamed) {
   EXPECT_EQ(refused(R"({"content":"a"})"), "input[0].role");
   EXPECT_EQ(refused(R"({"role":"user"})"), "input[0].content");
   EXPECT_EQ(refused(R"({"role":"user","content":[{"type":"input_image"}]})"), "input[0].content");
-  EXPECT_EQ(refused(R"({"type":"item_reference","id":"x"})"), "input[0].type");
-  EXPECT_EQ(refused(R"({"type":"function_call","call_id":"c","name":"f","arguments":"[1]"})"),
-            "input[0].arguments");
+  EXPECT_EQ(refused(R"({"type":"item_reference","id":"x"})"), "input[0].id");
+  EXPECT_EQ(refused(R"({"type":"computer_call","call_id":"c"})"), "input[0].type");
+  EXPECT_EQ(refused(R"({"type":"custom_tool_call","call_id":"c","input":"x"})"), "input[0].name");
   EXPECT_EQ(refused(R"({"type":"function_call_output","output":"x"})"), "input[0].call_id");
 }
 

@@ -160,11 +160,10 @@ TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
   };
   EXPECT_EQ(Chat(R"("tools":{})").status().param(), "tools");
   EXPECT_EQ(refused_for("7"), "tools[0]");
-  EXPECT_EQ(refused_for(R"({"type":"custom","custom":{"name":"a"}})"), "tools[0].type");
   EXPECT_EQ(refused_for(R"({"type":"function"})"), "tools[0].function");
   EXPECT_EQ(refused_for(function("")), "tools[0].function.name");
   EXPECT_EQ(refused_for(function(R"("name":"a b")")), "tools[0].function.name");
-  EXPECT_EQ(refused_for(function("\"name\":\"" + std::string(65, 'a') + "\"")),
+  EXPECT_EQ(refused_for(function("\"name\":\"" + std::string(129, 'a') + "\"")),
             "tools[0].function.name");
   EXPECT_EQ(refused_for(function(R"("name":"a","description":1)")),
             "tools[0].function.description");
@@ -235,21 +234,112 @@ TEST_F(ToolFieldsTest, WrongToolMessagesAreRefusedWithTheirPlace) {
     return Messages(message).status().param();
   };
   EXPECT_EQ(refused_for(R"({"role":"tool","content":"a"})"), "messages[0].tool_call_id");
-  EXPECT_EQ(refused_for(R"({"role":"tool","tool_call_id":"a"})"), "messages[0].content");
+  EXPECT_EQ(refused_for(R"({"role":"user","content":null})"), "messages[0].content");
+  EXPECT_EQ(refused_for(R"({"role":"system"})"), "messages[0].content");
   EXPECT_EQ(refused_for(R"({"role":"user","content":"a","tool_calls":[{"id":"x"}]})"),
             "messages[0].tool_calls");
-  EXPECT_EQ(refused_for(R"({"role":"assistant","content":null})"), "messages[0].content");
   EXPECT_EQ(refused_for(R"({"role":"assistant","content":"a","tool_calls":[{"id":"x"}]})"),
             "messages[0].tool_calls[0].function.name");
-  EXPECT_EQ(refused_for(R"({"role":"assistant","tool_calls":[{"type":"custom"}]})"),
+  EXPECT_EQ(refused_for(R"({"role":"assistant","tool_calls":[{"type":"mcp"}]})"),
             "messages[0].tool_calls[0].type");
-  for (const char* arguments : {R"("[1]")", R"("{\"a\":")", R"("x")"}) {
-    EXPECT_EQ(refused_for(
-                  std::string(
-                      R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)") +
-                  arguments + "}}]}"),
-              "messages[0].tool_calls[0].function.arguments")
-        << arguments;
+  EXPECT_EQ(refused_for(R"({"role":"assistant","tool_calls":[{"type":"custom","custom":{}}]})"),
+            "messages[0].tool_calls[0].custom.name");
+  EXPECT_EQ(refused_for(R"({"role":"assistant","content":[{"type":"image_url"}]})"),
+            "messages[0].content");
+}
+
+TEST_F(ToolFieldsTest, OffersOfOthersToolsAreLeftOut) {
+  limits_.tool_format = FindToolFormat("hermes");
+  for (const char* other :
+       {R"({"type":"web_search"})", R"({"type":"custom","custom":{"name":"patch"}})",
+        R"({"type":"mcp","server_label":"x"})", R"({"type":"image_generation"})"}) {
+    const auto parsed = Tools(std::string(other) + ',' + kBareTool);
+    ASSERT_TRUE(parsed.ok()) << other << ": " << parsed.status().message();
+    EXPECT_EQ(Json::parse(PromptOf(parsed).tools_json).size(), 1u) << other;
+    const auto none = Tools(other);
+    ASSERT_TRUE(none.ok()) << other << ": " << none.status().message();
+    EXPECT_EQ(PromptOf(none).tools_json, "") << other;
+    EXPECT_EQ(Tools(other, R"("tool_choice":"required")").status().param(), "tool_choice");
+  }
+  EXPECT_EQ(Tools(R"({"type":"custom","custom":{"name":"patch"}})",
+                  R"("tool_choice":{"type":"custom","custom":{"name":"patch"}})")
+                .status()
+                .param(),
+            "tool_choice");
+}
+
+TEST_F(ToolFieldsTest, NamesHaveAtMost128Characters) {
+  limits_.tool_format = FindToolFormat("hermes");
+  for (const size_t length : {1u, 64u, 65u, 128u}) {
+    const std::string name(length, 'a');
+    EXPECT_TRUE(Tools(R"({"type":"function","function":{"name":")" + name + "\"}}").ok()) << length;
+    EXPECT_TRUE(Tools(R"({"function":{"name":")" + name + "\"}}").ok()) << length;
+  }
+}
+
+TEST_F(ToolFieldsTest, ArgumentsOfAnyFormAreAnObjectForTheTemplate) {
+  struct Case {
+    const char* arguments;  // as a member
+    const char* rendered;
+  };
+  const Case kCases[] = {
+      {R"("{\"b\": 1, \"a\": 2}")", R"({"b": 1, "a": 2})"},
+      {R"({"b": 1, "a": 2})", R"({"b": 1, "a": 2})"},
+      {R"("")", "{}"},
+      {"null", "{}"},
+      {R"("null")", "{}"},
+      {R"(" \n")", "{}"},
+      {R"("[]")", "{}"},
+      {R"("{\"a\": \"cut")", R"({"INVALID_JSON":"{\"a\": \"cut"})"},
+      {R"("{}{}")", R"({"INVALID_JSON":"{}{}"})"},
+      {R"("[1]")", R"({"INVALID_JSON":"[1]"})"},
+      {R"("\"{}\"")", R"({"INVALID_JSON":"\"{}\""})"},
+  };
+  for (const Case& one : kCases) {
+    const auto parsed = Messages(
+        std::string(R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)") +
+        one.arguments + "}}]}");
+    ASSERT_TRUE(parsed.ok()) << one.arguments << ": " << parsed.status().message();
+    EXPECT_EQ(PromptOf(parsed).messages_json,
+              std::string(R"([{"role":"assistant","content":"","tool_calls":[{"type":"function",)"
+                          R"("function":{"name":"f","arguments":)") +
+                  one.rendered + "}}]}]")
+        << one.arguments;
+  }
+}
+
+TEST_F(ToolFieldsTest, WhatAnAnswerHasIsTakenBack) {
+  struct Case {
+    const char* message;
+    const char* rendered;
+  };
+  const Case kCases[] = {
+      {R"({"role":"assistant","content":null})", R"({"role":"assistant","content":""})"},
+      {R"({"role":"assistant"})", R"({"role":"assistant","content":""})"},
+      {R"({"role":"assistant","content":[]})", R"({"role":"assistant","content":""})"},
+      {R"({"role":"assistant","content":null,"refusal":null,"annotations":[],"audio":null,
+           "function_call":null,"tool_calls":null,"name":null})",
+       R"({"role":"assistant","content":""})"},
+      {R"({"role":"assistant","content":null,"tool_calls":[],"reasoning_content":"hm"})",
+       R"({"role":"assistant","content":"","reasoning_content":"hm"})"},
+      {R"({"role":"assistant","content":null,"refusal":"No."})",
+       R"({"role":"assistant","content":"No."})"},
+      {R"({"role":"assistant","content":[{"type":"thinking","thinking":"hm"},
+           {"type":"output_text","text":"a","annotations":[]},{"type":"refusal","refusal":"b"}]})",
+       R"({"role":"assistant","content":"a\nb"})"},
+      {R"({"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"custom",
+           "custom":{"name":"patch","input":"+a"}}]})",
+       R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",)"
+       R"("function":{"name":"patch","arguments":{"input":"+a"}}}]})"},
+      {R"({"role":"tool","tool_call_id":"c","content":null})",
+       R"({"role":"tool","content":"","tool_call_id":"c"})"},
+      {R"({"role":"user","content":"a","tool_calls":[],"refusal":null})",
+       R"({"role":"user","content":"a"})"},
+  };
+  for (const Case& one : kCases) {
+    const auto parsed = Messages(one.message);
+    ASSERT_TRUE(parsed.ok()) << one.message << ": " << parsed.status().message();
+    EXPECT_EQ(PromptOf(parsed).messages_json, "[" + std::string(one.rendered) + "]");
   }
 }
 

@@ -1,0 +1,106 @@
+"""A model whose answers are written beforehand: a Llama without attention in which each token leads
+to one other, so that the tests of what becomes of an answer choose what it is.
+
+The last message says which: `#3#` in it asks for the answer with that number, 0 without.
+"""
+
+import atexit
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import tiny_model
+
+PIECE_BYTES = 5  # of a token of an answer, or a few more: no two tokens have the same
+BOS, EOS, USER = "<|bos|>", "<|end|>", "<|user|>"
+TEMPLATE = (
+    "{% for m in messages %}<|user|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}"
+    "{% for name, value in c.function.arguments | items %}{{ name }}={{ value }}{% endfor %}"
+    "{% endfor %}<|end|>{% endfor %}{% set ns = namespace(number=0) %}{% for i in range(COUNT) %}"
+    "{% if ('#' ~ i ~ '#') in messages[-1].content %}{% set ns.number = i %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|begin' ~ ns.number ~ '|>' }}{% endif %}")
+
+
+def _tokenizer(special: list[str], pieces: list[bytes]) -> dict:
+    """Byte-level; no text is encoded to `pieces`, each of which is a token of its own."""
+    letters = tiny_model.byte_alphabet()
+    tokenizer = tiny_model.tokenizer_json()
+    tokenizer["added_tokens"] = [
+        tokenizer["added_tokens"][0] | {"id": i, "content": token}
+        for i, token in enumerate(special)
+    ]
+    tokens = special + letters + ["".join(letters[b] for b in piece) for piece in pieces]
+    tokenizer["post_processor"] = None
+    tokenizer["model"] |= {"vocab": {token: i for i, token in enumerate(tokens)}, "merges": []}
+    return tokenizer
+
+
+def _weights(vocab: int, follows: dict[int, int]) -> dict[str, np.ndarray]:
+    embed = np.eye(vocab, dtype=np.float32)
+    head = np.zeros((vocab, vocab), np.float32)
+    for token in range(vocab):
+        head[follows.get(token, 1), token] = 1
+    layer, one = "model.layers.0.", np.ones(vocab, np.float32)
+    tensors = {"model.embed_tokens.weight": embed, "lm_head.weight": head,
+               "model.norm.weight": one, layer + "input_layernorm.weight": one,
+               layer + "post_attention_layernorm.weight": one}
+    for name, rows, columns in (("self_attn.q", 16, vocab), ("self_attn.k", 16, vocab),
+                                ("self_attn.v", 16, vocab), ("self_attn.o", vocab, 16),
+                                ("mlp.gate", 16, vocab), ("mlp.up", 16, vocab),
+                                ("mlp.down", vocab, 16)):
+        tensors[f"{layer}{name}_proj.weight"] = np.zeros((rows, columns), np.float32)
+    return tensors
+
+
+def _cut(data: bytes, taken: set[bytes]) -> list[bytes]:
+    """Into pieces that are not taken yet; they are then."""
+    pieces = []
+    while data:
+        size = PIECE_BYTES
+        while data[:size] in taken and size < len(data):
+            size += 1
+        if data[:size] in taken or len(data) == 1:  # it ends like another one: more of it differs
+            taken.discard(pieces[-1])
+            data, size = pieces.pop() + data, len(data) + PIECE_BYTES * 2
+        pieces.append(data[:size])
+        taken.add(data[:size])
+        data = data[size:]
+    return pieces
+
+
+def directory(answers: list[str], template: str = TEMPLATE) -> Path:
+    """Removed at exit."""
+    special = [BOS, EOS, USER] + [f"<|begin{i}|>" for i in range(len(answers))]
+    pieces, follows, taken = [], {}, set()
+    for number, answer in enumerate(answers):
+        last = 3 + number
+        for piece in _cut(answer.encode(), taken):
+            follows[last] = len(special) + 256 + len(pieces)
+            last = follows[last]
+            pieces.append(piece)
+    # Features that no token uses round the width up, as kernels want it.
+    vocab = -(-(len(special) + 256 + len(pieces)) // 64) * 64
+    pieces += [b"\xff\xfe" + i.to_bytes(2, "big")
+               for i in range(vocab - len(special) - 256 - len(pieces))]
+    parent = Path(tempfile.mkdtemp(prefix="diffserve-e2e-"))
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    where = parent / "parrot"
+    where.mkdir()
+    (where / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab,
+        "hidden_size": vocab, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 8192,
+        "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": 0,
+        "eos_token_id": 1}))
+    (where / "tokenizer.json").write_text(json.dumps(_tokenizer(special, pieces)))
+    (where / "tokenizer_config.json").write_text(json.dumps({
+        "bos_token": BOS, "eos_token": EOS,
+        "chat_template": template.replace("COUNT", str(len(answers)))}))
+    (where / "model.safetensors").write_bytes(
+        tiny_model.safetensors_bytes(_weights(vocab, follows)))
+    return where
