@@ -354,7 +354,9 @@ Result<ResponseId> Frontend::Generate(GenerateRequest request,
     impl.engine.CountRefusal(RefusalReason::kDeadline);
     return Status(StatusCode::kDeadlineExceeded, "the deadline passed before the request was read");
   }
-  DS_RETURN_IF_ERROR(impl.engine.CheckLine(ClientOf(request), impl.StartBy(arrival, deadline)));
+  // What can never fit is refused by its prompt's length, however long the line is.
+  if (!request.max_tokens || *request.max_tokens <= impl.MaxTokens())
+    DS_RETURN_IF_ERROR(impl.engine.CheckLine(ClientOf(request), impl.StartBy(arrival, deadline)));
   Result<Impl::Share> share = impl.SetAside(request);
   if (!share.ok()) return share.status();
   stream->Keep(*share);
