@@ -25,7 +25,8 @@ namespace diffserve {
 
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;  // for echo; empty of a conversation
+  std::string text;           // for echo; empty of a conversation
+  size_t opening_tokens = 0;  // of token_ids: those that no text comes before
 };
 
 // The first continuation has begun. Comes first, once.
@@ -50,6 +51,8 @@ struct ResponseDelta {
   FinishReason finish = FinishReason::kNone;
   std::variant<std::monostate, std::string, int32_t> stop_reason;  // the stop string or id that
                                                                    // matched
+  size_t opening_tokens = 0;  // the first of `tokens`: no text comes before them, not even the
+                              // prompt's
 };
 
 struct Usage {

@@ -278,11 +278,11 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
     }
     if (request.want_prompt_text &&
         (std::holds_alternative<std::vector<int32_t>>(prompt) || ids->size() < found)) {
-      Result<std::string> text = tokenizer.Decode(*ids, request.skip_special_tokens);
-      if (!text.ok()) return WithParam(text.status(), "prompt");
-      info.text = std::move(text).value();
+      DS_RETURN_IF_ERROR(
+          Assign(&info.text, TextBefore(tokenizer, ids->ids(), request.skip_special_tokens)));
     }
     if (!request.want_prompt_text) info.text = {};
+    info.opening_tokens = tokenizer.table().OpeningTokens(ids->ids(), request.skip_special_tokens);
     Request continuation;
     continuation.prompt = std::move(ids).value();
     continuation.sampling = request.sampling;

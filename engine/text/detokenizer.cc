@@ -10,13 +10,23 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // A character is complete after a few tokens. A longer window has U+FFFD at its end for good.
 constexpr size_t kMaxUnreadIds = 16;
+// Ids of a context that say how the next one is decoded.
+constexpr size_t kMaxContextIds = 2 * kMaxUnreadIds;
 
 }  // namespace
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
+                         std::span<const int32_t> context)
     : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {
-  if (tokenizer.table().decoding != TokenTable::Decoding::kLibrary)
-    stream_.emplace(tokenizer.table(), skip_special_tokens);
+  const TokenTable& table = tokenizer.table();
+  if (table.decoding != TokenTable::Decoding::kLibrary) {
+    stream_.emplace(table, skip_special_tokens, context);
+    return;
+  }
+  size_t begin = context.size();
+  for (size_t count = 0; begin > 0 && count < kMaxContextIds;)
+    count += table.HasText(context[--begin], skip_special_tokens) ? 1 : 0;
+  for (const int32_t id : context.subspan(begin)) PushWindow(id);
 }
 
 std::string Detokenizer::Push(int32_t id) {
@@ -27,8 +37,7 @@ std::string Detokenizer::Push(int32_t id) {
 }
 
 std::string Detokenizer::PushWindow(int32_t id) {
-  if (!tokenizer_->table().Contains(id)) return {};
-  if (skip_special_tokens_ && tokenizer_->IsSpecial(id)) return {};
+  if (!tokenizer_->table().HasText(id, skip_special_tokens_)) return {};
   window_.push_back(id);
   const Result<std::string> decoded = tokenizer_->Decode(window_, skip_special_tokens_);
   if (!decoded.ok()) return {};
@@ -56,6 +65,19 @@ std::string Detokenizer::Finish() {
   shown_prefix_.clear();
   read_ = 0;
   return rest;
+}
+
+Result<std::string> TextBefore(const Tokenizer& tokenizer, std::span<const int32_t> ids,
+                               bool skip_special_tokens) {
+  const TokenTable& table = tokenizer.table();
+  Detokenizer stream(tokenizer, skip_special_tokens, ids);
+  size_t count = ids.size();
+  for (size_t unread = stream.num_unread(); unread > 0;)
+    unread -= table.HasText(ids[--count], skip_special_tokens) ? 1 : 0;
+  Result<std::string> text = tokenizer.Decode(ids.first(count), skip_special_tokens);
+  if (!text.ok() || table.decoding == TokenTable::Decoding::kLibrary) return text;
+  text->resize(text->size() - stream.Finish().size());
+  return text;
 }
 
 StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop_in_output)

@@ -1,11 +1,13 @@
 // Detokenizer: one sequence's stream of ids turned into text deltas, and StopMatcher: holds back
-// what may become a stop string. Concatenated deltas equal Tokenizer::Decode of all ids; no delta
-// ends in half a UTF-8 character.
+// what may become a stop string. What follows a prompt is decoded as its continuation: TextBefore
+// and the concatenated deltas equal Tokenizer::Decode of all ids. No delta ends in half a UTF-8
+// character.
 // Owned by the output thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,13 +19,19 @@ namespace diffserve {
 
 class Detokenizer {
  public:
-  // `tokenizer` outlives this.
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+  // `context`: the tokens before the first one that is pushed. `tokenizer` outlives this.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
+              std::span<const int32_t> context = {});
   // Text that `id` completes; empty while a character is incomplete. An id outside the vocabulary
   // (a row that pads the model's embedding) has no text.
   std::string Push(int32_t id);
   // What is left at the end (an incomplete character becomes U+FFFD, as in a full decode).
   std::string Finish();
+  // The next token that has text opens it: it stands for TokenTable::FirstBytes.
+  bool at_start() const { return stream_ && stream_->at_start(); }
+  // Where the decoder does not work token by token: the last ids, with text, that nothing was shown
+  // of.
+  size_t num_unread() const { return window_.size() - read_; }
 
  private:
   std::string PushWindow(int32_t id);
@@ -37,6 +45,11 @@ class Detokenizer {
   size_t read_ = 0;           // ids of the window that have been shown
   std::string shown_prefix_;  // decode of window_[0, read_)
 };
+
+// The text of `ids` without a character that is incomplete at their end, which belongs to what
+// follows. Error: as Tokenizer::Decode.
+Result<std::string> TextBefore(const Tokenizer& tokenizer, std::span<const int32_t> ids,
+                               bool skip_special_tokens);
 
 class StopMatcher {
  public:

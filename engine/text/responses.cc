@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -22,8 +23,9 @@ Status CopyOf(const Status& status) noexcept {
 }  // namespace
 
 struct Responses::Choice {
-  Choice(const Tokenizer& tokenizer, const TokenizedRequest& tokenized)
-      : detokenizer(tokenizer, tokenized.skip_special_tokens),
+  Choice(const Tokenizer& tokenizer, const TokenizedRequest& tokenized,
+         std::span<const int32_t> prompt)
+      : detokenizer(tokenizer, tokenized.skip_special_tokens, prompt),
         stop(tokenized.stop, tokenized.include_stop_in_output) {}
 
   RequestId request = 0;
@@ -105,7 +107,8 @@ void Responses::SubmitTo(Response& response, TokenizedRequest tokenized) {
     const RequestId request_id = request.id = ++last_request_;
     // Before the engine has it: End cancels what is known here.
     choices_[request_id] = {&response, response.choices.size()};
-    response.choices.emplace_back(tokenizer_, response.tokenized).request = request_id;
+    response.choices.emplace_back(tokenizer_, response.tokenized, request.prompt.ids()).request =
+        request_id;
     Status status = ways_.submit(std::move(request));
     if (!status.ok()) {
       choices_.erase(request_id);
@@ -243,6 +246,7 @@ ResponseDelta Responses::Delta(const TokenEvent& event, const Response& response
   for (size_t i = 0; i < event.tokens.size(); ++i) {
     const int32_t id = event.tokens[i];
     ++choice.num_tokens;
+    delta.opening_tokens += choice.detokenizer.at_start() ? 1 : 0;
     const bool scored = response.logprobs && i < event.logprobs.size();
     delta.tokens.push_back(scored ? event.logprobs[i] : SampleResult{.token = id});
     if (i + 1 == event.tokens.size() && !show_last) break;

@@ -41,18 +41,6 @@ std::vector<T> Take(const diffserve_ffi::FfiIds& ids) {
   return std::vector<T>(ids.data, ids.data + ids.size);
 }
 
-void AppendUtf8(uint32_t code, std::string& out) {
-  if (code < 0x80) {
-    out.push_back(static_cast<char>(code));
-    return;
-  }
-  const int tail = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  constexpr unsigned char kLead[] = {0, 0xC0, 0xE0, 0xF0};
-  out.push_back(static_cast<char>(kLead[tail] | (code >> (6 * tail))));
-  for (int i = tail - 1; i >= 0; --i)
-    out.push_back(static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F)));
-}
-
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -84,9 +72,7 @@ bool Tokenizer::Impl::FillTable(std::string& error) {
   table.decoding = made.decoding == 1   ? TokenTable::Decoding::kCharacters
                    : made.decoding == 2 ? TokenTable::Decoding::kBytes
                                         : TokenTable::Decoding::kLibrary;
-  table.strip_max = made.strip_max;
   max_token_bytes = made.max_token_bytes;
-  AppendUtf8(made.strip_char, table.strip);
   return true;
 }
 
@@ -152,6 +138,10 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
 
 std::string Tokenizer::TokenBytes(int32_t id) const {
   return impl_->table.Contains(id) ? std::string(impl_->table.Bytes(id)) : std::string();
+}
+
+std::string Tokenizer::FirstTokenBytes(int32_t id) const {
+  return impl_->table.Contains(id) ? std::string(impl_->table.FirstBytes(id)) : std::string();
 }
 
 bool Tokenizer::IsSpecial(int32_t id) const { return impl_->table.IsSpecial(id); }

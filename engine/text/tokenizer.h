@@ -47,9 +47,10 @@ class Tokenizer {
   // (<0xNN>) mix whole and broken characters in one run, the whole ones are kept, so that they can
   // be streamed.
   Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
-  // The bytes a token stands for, which may be part of a UTF-8 character (for logprobs). Empty for
-  // an id without token.
+  // The bytes a token stands for within a text, or where it opens one; they may be part of a UTF-8
+  // character (for logprobs). Empty for an id without token.
   std::string TokenBytes(int32_t id) const;
+  std::string FirstTokenBytes(int32_t id) const;
   bool IsSpecial(int32_t id) const;
   int vocab_size() const;  // ids with added tokens: 0 .. vocab_size - 1
   const TokenTable& table() const;

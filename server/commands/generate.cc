@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 
 #include "engine/bounded_queue.h"
 #include "engine/engine.h"
@@ -81,8 +82,11 @@ Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
 // Turns events into text as they come, and may print it.
 class Printer {
  public:
-  Printer(const Tokenizer* tokenizer, const std::string& stop, bool prints) : prints_(prints) {
-    if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special_tokens=*/true);
+  Printer(const Tokenizer* tokenizer, std::span<const int32_t> prompt, const std::string& stop,
+          bool prints)
+      : prints_(prints) {
+    if (tokenizer != nullptr)
+      detokenizer_.emplace(*tokenizer, /*skip_special_tokens=*/true, prompt);
     if (!stop.empty())
       stop_.emplace(std::vector<std::string>{stop}, /*include_stop_in_output=*/false);
   }
@@ -235,7 +239,7 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
                 [&](TokenEvent event) { events.TryPush(std::move(event)); });
   const Clock::time_point start = Clock::now();
   DS_RETURN_IF_ERROR(engine.Submit(MakeRequest(generate, session.plan(), *prompt)));
-  Printer printer(tokenizer->get(), generate.stop, /*prints=*/!json);
+  Printer printer(tokenizer->get(), *prompt, generate.stop, /*prints=*/!json);
   Result<Continuation> done = Follow(events, printer, start);
   if (!done.ok()) return done.status();
   engine.Cancel(kRequest);  // a stop string may have ended the text before the sequence

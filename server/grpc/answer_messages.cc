@@ -11,16 +11,23 @@
 namespace diffserve {
 namespace {
 
-void Fill(int32_t id, float logprob, const Tokenizer& tokenizer, v1::TokenLogprob& out) {
+// Tokens at one place of a text.
+struct Place {
+  const Tokenizer& tokenizer;
+  bool opens_text = false;
+};
+
+void Fill(int32_t id, float logprob, Place place, v1::TokenLogprob& out) {
   out.set_id(id);
-  out.set_token(tokenizer.TokenBytes(id));
+  out.set_token(place.opens_text ? place.tokenizer.FirstTokenBytes(id)
+                                 : place.tokenizer.TokenBytes(id));
   out.set_logprob(logprob);
 }
 
-void Fill(const SampleResult& in, const Tokenizer& tokenizer, v1::TokenOutput& out) {
-  Fill(in.token, in.logprob, tokenizer, *out.mutable_chosen());
+void Fill(const SampleResult& in, Place place, v1::TokenOutput& out) {
+  Fill(in.token, in.logprob, place, *out.mutable_chosen());
   for (const TokenLogprob& other : in.top_logprobs)
-    Fill(other.token, other.logprob, tokenizer, *out.add_top());
+    Fill(other.token, other.logprob, place, *out.add_top());
 }
 
 v1::FinishReason ToProto(FinishReason reason, bool calls) {
@@ -70,13 +77,17 @@ void AnswerMessages::AppendOne(const ResponseStarted& started, Messages* out) {
   start.set_request_id(form_.response_id);
   for (const PromptInfo& prompt : started.prompts)
     start.mutable_token_ids()->Add(prompt.token_ids.begin(), prompt.token_ids.end());
+  prompt_opening_tokens_ = started.prompts.front().opening_tokens;
 }
 
 void AnswerMessages::AppendOne(const ResponsePromptLogprobs& scores, Messages* out) {
   v1::PromptLogprobs& message = *out->emplace_back().mutable_prompt_logprobs();
   message.set_choice(scores.choice);
   message.add_tokens();  // the first has none
-  for (const SampleResult& token : *scores.tokens) Fill(token, tokenizer_, *message.add_tokens());
+  for (size_t i = 0; i < scores.tokens->size(); ++i) {
+    const Place place{tokenizer_, i + 1 < prompt_opening_tokens_};
+    Fill((*scores.tokens)[i], place, *message.add_tokens());
+  }
 }
 
 void AnswerMessages::AppendOne(const ResponseDelta& delta, Messages* out) {
@@ -89,9 +100,10 @@ void AnswerMessages::AppendOne(const ResponseDelta& delta, Messages* out) {
     v1::Delta& message = *out->emplace_back().mutable_delta();
     message.set_choice(delta.choice);
     Fill(std::move(read), form_, message);
-    for (const SampleResult& token : delta.tokens) {
-      message.add_token_ids(token.token);
-      if (logprobs_) Fill(token, tokenizer_, *message.add_logprobs());
+    for (size_t i = 0; i < delta.tokens.size(); ++i) {
+      message.add_token_ids(delta.tokens[i].token);
+      if (!logprobs_) continue;
+      Fill(delta.tokens[i], {tokenizer_, i < delta.opening_tokens}, *message.add_logprobs());
     }
   }
   if (!ends) return;

@@ -41,6 +41,7 @@ class AnswerMessages {
   const ChatForm form_;
   const Tokenizer& tokenizer_;
   std::vector<ChatText> choices_;
+  size_t prompt_opening_tokens_ = 0;
 };
 
 }  // namespace diffserve

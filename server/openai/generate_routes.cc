@@ -63,7 +63,7 @@ HttpAnswer OpenAiRoutes::Impl::AttentionParsed(RouteCall& call,
 HttpAnswer OpenAiRoutes::Impl::Generate(RouteCall& call, Result<OpenAiRequest> parsed) {
   if (!parsed.ok()) return Refused(parsed.status(), OpenAiErrors());
   auto response = std::make_unique<OpenAiResponse>(*parsed, Identity(call, parsed->chat),
-                                                   TokenBytesOf());
+                                                   TokenTextsOf());
   return StartResponse(call, std::move(parsed->generate),
                        {std::move(response), parsed->stream, OpenAiErrors()});
 }

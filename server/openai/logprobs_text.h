@@ -14,6 +14,15 @@ namespace diffserve {
 // What a token stands for; may be part of a character.
 using TokenBytes = std::function<std::string(int32_t)>;
 
+// What tokens stand for in a text.
+struct TokenTexts {
+  TokenBytes bytes;
+  TokenBytes first_bytes;  // of a token that no text comes before
+  std::function<bool(int32_t)> is_special;
+
+  const TokenBytes& At(bool opens_text) const { return opens_text ? first_bytes : bytes; }
+};
+
 // A token's text as JSON; one that is part of a character is shown as its bytes, so that different
 // tokens stay different.
 void AppendTokenKey(const std::string& bytes, std::string* out);

@@ -67,7 +67,7 @@ std::string OpenAiErrorBody(const Status& status) {
 }
 
 OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity,
-                               TokenBytes token_bytes)
+                               TokenTexts texts)
     : chat_(request.chat),
       stream_(request.stream),
       include_usage_(request.include_usage),
@@ -77,12 +77,13 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity iden
       return_token_ids_(request.return_token_ids),
       hides_eos_(request.hides_eos),
       tokens_as_ids_(request.tokens_as_ids),
+      skip_special_tokens_(request.generate.skip_special_tokens),
       n_(request.generate.n),
       num_logprobs_(request.generate.sampling.num_logprobs),
       prompt_logprobs_(request.prompt_logprobs),
       identity_(std::move(identity)),
       chat_form_{request.answer, request.include_reasoning, identity_.id, identity_.created},
-      token_bytes_(std::move(token_bytes)) {
+      texts_(std::move(texts)) {
   const char* const object = !chat_    ? "text_completion"
                              : stream_ ? "chat.completion.chunk"
                                        : "chat.completion";
@@ -154,7 +155,7 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
   const bool ends = event.finish != FinishReason::kNone;
   AnswerMessage message;
   if (chat_) {
-    const std::string_view text = ShownText(event, hides_eos_, token_bytes_);
+    const std::string_view text = ShownText(event, hides_eos_, texts_.bytes);
     message = choice.chat->Read(text, event.tokens.size(), ends);
     event.text.clear();
   }
@@ -163,6 +164,7 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
     choice.message.Append(std::move(message));
     if (logprobs_ || return_token_ids_) {
       std::move(event.tokens.begin(), event.tokens.end(), std::back_inserter(choice.tokens));
+      choice.opening_tokens += event.opening_tokens;
     }
     if (!ends) return;
     choice.finish = event.finish;
@@ -180,6 +182,7 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
   chunk.text = delta_.text;
   chunk.message = &delta_message_;
   chunk.tokens = &delta_.tokens;
+  chunk.opening_tokens = delta_.opening_tokens;
   chunk.end = ends ? &delta_ : nullptr;
   AddChunk(delta_.choice, chunk);
 }
@@ -231,9 +234,9 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
   const std::vector<SampleResult>& tokens = chunk.tokens == nullptr ? kNoTokens : *chunk.tokens;
   pieces_.Add(",\"logprobs\":");
   if (logprobs_ && chat_ && !tokens.empty())
-    AddChatLogprobs(tokens);
+    AddChatLogprobs({tokens, chunk.opening_tokens});
   else if (logprobs_ && !chat_)
-    AddCompletionLogprobs(index, chunk.opens && echo_, tokens);
+    AddCompletionLogprobs(index, chunk.opens && echo_, {tokens, chunk.opening_tokens});
   else
     pieces_.Add("null");
   if (chunk.end == nullptr) {
@@ -253,7 +256,7 @@ void OpenAiResponse::AddChunk(int index, const Chunk& chunk) {
   }
   if (prompt_logprobs_ >= 0 && chunk.opens) {
     pieces_.Add(",\"prompt_logprobs\":");
-    AddPromptLogprobs(choices_[static_cast<size_t>(index)].prompt_scores);
+    AddPromptLogprobs(choices_[static_cast<size_t>(index)].prompt_scores, PromptOf(index));
   }
   pieces_.Add("}]");
   if (continuous_usage_)
@@ -275,7 +278,7 @@ void OpenAiResponse::AddBody() {
   pieces_.Add("],\"usage\":" + FinalUsage());
   if (chat_ && prompt_logprobs_ >= 0 && !choices_.empty()) {
     pieces_.Add(",\"prompt_logprobs\":");
-    AddPromptLogprobs(choices_.front().prompt_scores);
+    AddPromptLogprobs(choices_.front().prompt_scores, prompts_.front());
   }
   if (chat_ && return_token_ids_) {
     pieces_.Add(",\"prompt_token_ids\":");
@@ -300,9 +303,9 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
   if (!logprobs_)
     pieces_.Add("null");
   else if (chat_)
-    AddChatLogprobs(choice.tokens);
+    AddChatLogprobs({choice.tokens, choice.opening_tokens});
   else
-    AddCompletionLogprobs(static_cast<int>(index), echo_, choice.tokens);
+    AddCompletionLogprobs(static_cast<int>(index), echo_, {choice.tokens, choice.opening_tokens});
   const std::string finish = choice.finish == FinishReason::kNone
                                  ? "null"
                                  : JsonQuoted(FinishName(choice, choice.finish));
@@ -310,7 +313,7 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
               ",\"stop_reason\":" + Dump(StopReasonJson(choice.stop_reason)));
   if (!chat_ && prompt_logprobs_ >= 0) {
     pieces_.Add(",\"prompt_logprobs\":");
-    AddPromptLogprobs(choice.prompt_scores);
+    AddPromptLogprobs(choice.prompt_scores, prompt);
   }
   if (return_token_ids_) {
     pieces_.Add(",\"token_ids\":");
@@ -323,26 +326,29 @@ void OpenAiResponse::AddBodyChoice(size_t index) {
   pieces_.Add("}");
 }
 
-void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
-                                           const std::vector<SampleResult>& tokens) {
+void OpenAiResponse::AddCompletionLogprobs(int index, bool echo, Generated generated) {
   struct Entry {
     int32_t token = 0;
     const SampleResult* score = nullptr;  // nullptr: the first of a prompt has none
+    bool opens_text = false;
   };
   Choice& choice = choices_[static_cast<size_t>(index)];
-  const SharedTokens prompt = echo ? PromptOf(index).token_ids : SharedTokens();
+  const PromptInfo& info = PromptOf(index);
+  const SharedTokens prompt = echo ? info.token_ids : SharedTokens();
   const size_t first = prompt.empty() ? 0 : 1;
-  const size_t scored = echo ? choice.prompt_scores->size() : 0;
-  const auto entry = [&choice, &tokens, prompt, first, scored](size_t i) {
-    if (i < first) return Entry{prompt[0], nullptr};
-    i -= first;
-    const SampleResult& score = i < scored ? (*choice.prompt_scores)[i] : tokens[i - scored];
-    return Entry{score.token, &score};
+  const size_t of_prompt = first + (echo ? choice.prompt_scores->size() : 0);
+  const auto entry = [&choice, &info, generated, prompt, first, of_prompt](size_t i) {
+    if (i < first) return Entry{prompt[0], nullptr, i < info.opening_tokens};
+    const SampleResult& score = i < of_prompt ? (*choice.prompt_scores)[i - first]
+                                              : generated.tokens[i - of_prompt];
+    return Entry{
+        score.token, &score,
+        i < of_prompt ? i < info.opening_tokens : i - of_prompt < generated.opening_tokens};
   };
-  const size_t count = first + scored + tokens.size();
+  const size_t count = of_prompt + generated.tokens.size();
   pieces_.Add("{\"tokens\":");
   pieces_.AddList(count, [this, entry](size_t i, std::string* out) {
-    AppendTokenName(entry(i).token, token_bytes_, tokens_as_ids_, out);
+    AppendTokenName(entry(i).token, texts_.At(entry(i).opens_text), tokens_as_ids_, out);
   });
   pieces_.Add(",\"token_logprobs\":");
   pieces_.AddList(count, [entry](size_t i, std::string* out) {
@@ -358,31 +364,55 @@ void OpenAiResponse::AddCompletionLogprobs(int index, bool echo,
     if (score == nullptr)
       *out += "null";
     else
-      AppendTopLogprobs(*score, num_logprobs_, token_bytes_, out, tokens_as_ids_);
+      AppendTopLogprobs(*score, num_logprobs_, texts_.At(entry(i).opens_text), out, tokens_as_ids_);
   });
   pieces_.Add(",\"text_offset\":");
-  pieces_.AddList(count, [this, entry, &choice](size_t i, std::string* out) {
+  pieces_.AddList(count, [this, entry, &choice, &info, of_prompt](size_t i, std::string* out) {
     *out += std::to_string(choice.text_offset);
-    choice.text_offset += CharactersStartedIn(token_bytes_(entry(i).token));
+    if (i < of_prompt)
+      PassPromptToken(choice, info, i);
+    else
+      PassToken(choice, entry(i).token, entry(i).opens_text);
   });
   pieces_.Add("}");
 }
 
-void OpenAiResponse::AddChatLogprobs(const std::vector<SampleResult>& tokens) {
+// A special token is text where the prompt was sent with it, and none where it was added to it.
+void OpenAiResponse::PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const {
+  const int32_t id = prompt.token_ids[i];
+  const std::string bytes = texts_.At(i < prompt.opening_tokens)(id);
+  const std::string_view rest =
+      std::string_view(prompt.text).substr(std::min(choice.prompt_offset, prompt.text.size()));
+  if (!texts_.is_special(id) || rest.starts_with(bytes)) {
+    choice.prompt_offset += bytes.size();
+    choice.text_offset += CharactersStartedIn(bytes);
+  }
+  // Whatever was normalized away: the answer begins where the prompt ends.
+  if (i + 1 == prompt.token_ids.size()) choice.text_offset = CharactersStartedIn(prompt.text);
+}
+
+void OpenAiResponse::PassToken(Choice& choice, int32_t id, bool opens_text) const {
+  if (skip_special_tokens_ && texts_.is_special(id)) return;
+  choice.text_offset += CharactersStartedIn(texts_.At(opens_text)(id));
+}
+
+void OpenAiResponse::AddChatLogprobs(Generated generated) {
   pieces_.Add("{\"content\":");
-  pieces_.AddList(tokens.size(), [this, &tokens](size_t i, std::string* out) {
-    AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out, tokens_as_ids_);
+  pieces_.AddList(generated.tokens.size(), [this, generated](size_t i, std::string* out) {
+    AppendChatLogprobs(generated.tokens[i], num_logprobs_, texts_.At(i < generated.opening_tokens),
+                       out, tokens_as_ids_);
   });
   pieces_.Add(",\"refusal\":null}");
 }
 
 // vLLM's form: null for the first token.
-void OpenAiResponse::AddPromptLogprobs(const PromptScores& scores) {
-  pieces_.AddList(scores->size() + 1, [this, scores](size_t i, std::string* out) {
+void OpenAiResponse::AddPromptLogprobs(const PromptScores& scores, const PromptInfo& prompt) {
+  pieces_.AddList(scores->size() + 1, [this, scores, opening = prompt.opening_tokens](
+                                          size_t i, std::string* out) {
     if (i == 0)
       *out += "null";
     else
-      AppendPromptLogprobs((*scores)[i - 1], prompt_logprobs_, token_bytes_, out);
+      AppendPromptLogprobs((*scores)[i - 1], prompt_logprobs_, texts_.At(i < opening), out);
   });
 }
 

@@ -34,7 +34,7 @@ struct OpenAiIdentity {
 
 class OpenAiResponse : public ResponseEncoder {
  public:
-  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenBytes token_bytes);
+  OpenAiResponse(const OpenAiRequest& request, OpenAiIdentity identity, TokenTexts texts);
 
   void Take(ResponseEvent event) override;
   bool Write(size_t enough, std::string* out) override;
@@ -52,17 +52,20 @@ class OpenAiResponse : public ResponseEncoder {
     std::unique_ptr<ChatText> chat;    // of a chat: its parser
     AnswerMessage message;             // and the whole of it
     std::vector<SampleResult> tokens;  // of a whole body, kept for log-probabilities and ids
+    size_t opening_tokens = 0;         // of them, as in ResponseDelta
     PromptScores prompt_scores = std::make_shared<const std::vector<SampleResult>>();
     FinishReason finish = FinishReason::kNone;
     std::variant<std::monostate, std::string, int32_t> stop_reason;
-    int64_t text_offset = 0;  // characters before the next token
-    bool opened = false;      // the first chunk has been sent
+    int64_t text_offset = 0;   // characters before the next token
+    size_t prompt_offset = 0;  // bytes of an echoed prompt before its next token
+    bool opened = false;       // the first chunk has been sent
   };
   // What one streamed chunk says of a choice; what it points to lives until it is written.
   struct Chunk {
     std::string_view text;
     const AnswerMessage* message = nullptr;  // of a chat, instead
     const std::vector<SampleResult>* tokens = nullptr;
+    size_t opening_tokens = 0;
     const ResponseDelta* end = nullptr;  // the delta that finishes the choice
     bool opens = false;
   };
@@ -74,10 +77,18 @@ class OpenAiResponse : public ResponseEncoder {
   void AddChunk(int index, const Chunk& chunk);
   void AddBody();
   void AddBodyChoice(size_t index);
-  // Four parallel lists: of the prompt too if `echo`, then of `tokens`.
-  void AddCompletionLogprobs(int index, bool echo, const std::vector<SampleResult>& tokens);
-  void AddChatLogprobs(const std::vector<SampleResult>& tokens);
-  void AddPromptLogprobs(const PromptScores& scores);
+  // Tokens of an answer, the first of which no text comes before.
+  struct Generated {
+    const std::vector<SampleResult>& tokens;
+    size_t opening_tokens = 0;
+  };
+  // Four parallel lists: of the prompt too if `echo`, then of what was generated.
+  void AddCompletionLogprobs(int index, bool echo, Generated generated);
+  // Past the prompt's token `i`, or past a generated one.
+  void PassPromptToken(Choice& choice, const PromptInfo& prompt, size_t i) const;
+  void PassToken(Choice& choice, int32_t id, bool opens_text) const;
+  void AddChatLogprobs(Generated generated);
+  void AddPromptLogprobs(const PromptScores& scores, const PromptInfo& prompt);
   void AddIds(const std::vector<SampleResult>& tokens);
   void AddIds(const SharedTokens& ids);
   std::string RunningUsage() const;
@@ -86,11 +97,11 @@ class OpenAiResponse : public ResponseEncoder {
   const PromptInfo& PromptOf(int choice) const;
 
   const bool chat_, stream_, include_usage_, continuous_usage_, echo_, logprobs_, return_token_ids_;
-  const bool hides_eos_, tokens_as_ids_;
+  const bool hides_eos_, tokens_as_ids_, skip_special_tokens_;
   const int n_, num_logprobs_, prompt_logprobs_;
   const OpenAiIdentity identity_;
   const ChatForm chat_form_;
-  const TokenBytes token_bytes_;
+  const TokenTexts texts_;
   std::string head_;  // of every chunk, up to "choices"
   std::vector<PromptInfo> prompts_;
   std::vector<Choice> choices_;

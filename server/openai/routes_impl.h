@@ -182,6 +182,12 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   TokenBytes TokenBytesOf() const {
     return [this](int32_t id) { return frontend.tokenizer().TokenBytes(id); };
   }
+  TokenTexts TokenTextsOf() const {
+    const Tokenizer& tokenizer = frontend.tokenizer();
+    return {[&tokenizer](int32_t id) { return tokenizer.TokenBytes(id); },
+            [&tokenizer](int32_t id) { return tokenizer.FirstTokenBytes(id); },
+            [&tokenizer](int32_t id) { return tokenizer.IsSpecial(id); }};
+  }
   static void LogEnd(const RouteAccount& account, const ExchangeOutcome& outcome);
   HttpReply Error(const Status& status) const;
   HttpReply MessagesError(const Status& status) const;   // Anthropic's form

@@ -31,14 +31,14 @@ std::string HeadOf(const TokenResponse::Identity& identity) {
 }  // namespace
 
 TokenResponse::TokenResponse(const OpenAiRequest& request, const Identity& identity,
-                             TokenBytes token_bytes)
+                             TokenTexts texts)
     : stream_(request.stream),
       include_usage_(request.include_usage),
       continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
       num_logprobs_(request.generate.sampling.num_logprobs),
       prompt_logprobs_(request.prompt_logprobs),
-      token_bytes_(std::move(token_bytes)),
+      texts_(std::move(texts)),
       head_(HeadOf(identity)),
       choices_(static_cast<size_t>(request.generate.n)) {}
 
@@ -46,7 +46,7 @@ void TokenResponse::Take(ResponseEvent event) {
   DS_CHECK(written(), "an event is written before the next one comes");
   if (done_) return;
   if (auto* started = std::get_if<ResponseStarted>(&event))
-    prompt_tokens_ = static_cast<int64_t>(started->prompts.front().token_ids.size());
+    OnStarted(started->prompts.front());
   else if (auto* scores = std::get_if<ResponsePromptLogprobs>(&event))
     prompt_scores_ = std::move(scores->tokens);
   else if (auto* delta = std::get_if<ResponseDelta>(&event))
@@ -60,6 +60,11 @@ bool TokenResponse::Write(size_t enough, std::string* out) {
   return written();
 }
 
+void TokenResponse::OnStarted(const PromptInfo& prompt) {
+  prompt_tokens_ = static_cast<int64_t>(prompt.token_ids.size());
+  prompt_opening_tokens_ = prompt.opening_tokens;
+}
+
 void TokenResponse::OnDelta(ResponseDelta event) {
   DS_CHECK(event.choice >= 0 && static_cast<size_t>(event.choice) < choices_.size(),
            "an event names an unknown choice");
@@ -67,11 +72,13 @@ void TokenResponse::OnDelta(ResponseDelta event) {
   num_tokens_ += static_cast<int64_t>(event.tokens.size());
   choice.finish = event.finish;
   if (!stream_) {
+    choice.opening_tokens += event.opening_tokens;
     std::move(event.tokens.begin(), event.tokens.end(), std::back_inserter(choice.tokens));
     return;
   }
   if (event.tokens.empty() && event.finish == FinishReason::kNone) return;  // text alone
   choice.tokens = std::move(event.tokens);
+  choice.opening_tokens = event.opening_tokens;
   started_ = true;
   AddChunk(event.choice);
 }
@@ -129,8 +136,9 @@ void TokenResponse::AddChoice(int index, const Choice& choice) {
   pieces_.Add(",\"logprobs\":");
   if (logprobs_) {
     pieces_.Add("{\"content\":");
-    pieces_.AddList(tokens.size(), [this, &tokens](size_t i, std::string* out) {
-      AppendChatLogprobs(tokens[i], num_logprobs_, token_bytes_, out);
+    pieces_.AddList(tokens.size(), [this, &choice](size_t i, std::string* out) {
+      AppendChatLogprobs(choice.tokens[i], num_logprobs_, texts_.At(i < choice.opening_tokens),
+                         out);
     });
     pieces_.Add("}");
   } else {
@@ -148,7 +156,8 @@ void TokenResponse::AddPromptLogprobs() {
     if (i == 0)
       *out += "null";
     else
-      AppendPromptLogprobs((*prompt_scores_)[i - 1], prompt_logprobs_, token_bytes_, out);
+      AppendPromptLogprobs((*prompt_scores_)[i - 1], prompt_logprobs_,
+                           texts_.At(i < prompt_opening_tokens_), out);
   });
 }
 

@@ -25,7 +25,7 @@ class TokenResponse : public ResponseEncoder {
     std::string model;
     int64_t created = 0;  // Unix seconds
   };
-  TokenResponse(const OpenAiRequest& request, const Identity& identity, TokenBytes token_bytes);
+  TokenResponse(const OpenAiRequest& request, const Identity& identity, TokenTexts texts);
 
   void Take(ResponseEvent event) override;
   bool Write(size_t enough, std::string* out) override;
@@ -40,8 +40,10 @@ class TokenResponse : public ResponseEncoder {
  private:
   struct Choice {
     std::vector<SampleResult> tokens;
+    size_t opening_tokens = 0;  // as in ResponseDelta
     FinishReason finish = FinishReason::kNone;
   };
+  void OnStarted(const PromptInfo& prompt);
   void OnDelta(ResponseDelta event);
   void OnDone(ResponseDone event);
   void AddChunk(int index);
@@ -52,10 +54,11 @@ class TokenResponse : public ResponseEncoder {
 
   const bool stream_, include_usage_, continuous_usage_, logprobs_;
   const int num_logprobs_, prompt_logprobs_;
-  const TokenBytes token_bytes_;
+  const TokenTexts texts_;
   const std::string head_;       // of every chunk and of the body, up to "choices"
   std::vector<Choice> choices_;  // of a stream: what is being written
   PromptScores prompt_scores_ = std::make_shared<const std::vector<SampleResult>>();
+  size_t prompt_opening_tokens_ = 0;
   bool prompt_told_ = false;  // of a stream: its first chunk is made
   int64_t prompt_tokens_ = 0;
   int64_t num_tokens_ = 0;

@@ -39,7 +39,7 @@ HttpAnswer OpenAiRoutes::Impl::TokensParsed(RouteCall& call, Result<TokenRequest
   auto response = std::make_unique<TokenResponse>(
       request,
       TokenResponse::Identity{id, frontend.options().served_model_name, std::time(nullptr)},
-      TokenBytesOf());
+      TokenTextsOf());
   return StartResponse(call, std::move(request.generate),
                        {std::move(response), request.stream, errors});
 }

@@ -9,9 +9,9 @@
 namespace diffserve {
 namespace {
 
-constexpr const char* kTokenizers[] = {"tests/text/data/byte_bpe", "tests/text/data/sentencepiece",
+constexpr const char* kTokenizers[] = {"tests/text/data/byte_bpe",  "tests/text/data/sentencepiece",
                                        "tests/text/data/metaspace", "tests/text/data/wordpiece",
-                                       "models/demo/diff"};
+                                       "models/demo/diff",          "tests/text/data/suffix_bpe"};
 
 const Tokenizer& Loaded(size_t index) {
   static std::unique_ptr<Tokenizer> loaded[std::size(kTokenizers)];

@@ -36,13 +36,12 @@ class ChatResponseTest : public ::testing::Test {
       events.push_back(std::move(delta));
     }
     events.push_back(ResponseDone{{}, {1, static_cast<int64_t>(pieces.size()), 0}});
+    const TokenBytes bytes = [&](int32_t id) {
+      return id == kEos ? std::string("<|end|>") : pieces.at(static_cast<size_t>(id));
+    };
+    const TokenTexts texts = {bytes, bytes, [](int32_t id) { return id == kEos; }};
     return testing::EncodedText(
-        [&] {
-          return OpenAiResponse(request_, {"chatcmpl-1", "tiny", "fp", 123}, [&](int32_t id) {
-            return id == kEos ? std::string("<|end|>") : pieces.at(static_cast<size_t>(id));
-          });
-        },
-        events);
+        [&] { return OpenAiResponse(request_, {"chatcmpl-1", "tiny", "fp", 123}, texts); }, events);
   }
   std::vector<Json> Stream(const std::vector<std::string>& pieces) {
     request_.stream = true;

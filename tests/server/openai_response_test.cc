@@ -25,7 +25,12 @@ class OpenAiResponseTest : public ::testing::Test {
  protected:
   OpenAiResponse Make() {
     return OpenAiResponse(request_, {"cmpl-1", "tiny", "fp", 123},
-                          [this](int32_t id) { return bytes_.at(id); });
+                          {[this](int32_t id) { return bytes_.at(id); },
+                           [this](int32_t id) {
+                             const std::string& bytes = bytes_.at(id);
+                             return bytes.starts_with(' ') ? bytes.substr(1) : bytes;
+                           },
+                           [](int32_t id) { return id == 10; }});
   }
   // Frames for a stream, the body otherwise.
   std::string Run(std::vector<ResponseDelta> deltas, Status end = {}) {
@@ -215,8 +220,63 @@ TEST_F(OpenAiResponseTest, AStreamedEchoBeginsWithThePrompt) {
   EXPECT_EQ(events[0]["choices"][0]["prompt_token_ids"], Json::parse("[10,11]"));
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"], Json::parse(R"(["<10>","b"])"));
   EXPECT_EQ(events[1]["choices"][0]["token_ids"], Json::parse("[1]"));
-  EXPECT_EQ(events[2]["choices"][0]["logprobs"]["text_offset"][0], 6)
-      << "<10> has four characters, b and x one each";
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,0]"))
+      << "<10> was added to the prompt: the text does not show it";
+  EXPECT_EQ(events[2]["choices"][0]["logprobs"]["text_offset"][0], 3);
+}
+
+// The prompt " ab" is "<10>", " a", "b", of which the second opens the text; "<10>" may be part of
+// what was sent.
+TEST_F(OpenAiResponseTest, OffsetsArePlacesInTheEchoedText) {
+  bytes_[13] = " a";
+  request_.echo = true;
+  request_.logprobs = true;
+  request_.generate.sampling.num_logprobs = 1;
+  const auto scores = std::make_shared<const std::vector<SampleResult>>(
+      std::vector{Token(13, -1, {{13, -1}}), Token(11, -1, {{13, -1}})});
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"ab", "[0,0,1,2,3]"}, {"<10>ab", "[0,4,5,6,7]"}, {"<10>AAB", "[0,4,5,7,8]"}};
+  for (const auto& [text, offsets] : cases) {
+    PromptInfo prompt{{10, 13, 11}, text};
+    prompt.opening_tokens = 2;
+    std::vector<ResponseEvent> events = {ResponseStarted{{prompt}},
+                                         ResponsePromptLogprobs{0, scores}};
+    for (ResponseDelta& delta : Deltas()) events.push_back(std::move(delta));
+    events.push_back(ResponseDone{{}, {3, 2, 1}});
+    const Json choice = Json::parse(Written(events))["choices"][0];
+    EXPECT_EQ(choice["text"], text + "xyz");
+    EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<10>","a","b","x","yz"])"));
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"a":-1.0})"));
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][2], Json::parse(R"({" a":-1.0,"b":-1.0})"));
+    EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse(offsets)) << text;
+  }
+}
+
+TEST_F(OpenAiResponseTest, TheBytesOfAnAnswerThatOpensATextAreItsContent) {
+  bytes_[13] = " a";
+  request_.logprobs = true;
+  request_.generate.sampling.num_logprobs = 1;
+  for (const bool stream : {false, true}) {
+    request_.chat = request_.stream = stream;
+    ResponseDelta first, last;
+    first.tokens = {Token(10, -1, {{13, -2}})};
+    first.opening_tokens = 1;
+    last.text = "a a";
+    last.tokens = {Token(13, -1, {{13, -1}}), Token(13, -1, {{13, -1}})};
+    last.opening_tokens = 1;
+    last.finish = FinishReason::kLength;
+    if (!stream) {
+      const Json logprobs = Json::parse(Run({first, last}))["choices"][0]["logprobs"];
+      EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["<10>","a"," a"])"));
+      EXPECT_EQ(logprobs["top_logprobs"][0], Json::parse(R"({"a":-2.0,"<10>":-1.0})"));
+      EXPECT_EQ(logprobs["text_offset"], Json::parse("[0,0,1]")) << "<10> is not shown";
+      continue;
+    }
+    const Json content = Stream({first, last})[2]["choices"][0]["logprobs"]["content"];
+    EXPECT_EQ(content[0]["token"], "a");
+    EXPECT_EQ(content[0]["top_logprobs"][0]["bytes"], Json::parse("[97]"));
+    EXPECT_EQ(content[1]["token"], " a");
+  }
 }
 
 TEST_F(OpenAiResponseTest, AStreamTellsThePromptsScoresInTheFirstChunkOfEachChoice) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,11 +22,26 @@ namespace diffserve {
 inline std::string TextDataDir() { return std::string(DIFFSERVE_SOURCE_DIR) + "/tests/text/data"; }
 
 inline std::vector<std::string> TokenizerFixtures() {
-  return {"byte_bpe", "sentencepiece", "metaspace", "wordpiece"};
+  return {"byte_bpe", "sentencepiece", "metaspace", "wordpiece", "suffix_bpe"};
 }
 
 inline std::unique_ptr<Tokenizer> LoadTokenizerFixture(const std::string& name) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(TextDataDir() + "/" + name);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
+}
+
+using TokenizerEdit = std::function<void(nlohmann::ordered_json& tokenizer)>;
+
+// A fixture with another part.
+inline std::unique_ptr<Tokenizer> EditedTokenizerFixture(const std::string& name,
+                                                         const TokenizerEdit& edit) {
+  auto parsed = nlohmann::ordered_json::parse(
+      FileBytes(TextDataDir() + "/" + name + "/tokenizer.json"));
+  edit(parsed);
+  TemporaryDirectory dir;
+  dir.Write("tokenizer.json", parsed.dump());
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(dir.path());
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
@@ -34,6 +51,24 @@ inline std::unique_ptr<Tokenizer> LoadTokenizerFixture(const std::string& name) 
 inline nlohmann::ordered_json TextGolden(const std::string& part) {
   std::ifstream file(TextDataDir() + "/golden.json");
   return nlohmann::ordered_json::parse(file).at(part);
+}
+
+// "forms" of decoders or "cases" of what follows a prompt, of continuations.json.
+inline nlohmann::ordered_json Continuations(const std::string& part) {
+  std::ifstream file(TextDataDir() + "/continuations.json");
+  return nlohmann::ordered_json::parse(file).at(part);
+}
+
+// A tokenizer of each form of decoder, by the form's name.
+inline std::map<std::string, std::unique_ptr<Tokenizer>> TokenizerForms() {
+  std::map<std::string, std::unique_ptr<Tokenizer>> forms;
+  const nlohmann::ordered_json all = Continuations("forms");
+  for (const auto& [name, form] : all.items()) {
+    forms[name] = EditedTokenizerFixture(form["fixture"], [&form](auto& tokenizer) {
+      if (!form["decoder"].is_null()) tokenizer["decoder"] = form["decoder"];
+    });
+  }
+  return forms;
 }
 
 // True if `text` has no broken character (by the definition of UTF-8, independent of the code under

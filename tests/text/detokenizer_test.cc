@@ -9,10 +9,12 @@
 namespace diffserve {
 namespace {
 
-// Streams `ids` and checks each delta; returns the deltas joined.
-std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
-                   bool skip_special_tokens) {
-  Detokenizer detokenizer(tokenizer, skip_special_tokens);
+using Ids = std::vector<int32_t>;
+
+// Streams `ids`, which follow `prompt`, and checks each delta; returns the deltas joined.
+std::string Stream(const Tokenizer& tokenizer, const Ids& ids, bool skip_special_tokens,
+                   const Ids& prompt = {}) {
+  Detokenizer detokenizer(tokenizer, skip_special_tokens, prompt);
   std::string text;
   for (const int32_t id : ids) {
     const std::string delta = detokenizer.Push(id);
@@ -24,31 +26,89 @@ std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
   return text + tail;
 }
 
+// Any ids, and some real text, so that whole characters of several tokens occur.
+Ids RandomWalk(const Tokenizer& tokenizer, std::mt19937& random) {
+  static const std::vector<std::string> texts = {"emoji 😀👩‍👩‍👧🇨🇭",
+                                                 "日本語 世界 テスト", "Zürich, naïve",
+                                                 "  two  spaces ", "नमस्ते שלום"};
+  const auto size = static_cast<uint32_t>(tokenizer.vocab_size());
+  Ids walk;
+  const size_t length = 1 + random() % 40;
+  while (walk.size() < length) {
+    if (random() % 4 == 0) {
+      const Ids ids = tokenizer.Encode(texts[random() % texts.size()], random() % 2 == 0).value();
+      walk.insert(walk.end(), ids.begin(), ids.end());
+    } else {
+      walk.push_back(static_cast<int32_t>(random() % size));
+    }
+  }
+  return walk;
+}
+
 TEST(DetokenizerTest, DeltasOfTenThousandRandomWalksJoinToTheFullDecode) {
   std::mt19937 random(11);
-  const std::vector<std::string> texts = {"emoji 😀👩‍👩‍👧🇨🇭",
-                                          "日本語 世界 テスト", "Zürich, naïve", "  two  spaces ",
-                                          "नमस्ते שלום"};
   for (const std::string& name : TokenizerFixtures()) {
     const auto tokenizer = LoadTokenizerFixture(name);
-    const auto size = static_cast<uint32_t>(tokenizer->vocab_size());
-    for (int round = 0; round < 2500; ++round) {
-      std::vector<int32_t> walk;
-      const size_t length = 1 + random() % 40;
-      while (walk.size() < length) {
-        if (random() % 4 == 0) {  // some real text, so that whole characters of several tokens
-                                  // occur
-          const auto ids =
-              tokenizer->Encode(texts[random() % texts.size()], random() % 2 == 0).value();
-          walk.insert(walk.end(), ids.begin(), ids.end());
-        } else {
-          walk.push_back(static_cast<int32_t>(random() % size));
-        }
-      }
+    for (int round = 0; round < 2000; ++round) {
+      const Ids walk = RandomWalk(*tokenizer, random);
       const bool skip = random() % 2 == 0;
       ASSERT_EQ(Stream(*tokenizer, walk, skip), tokenizer->Decode(walk, skip).value())
           << name << " " << testing::PrintToString(walk);
     }
+  }
+}
+
+TEST(DetokenizerTest, APromptAndWhatFollowsItJoinToTheFullDecodeWhereverTheyAreCut) {
+  std::mt19937 random(12);
+  for (const auto& [form, tokenizer] : TokenizerForms()) {
+    // The library drops whole characters of a broken run of bytes, which no stream can.
+    if (form == "two spaces stripped") continue;
+    for (int round = 0; round < 300; ++round) {
+      const Ids walk = RandomWalk(*tokenizer, random);
+      const bool skip = random() % 2 == 0;
+      const auto cut = walk.begin() + static_cast<ptrdiff_t>(random() % (walk.size() + 1));
+      const Ids prompt(walk.begin(), cut);
+      const std::string before = TextBefore(*tokenizer, prompt, skip).value();
+      ASSERT_EQ(before + Stream(*tokenizer, {cut, walk.end()}, skip, prompt),
+                tokenizer->Decode(walk, skip).value())
+          << form << " cut at " << prompt.size() << ": " << testing::PrintToString(walk);
+    }
+  }
+}
+
+TEST(DetokenizerTest, WhatFollowsAPromptIsWhatTheLibrarysPrimedStreamGives) {
+  const auto forms = TokenizerForms();
+  int count = 0;
+  for (const auto& item : Continuations("cases")) {
+    const Tokenizer& tokenizer = *forms.at(item["form"]);
+    const Ids prompt = item["prompt"];
+    const bool skip = item["skip_special_tokens"];
+    EXPECT_EQ(Stream(tokenizer, item["ids"], skip, prompt), item["text"].get<std::string>())
+        << item;
+    EXPECT_EQ(TextBefore(tokenizer, prompt, skip).value(), item["before"].get<std::string>())
+        << item;
+    ++count;
+  }
+  EXPECT_GT(count, 400);
+}
+
+TEST(DetokenizerTest, TheBytesOfAContinuationsTokensAreItsText) {
+  const auto forms = TokenizerForms();
+  for (const auto& item : Continuations("cases")) {
+    const auto& tokenizer = forms.at(item["form"]);
+    if (tokenizer->table().decoding == TokenTable::Decoding::kLibrary) continue;
+    const Ids prompt = item["prompt"], ids = item["ids"];
+    const bool skip = item["skip_special_tokens"];
+    Ids all = prompt;
+    all.insert(all.end(), ids.begin(), ids.end());
+    const size_t opening = tokenizer->table().OpeningTokens(all, skip);
+    std::string bytes;
+    for (size_t i = prompt.size(); i < all.size(); ++i) {
+      if (skip && tokenizer->IsSpecial(all[i])) continue;
+      bytes += i < opening ? tokenizer->FirstTokenBytes(all[i]) : tokenizer->TokenBytes(all[i]);
+    }
+    if (!IsValidUtf8(bytes)) continue;  // the prompt's last character is broken
+    EXPECT_EQ(bytes, item["text"].get<std::string>()) << item;
   }
 }
 

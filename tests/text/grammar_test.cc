@@ -244,8 +244,8 @@ TEST_F(GrammarTest, LimitsAreToldByName) {
 }
 
 TEST(GrammarCompilerTest, NeedsATokenizerThatSaysItsBytes) {
-  const std::unique_ptr<Tokenizer> wordpiece = LoadTokenizerFixture("wordpiece");
-  const auto made = GrammarCompiler::Make(*wordpiece, wordpiece->vocab_size(), {0});
+  const std::unique_ptr<Tokenizer> suffixes = LoadTokenizerFixture("suffix_bpe");
+  const auto made = GrammarCompiler::Make(*suffixes, suffixes->vocab_size(), {0});
   EXPECT_EQ(made.status().code(), StatusCode::kUnimplemented);
   const std::unique_ptr<Tokenizer> bytes = LoadTokenizerFixture("byte_bpe");
   EXPECT_FALSE(GrammarCompiler::Make(*bytes, bytes->vocab_size(), {}).ok());

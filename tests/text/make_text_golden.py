@@ -1,4 +1,4 @@
-"""Writes tests/text/data: four small tokenizers and what Hugging Face's tokenizers and transformers
+"""Writes tests/text/data: five small tokenizers and what Hugging Face's tokenizers and transformers
 make with them.
 
 Run with tokenizers, transformers and jinja2 installed; the tests only read the result:
@@ -108,7 +108,6 @@ def metaspace_unigram() -> Tokenizer:
 
 
 def wordpiece() -> Tokenizer:
-    """Its decoder cleans up across tokens, so it cannot be streamed byte by byte."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -119,11 +118,24 @@ def wordpiece() -> Tokenizer:
     return tokenizer
 
 
+def suffix_bpe() -> Tokenizer:
+    """As GPT 1: the last token of a word says so. Its space comes with the next one, so its text is
+    not made token by token."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    trainer = trainers.BpeTrainer(vocab_size=240, special_tokens=["<unk>", "<s>", "</s>"],
+                                  end_of_word_suffix="</w>", show_progress=False)
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    return tokenizer
+
+
 CONFIGS = {
     "byte_bpe": {"add_bos_token": True},  # of no effect beside a tokenizer.json
     "sentencepiece": {"unk_token": "<unk>"},
     "metaspace": {"unk_token": "<unk>"},
     "wordpiece": {"unk_token": "[UNK]"},
+    "suffix_bpe": {"unk_token": "<unk>"},
 }
 
 
@@ -206,6 +218,7 @@ def main() -> None:
         "sentencepiece": sentencepiece_bpe(),
         "metaspace": metaspace_unigram(),
         "wordpiece": wordpiece(),
+        "suffix_bpe": suffix_bpe(),
     }
     golden = {"encode": [], "decode": [], "template": []}
     for name, tokenizer in made.items():

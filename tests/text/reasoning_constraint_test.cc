@@ -138,8 +138,8 @@ TEST_F(ReasoningConstraintTest, RefusesAMarkerThatCannotBeFound) {
   EXPECT_EQ(make(""), StatusCode::kInvalidArgument);
   EXPECT_EQ(make("aba"), StatusCode::kInvalidArgument);
   EXPECT_EQ(make(std::string(65, 'a') + "b"), StatusCode::kInvalidArgument);
-  const std::unique_ptr<Tokenizer> wordpiece = LoadTokenizerFixture("wordpiece");
-  EXPECT_EQ(ReasoningMarker::Make(*wordpiece, kMarker, 100, {0}).status().code(),
+  const std::unique_ptr<Tokenizer> suffixes = LoadTokenizerFixture("suffix_bpe");
+  EXPECT_EQ(ReasoningMarker::Make(*suffixes, kMarker, 100, {0}).status().code(),
             StatusCode::kUnimplemented);
 }
 

@@ -1,5 +1,4 @@
 // The bound on the bytes that one token stands for: never too small, and none where there is none.
-#include <functional>
 #include <random>
 
 #include "tests/testing/text_fixture.h"
@@ -8,18 +7,7 @@ namespace diffserve {
 namespace {
 
 using json = nlohmann::ordered_json;
-using Edit = std::function<void(json& tokenizer)>;
-
-// byte_bpe or sentencepiece with another part.
-std::unique_ptr<Tokenizer> Edited(const std::string& fixture, const Edit& edit) {
-  json parsed = json::parse(FileBytes(TextDataDir() + "/" + fixture + "/tokenizer.json"));
-  edit(parsed);
-  TemporaryDirectory dir;
-  dir.Write("tokenizer.json", parsed.dump());
-  Result<std::unique_ptr<Tokenizer>> loaded = Tokenizer::Load(dir.path());
-  EXPECT_TRUE(loaded.ok()) << loaded.status().message();
-  return loaded.ok() ? std::move(loaded).value() : nullptr;
-}
+using Edit = TokenizerEdit;
 
 Edit Normalizer(const json& part) {
   return [part](json& tokenizer) { tokenizer["normalizer"] = part; };
@@ -85,7 +73,7 @@ TEST(TokenBoundTest, NoTextHasFewerTokensThanTheBoundSays) {
 
 TEST(TokenBoundTest, ALongTokenRaisesTheBoundToItsOwnLength) {
   const std::string name(77, '=');
-  const auto tokenizer = Edited("byte_bpe", [&name](json& parsed) {
+  const auto tokenizer = EditedTokenizerFixture("byte_bpe", [&name](json& parsed) {
     json token = parsed["added_tokens"][0];
     token["id"] = 401;
     token["content"] = name;
@@ -97,13 +85,13 @@ TEST(TokenBoundTest, ALongTokenRaisesTheBoundToItsOwnLength) {
 
 TEST(TokenBoundTest, WhatANormalizerMakesShorterCountsInFull) {
   for (const char* type : {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}) {
-    ExpectBounded(*Edited("byte_bpe", Normalizer({{"type", type}})), type);
-    ExpectBounded(*Edited("sentencepiece", Normalizer({{"type", type}})), type);
+    ExpectBounded(*EditedTokenizerFixture("byte_bpe", Normalizer({{"type", type}})), type);
+    ExpectBounded(*EditedTokenizerFixture("sentencepiece", Normalizer({{"type", type}})), type);
   }
   const json shrink = {{"type", "Replace"}, {"pattern", {{"String", "   "}}}, {"content", "a"}};
   const json both = {{"type", "Sequence"}, {"normalizers", {shrink, {{"type", "NFKC"}}}}};
-  ExpectBounded(*Edited("byte_bpe", Normalizer(shrink)), "Replace");
-  ExpectBounded(*Edited("byte_bpe", Normalizer(both)), "Sequence");
+  ExpectBounded(*EditedTokenizerFixture("byte_bpe", Normalizer(shrink)), "Replace");
+  ExpectBounded(*EditedTokenizerFixture("byte_bpe", Normalizer(both)), "Sequence");
 }
 
 TEST(TokenBoundTest, CharactersThatBecomeOneUnknownTokenEachAreBounded) {
@@ -113,8 +101,8 @@ TEST(TokenBoundTest, CharactersThatBecomeOneUnknownTokenEachAreBounded) {
       parsed["model"]["fuse_unk"] = fused;
     };
   };
-  ExpectBounded(*Edited("sentencepiece", no_fallback(false)), "not fused");
-  EXPECT_EQ(Edited("sentencepiece", no_fallback(true))->max_token_bytes(), 0u);
+  ExpectBounded(*EditedTokenizerFixture("sentencepiece", no_fallback(false)), "not fused");
+  EXPECT_EQ(EditedTokenizerFixture("sentencepiece", no_fallback(true))->max_token_bytes(), 0u);
 }
 
 TEST(TokenBoundTest, WhatMayDropOrSwallowTextHasNoBound) {
@@ -136,7 +124,7 @@ TEST(TokenBoundTest, WhatMayDropOrSwallowTextHasNoBound) {
       {"stripping token", [](json& parsed) { parsed["added_tokens"][2]["rstrip"] = true; }},
   };
   for (const auto& [what, edit] : edits)
-    EXPECT_EQ(Edited("byte_bpe", edit)->max_token_bytes(), 0u) << what;
+    EXPECT_EQ(EditedTokenizerFixture("byte_bpe", edit)->max_token_bytes(), 0u) << what;
 }
 
 TEST(TokenBoundTest, EncodingStopsOnceThereAreMoreTokensThanAskedFor) {

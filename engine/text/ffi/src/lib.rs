@@ -77,9 +77,6 @@ pub struct FfiTokenTable {
     /// 0: only `ffi_tokenizer_decode` can decode; 1: the text is the bytes of the tokens, each
     /// broken character one U+FFFD; 2: each byte of a broken character one U+FFFD.
     decoding: u32,
-    /// How many of `strip_char` to leave out where a text begins.
-    strip_max: u32,
-    strip_char: u32,
 }
 
 pub struct FfiTokenizer(tokenizer::TextTokenizer);
@@ -280,8 +277,6 @@ pub unsafe extern "C" fn ffi_tokenizer_table(
             flags: FfiBytes::new(made.flags),
             max_token_bytes: (*tokenizer).0.max_token_bytes.unwrap_or(0),
             decoding: made.decoding,
-            strip_max: made.strip_max,
-            strip_char: made.strip_char as u32,
         });
         Ok(true)
     })

@@ -2,6 +2,7 @@
 //! by token: then a text is the tokens' bytes one after another, and can be streamed exactly.
 
 use serde_json::Value;
+use tokenizers::decoders::wordpiece;
 
 #[derive(Default)]
 pub struct Blob {
@@ -22,8 +23,6 @@ pub struct TokenTable {
     pub first_tokens: Blob,
     pub flags: Vec<u8>,
     pub decoding: u32,
-    pub strip_max: u32,
-    pub strip_char: char,
 }
 
 const IS_TOKEN: u8 = 1;
@@ -42,7 +41,40 @@ struct Rule {
     /// Metaspace: the character that stands for a space, and whether the first token loses it.
     metaspace: Option<(char, bool)>,
     fused: bool,
-    strip: Option<(char, u32)>,
+    /// What a text loses if it begins with it.
+    strip: Option<u8>,
+    word_piece: Option<WordPiece>,
+}
+
+struct WordPiece {
+    /// Of a token that continues a word; the others begin with a space.
+    prefix: String,
+    cleanup: bool,
+}
+
+impl WordPiece {
+    fn text_of(&self, token: &str, first: bool) -> String {
+        let text = match token.strip_prefix(&self.prefix) {
+            _ if first => token.to_string(),
+            Some(rest) => rest.to_string(),
+            None => format!(" {token}"),
+        };
+        if self.cleanup {
+            wordpiece::cleanup(&text)
+        } else {
+            text
+        }
+    }
+}
+
+/// None: more than one character is stripped, so it may take several tokens' spaces.
+fn stripped(step: &Value) -> Option<Option<u8>> {
+    let content = step.get("content")?.as_str()?;
+    match (step.get("start")?.as_u64()?, step.get("stop")?.as_u64()?, content.as_bytes()) {
+        (0, 0, _) => Some(None),
+        (1, 0, [byte]) => Some(Some(*byte)),
+        _ => None,
+    }
 }
 
 /// None: a decoder whose text is not made token by token.
@@ -60,6 +92,11 @@ fn rule_of(decoder: &Value) -> Option<Rule> {
         }
         match step.get("type")?.as_str()? {
             "ByteLevel" if steps.len() == 1 => rule.byte_level = true,
+            "WordPiece" if steps.len() == 1 => {
+                let prefix = step.get("prefix")?.as_str()?.to_string();
+                let cleanup = step.get("cleanup")?.as_bool()?;
+                rule.word_piece = Some(WordPiece { prefix, cleanup });
+            }
             "Replace" if !rule.fused && !rule.byte_fallback => {
                 let pattern = step.get("pattern")?.get("String")?.as_str()?;
                 rule.replace
@@ -67,10 +104,7 @@ fn rule_of(decoder: &Value) -> Option<Rule> {
             }
             "ByteFallback" if !rule.fused => rule.byte_fallback = true,
             "Fuse" => rule.fused = true,
-            "Strip" if rule.fused && step.get("stop").and_then(Value::as_u64) == Some(0) => {
-                let content = step.get("content")?.as_str()?.chars().next()?;
-                rule.strip = Some((content, u32::try_from(step.get("start")?.as_u64()?).ok()?));
-            }
+            "Strip" if rule.fused => rule.strip = stripped(step)?,
             "Metaspace" if !rule.fused => {
                 let replacement = step.get("replacement")?.as_str()?.chars().next()?;
                 let add_prefix = step.get("add_prefix_space").and_then(Value::as_bool);
@@ -117,19 +151,26 @@ fn bytes_of(
         let bytes: Option<Vec<u8>> = token.chars().map(|c| alphabet.get(&c).copied()).collect();
         return bytes.unwrap_or_else(|| token.as_bytes().to_vec());
     }
+    if let Some(word_piece) = &rule.word_piece {
+        return word_piece.text_of(token, first).into_bytes();
+    }
     let mut text = token.to_string();
     for (from, to) in &rule.replace {
         text = text.replace(from.as_str(), to);
     }
-    if rule.byte_fallback {
-        if let Some(byte) = fallback_byte(&text) {
-            return vec![byte];
+    let mut bytes = match fallback_byte(&text).filter(|_| rule.byte_fallback) {
+        Some(byte) => vec![byte],
+        None => {
+            if let Some((replacement, drops)) = rule.metaspace {
+                text = text.replace(replacement, if first && drops { "" } else { " " });
+            }
+            text.into_bytes()
         }
+    };
+    if first && rule.strip.is_some() && bytes.first().copied() == rule.strip {
+        bytes.remove(0);
     }
-    if let Some((replacement, drops)) = rule.metaspace {
-        text = text.replace(replacement, if first && drops { "" } else { " " });
-    }
-    text.into_bytes()
+    bytes
 }
 
 pub fn make_table(decoder: &Value, tokens: &[Option<(String, bool)>]) -> TokenTable {
@@ -140,16 +181,15 @@ pub fn make_table(decoder: &Value, tokens: &[Option<(String, bool)>]) -> TokenTa
         Some(_) => DECODE_CHARACTERS,
     };
     let rule = rule.unwrap_or_default();
-    let (strip_char, strip_max) = rule.strip.unwrap_or((' ', 0));
     let alphabet = byte_of_char();
-    let first_differs = matches!(rule.metaspace, Some((_, true)));
+    let first_differs = matches!(rule.metaspace, Some((_, true)))
+        || rule.strip.is_some()
+        || rule.word_piece.is_some();
     let mut table = TokenTable {
         tokens: Blob::default(),
         first_tokens: Blob::default(),
         flags: Vec::new(),
         decoding,
-        strip_max,
-        strip_char,
     };
     for token in tokens {
         let content = token.as_ref().map_or("", |(content, _)| content);
