@@ -113,7 +113,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
   HttpAnswer TokenizerInfo(Call&) { return Json(options.tokenizer_info); }
   HttpAnswer Scores(Call& call);
-  HttpAnswer Models(Call&) { return Json(ModelListBody(Card())); }
+  HttpAnswer Models(Call&);
   HttpAnswer Model(Call& call);
   HttpAnswer Version(Call&) { return Json(VersionBody(BuildVersion(), BuildCommit())); }
   HttpAnswer Load(Call&) { return Json(LoadBody(in_flight->load())); }
@@ -189,7 +189,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   HttpReply ErrorWith(int http_status, std::string_view reason,
                       ErrorForm form = &Impl::Error) const;
   static HttpReply Json(std::string body);
-  ModelCard Card() const;
+  ModelCard Card(const std::string& name) const;
   OpenAiContext Context() const {
     return {&frontend.options(), frontend.DefaultSampling(), options.strict};
   }
