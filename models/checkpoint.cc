@@ -7,6 +7,7 @@
 #include "models/config_reader.h"
 #include "models/dummy_weights.h"
 #include "models/finite_check.h"
+#include "models/model_directory.h"
 
 namespace diffserve {
 namespace {
@@ -73,7 +74,8 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
     DS_RETURN_IF_ERROR(checkpoint->OpenShards(model_dir, index));
   } else {
     return InvalidArgument(model_dir +
-                           ": holds neither model.safetensors nor model.safetensors.index.json");
+                           ": holds neither model.safetensors nor model.safetensors.index.json" +
+                           DescribeOtherContents(model_dir));
   }
   DS_RETURN_IF_ERROR(checkpoint->SortTensors());
   return checkpoint;
@@ -103,8 +105,12 @@ Status Checkpoint::OpenShards(const std::string& model_dir, const std::string& i
   // linked often, are refused soon.
   std::string_view opened;
   for (const auto& [tensor, shard] : *places) {
-    if (shard != opened)
-      DS_RETURN_IF_ERROR(AddFile((std::filesystem::path(model_dir) / shard).string()));
+    if (shard != opened) {
+      const Status added = AddFile((std::filesystem::path(model_dir) / shard).string());
+      if (added.code() == StatusCode::kNotFound)
+        return InvalidArgument(added.message() + ", but " + index_path + " names it");
+      DS_RETURN_IF_ERROR(added);
+    }
     opened = shard;
     const SafetensorsIndex& inside = files_.back()->index();
     if (inside.Find(tensor) == inside.size()) {
@@ -137,6 +143,12 @@ const Checkpoint::Located* Checkpoint::Find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(
       tensors_, name, {}, [this](const Located& tensor) { return NameOf(tensor); });
   return found != tensors_.end() && NameOf(*found) == name ? &*found : nullptr;
+}
+
+std::vector<std::string_view> Checkpoint::Names() const {
+  std::vector<std::string_view> names;
+  for (const Located& tensor : tensors_) names.push_back(NameOf(tensor));
+  return names;
 }
 
 std::unique_ptr<Checkpoint> Checkpoint::Dummy(DType dtype, uint64_t seed) {

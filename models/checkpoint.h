@@ -44,6 +44,8 @@ class Checkpoint : public TensorSource {
 
   // Whether a file holds the tensor; false for a dummy.
   bool Has(const std::string& name) const override { return Find(name) != nullptr; }
+  // Of all tensors, in their order, valid as long as this; empty for a dummy.
+  std::vector<std::string_view> Names() const;
   // The file that holds it. REQUIRES: Has(name).
   const std::string& PathOf(const std::string& name) const {
     return files_[Find(name)->file]->path();

@@ -7,6 +7,7 @@
 #include "models/checkpoint.h"
 #include "models/decoder.h"
 #include "models/model_cuda.h"
+#include "models/model_directory.h"
 #include "models/packed_weights.h"
 #include "models/weights.h"
 
@@ -71,7 +72,10 @@ Result<OpenModel> OpenAndCheck(const ModelOptions& options) {
     return InvalidArgument(options.model_dir + ": is not a directory");
   }
   Result<ModelConfig> config = LoadModelConfig(options.model_dir);
-  if (!config.ok()) return config.status();
+  if (!config.ok()) {
+    if (config.status().code() != StatusCode::kNotFound) return config.status();
+    return InvalidArgument(config.status().message() + DescribeOtherContents(options.model_dir));
+  }
   OpenModel model;
   model.config = std::move(config).value();
   const bool on_cuda = options.device == Device::kCuda;
@@ -140,7 +144,8 @@ Result<ModelSummary> InspectModel(const ModelOptions& options) {
                           model->sizes.step_bytes,
                           model->sizes.memory_bytes,
                           cpu::Decoder::ActivationBytesPerToken(model->config),
-                          0};
+                          0,
+                          std::move(model->sizes.unused)};
   if (options.device == Device::kCuda)
     summary.device_step_bytes = cuda::StepBytes(model->config, options.limits, options.logit_quant);
   return summary;

@@ -66,6 +66,7 @@ struct ModelSummary {
   size_t memory_bytes = 0;                // kept in memory: weights, embedding table, rope table
   size_t activation_bytes_per_token = 0;  // of a step's batch on the CPU, logits not counted
   size_t device_step_bytes = 0;           // taken on a CUDA device for steps within the StepLimits
+  std::vector<std::string> unused_tensors;  // of the checkpoint, that the model has no place for
 };
 // Checks everything that Model::Load checks before it reads weights, with the same words.
 Result<ModelSummary> InspectModel(const ModelOptions& options);

@@ -67,7 +67,13 @@ void ReadGenerationConfig(ConfigReader& json, ModelConfig& config) {
     config.default_top_p = static_cast<float>(json.Number("top_p", std::nullopt, 0, 1));
     if (config.default_top_p == 0.0f) json.Refuse("top_p", "more than 0");
   }
-  if (json.Has("top_k")) config.default_top_k = json.Int("top_k", std::nullopt, 0, INT32_MAX);
+  if (json.Has("min_p"))
+    config.default_min_p = static_cast<float>(json.Number("min_p", std::nullopt, 0, 1));
+  // -1 is all tokens, as 0.
+  if (json.Has("top_k"))
+    config.default_top_k = std::max(0, json.Int("top_k", std::nullopt, -1, INT32_MAX));
+  if (json.Has("max_new_tokens"))
+    config.default_max_tokens = json.Int("max_new_tokens", std::nullopt, 1, INT32_MAX);
   if (json.Has("repetition_penalty")) {
     config.default_repetition_penalty = static_cast<float>(
         json.Number("repetition_penalty", std::nullopt, 0.01, 100));
@@ -105,6 +111,12 @@ Result<ModelConfig> ReadModelConfig(ConfigReader& json) {
 }
 
 }  // namespace
+
+void ModelConfig::AddEndOfText(std::optional<int32_t> id) {
+  if (!id || *id >= vocab_size) return;
+  if (std::ranges::find(eos_token_ids, *id) != eos_token_ids.end()) return;
+  eos_token_ids.push_back(*id);
+}
 
 int ModelConfig::num_kv_layers() const {
   return static_cast<int>(std::ranges::count_if(layers, &LayerConfig::writes_kv));

@@ -110,11 +110,17 @@ struct ModelConfig {
   std::optional<PackedFormat> packed;  // linear layers are stored as kernels read them
   std::vector<float> lambda_init;      // [num_layers] for LambdaKind::kPerLayer, else empty
 
-  std::vector<int32_t> eos_token_ids;  // generation_config.json, else config.json; all of them
+  // What ends a text: generation_config.json's ids, else config.json's, and the tokenizer's own
+  // once AddEndOfText has it.
+  std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  // generation_config.json's sampling defaults, used when a request is silent.
-  std::optional<float> default_temperature, default_top_p, default_repetition_penalty;
-  std::optional<int> default_top_k;
+  // generation_config.json's defaults, used when a request is silent.
+  std::optional<float> default_temperature, default_top_p, default_min_p,
+      default_repetition_penalty;
+  std::optional<int> default_top_k, default_max_tokens;
+
+  // A tokenizer's eos_token ends a text too. An id that the model has no row for is passed over.
+  void AddEndOfText(std::optional<int32_t> id);
 
   int num_kv_layers() const;     // that have K and V of their own
   int num_state_layers() const;  // that have a state

@@ -77,6 +77,20 @@ struct TensorList {
   }
 };
 
+// But for tables of the rope's frequencies, which older checkpoints carry and every reader computes
+// anew.
+std::vector<std::string> UnusedTensors(const Checkpoint& checkpoint,
+                                       const std::vector<NamedShape>& used) {
+  std::set<std::string_view> names;
+  for (const NamedShape& tensor : used) names.insert(tensor.name);
+  std::vector<std::string> unused;
+  for (const std::string_view name : checkpoint.Names()) {
+    if (!names.contains(name) && name.find("rotary_emb.inv_freq") == std::string_view::npos)
+      unused.emplace_back(name);
+  }
+  return unused;
+}
+
 }  // namespace
 
 std::vector<NamedShape> LayerTensors(const ModelConfig& config, int layer) {
@@ -121,6 +135,7 @@ Result<WeightSizes> CheckWeights(const ModelConfig& config, const Checkpoint& ch
     DS_RETURN_IF_ERROR(checkpoint.Check(tensor));
     sizes.stored_bytes += checkpoint.SizeBytes(tensor);
   }
+  sizes.unused = UnusedTensors(checkpoint, list.tensors);
   sizes.num_parameters = list.num_parameters;
   if (config.tie_word_embeddings && tables.embedding != tables.lm_head)
     sizes.num_parameters -= int64_t{config.vocab_size} * config.hidden_size;

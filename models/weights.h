@@ -17,10 +17,11 @@
 namespace diffserve {
 
 struct WeightSizes {
-  int64_t num_parameters = 0;  // tied weights counted once
-  size_t step_bytes = 0;       // what a decode step reads: all but the embedding table
-  size_t memory_bytes = 0;     // what is kept, the embedding table included
-  size_t stored_bytes = 0;     // what is read from the checkpoint
+  int64_t num_parameters = 0;       // tied weights counted once
+  size_t step_bytes = 0;            // what a decode step reads: all but the embedding table
+  size_t memory_bytes = 0;          // what is kept, the embedding table included
+  size_t stored_bytes = 0;          // what is read from the checkpoint
+  std::vector<std::string> unused;  // tensors of the checkpoint that no weight is made of
 };
 
 // Checks the names, shapes and dtypes of all tensors of the model before any of their data is read.

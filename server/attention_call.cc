@@ -100,7 +100,7 @@ Status AttentionCall::Check() {
                     "have K and V of their own; this server runs ") +
         (options.on_gpu ? "with --device cuda" : "another model"));
   }
-  if (!request_.model.empty() && request_.model != options.served_model_name) {
+  if (!request_.model.empty() && !options.Serves(request_.model)) {
     return Status(
         StatusCode::kNotFound,
         "the model '" + request_.model.substr(0, kMaxRequestIdBytes) + "' is not served here",

@@ -15,6 +15,7 @@
 #include "server/answer_price.h"
 #include "server/cancelled_mass.h"
 #include "server/context_overflow.h"
+#include "server/model_defaults.h"
 #include "server/request_checks.h"
 #include "server/text_pool.h"
 #include "server/token_rules.h"
@@ -340,6 +341,7 @@ Status Frontend::Impl::Check(GenerateRequest& request) const {
     return status;
   }
   if (request.sampling.temperature < kGreedyTemperature) request.sampling.temperature = 0;
+  SetDefaultLength(config, &request);
   return {};
 }
 
@@ -429,13 +431,7 @@ void Frontend::WaitForAnswers(Clock::time_point deadline) const {
 int Frontend::MaxTokens() const { return impl_->MaxTokens(); }
 
 SamplingParams Frontend::DefaultSampling() const {
-  const ModelConfig& config = impl_->config;
-  SamplingParams sampling;
-  sampling.temperature = config.default_temperature.value_or(sampling.temperature);
-  sampling.top_p = config.default_top_p.value_or(sampling.top_p);
-  sampling.top_k = config.default_top_k.value_or(sampling.top_k);
-  sampling.repetition_penalty = config.default_repetition_penalty.value_or(
-      sampling.repetition_penalty);
+  SamplingParams sampling = SamplingDefaults(impl_->config);
   sampling.seed = SplitMix64(impl_->seed_base +
                              impl_->seeds_drawn.fetch_add(1, std::memory_order_relaxed));
   return sampling;

@@ -5,11 +5,13 @@
 // Thread safety: every method may be called from any thread; none blocks on the model.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -90,7 +92,12 @@ struct GenerateRequest {
 };
 
 struct FrontendOptions {
-  std::string served_model_name;
+  std::string served_model_name;                 // of answers
+  std::vector<std::string> further_model_names;  // requests may have these too
+  bool Serves(std::string_view name) const {
+    return name == served_model_name ||
+           std::ranges::find(further_model_names, name) != further_model_names.end();
+  }
   size_t max_prompts = 2048;  // in one request, as many as OpenAI takes
   int max_n = 16;
   size_t max_stop_strings = 16;

@@ -202,7 +202,8 @@ std::vector<FlagSpec> ServerFlags() {
           .In(0, 65535)
           .Default("none"),
       FlagSpec("--served-model-name NAME", kServe,
-               At<&Options::serve, &ServeOptions::served_model_name>(), "as clients call the model")
+               At<&Options::serve, &ServeOptions::served_model_names>(),
+               "as clients call the model; several names: answers have the first")
           .Default("the directory's name"),
       FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
                "keys, one a line; every route but health and the page then needs one")

@@ -46,9 +46,9 @@ struct FlagSpec {
   template <typename T>
   using Place = T& (*)(Options& options);
   using Setter = void (*)(Options& options, std::string_view value);
-  using Target =
-      std::variant<Place<bool>, Place<int>, Place<int64_t>, Place<uint64_t>, Place<float>,
-                   Place<std::string>, Place<std::vector<int>>, Place<MemorySize>, Setter>;
+  using Target = std::variant<Place<bool>, Place<int>, Place<int64_t>, Place<uint64_t>,
+                              Place<float>, Place<std::string>, Place<std::vector<int>>,
+                              Place<std::vector<std::string>>, Place<MemorySize>, Setter>;
 
   // `usage` is the name, and for all but switches the value's: "--port N".
   FlagSpec(std::string_view usage, unsigned commands, Target target, std::string_view help);
@@ -82,6 +82,9 @@ struct FlagSpec {
 
 std::span<const FlagSpec> FlagTable();
 std::span<const CommandSpec> CommandTable();  // in the order of CommandBit
+
+// What separates the values of a flag that takes several texts, whichever way they were given.
+inline constexpr char kTextSeparator = '\n';
 
 // Checks `value` and stores it. The error names the flag, the value and what is allowed.
 Status ApplyFlag(const FlagSpec& flag, std::string_view value, Options& options);

@@ -9,6 +9,8 @@
 namespace diffserve {
 namespace {
 
+constexpr size_t kMaxTexts = 64;
+
 Status BadValue(const FlagSpec& flag, std::string_view value) {
   const std::string name(flag.name);
   return InvalidArgument(name + " is \"" + std::string(value) + "\", allowed: " + AllowedText(flag),
@@ -82,6 +84,20 @@ bool Store(const FlagSpec& flag, std::string_view value, MemorySize& out) {
   return true;
 }
 
+bool Store(const FlagSpec&, std::string_view value, std::vector<std::string>& out) {
+  std::vector<std::string> texts;
+  while (true) {
+    const size_t end = value.find(kTextSeparator);
+    const std::string text(value.substr(0, end));
+    if (text.empty() || texts.size() >= kMaxTexts) return false;
+    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+    if (end == std::string_view::npos) break;
+    value.remove_prefix(end + 1);
+  }
+  out = std::move(texts);
+  return true;
+}
+
 bool Store(const FlagSpec& flag, std::string_view value, std::vector<int>& out) {
   std::vector<int> values;
   while (true) {
@@ -100,6 +116,10 @@ bool Store(const FlagSpec& flag, std::string_view value, std::vector<int>& out) 
 std::string TextOf(bool value) { return value ? "on" : "off"; }
 std::string TextOf(const std::string& value) { return value; }
 std::string TextOf(const MemorySize& value) { return value.text; }
+std::string TextOf(const std::vector<std::string>& values) {
+  const std::vector<std::string_view> views(values.begin(), values.end());
+  return Joined(views);
+}
 std::string TextOf(const std::vector<int>& values) {
   std::string text;
   for (int value : values) {
@@ -144,6 +164,8 @@ std::string AllowedText(const FlagSpec& flag) {
   if (flag.Is<bool>()) return "true, false";
   if (flag.Is<uint64_t>()) return "0..18446744073709551615";
   if (flag.Is<std::string>()) return "text, not empty";
+  if (flag.Is<std::vector<std::string>>())
+    return "1.." + std::to_string(kMaxTexts) + " texts, none empty";
   if (flag.Is<MemorySize>()) {
     return flag.is_share_allowed ? "bytes with suffix (2G, 512MiB) or a share of what is free (0.3)"
                                  : "bytes with suffix (5G, 512MiB)";

@@ -141,7 +141,14 @@ class ArgumentReader {
       } else {
         DS_RETURN_IF_ERROR(TakeValue(name, value, text));
       }
-      assignments.push_back({flag, std::move(text)});
+      const bool adds = flag->Is<std::vector<std::string>>();
+      const auto before = std::ranges::find(assignments, flag, &Assignment::flag);
+      if (adds && before != assignments.end()) {
+        before->value += kTextSeparator + text;
+      } else {
+        assignments.push_back({flag, std::move(text)});
+      }
+      if (adds) TakeFurtherValues(*std::ranges::find(assignments, flag, &Assignment::flag));
       return {};
     }
     const FlagSpec* positive = FindFlag(WithoutNo(name), bit_, elsewhere);
@@ -152,6 +159,14 @@ class ArgumentReader {
     if (value) return InvalidArgument(name + " is \"" + *value + "\", allowed: no value", name);
     assignments.push_back({positive, "false"});
     return {};
+  }
+
+  // What would be one argument too many is another value of the flag before it.
+  void TakeFurtherValues(Assignment& assignment) {
+    while (arguments.size() == command_.arguments.size() && next_ < args_.size() &&
+           !args_[next_].starts_with('-')) {
+      assignment.value += kTextSeparator + args_[next_++];
+    }
   }
 
   Status TakeValue(const std::string& name, const std::optional<std::string>& inline_value,
@@ -172,16 +187,17 @@ class ArgumentReader {
   size_t next_ = 0;
 };
 
-// A JSON value as it would stand on the command line; nullopt for one that no flag takes.
+// A JSON value as ApplyFlag takes it; nullopt for one that no flag takes.
 std::optional<std::string> ValueText(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean() || value.is_number()) return value.dump();
   if (!value.is_array() || value.empty()) return std::nullopt;
+  const bool of_texts = value.front().is_string();
   std::string text;
   for (const nlohmann::json& item : value) {
-    if (!item.is_number()) return std::nullopt;
-    if (!text.empty()) text += ',';
-    text += item.dump();
+    if (of_texts ? !item.is_string() : !item.is_number()) return std::nullopt;
+    if (&item != &value.front()) text += of_texts ? kTextSeparator : ',';
+    text += of_texts ? item.get<std::string>() : item.dump();
   }
   return text;
 }

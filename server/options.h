@@ -61,8 +61,8 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8000;
   int grpc_port = 8001;
-  int health_port = -1;           // -1: none of its own
-  std::string served_model_name;  // empty: the directory's name
+  int health_port = -1;                         // -1: none of its own
+  std::vector<std::string> served_model_names;  // empty: the directory's name
   std::string api_key_file;
   bool strict = false;
   bool ui = true;

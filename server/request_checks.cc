@@ -173,7 +173,7 @@ Status CheckTokenIds(const std::vector<int32_t>& ids, int vocab_size, const char
 
 Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits) {
   const FrontendOptions& options = *limits.options;
-  if (!request.model.empty() && request.model != options.served_model_name) {
+  if (!request.model.empty() && !options.Serves(request.model)) {
     return Status(StatusCode::kNotFound,
                   "the model '" + request.model.substr(0, 128) + "' is not served here", "model");
   }

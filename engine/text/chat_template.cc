@@ -1,16 +1,23 @@
 #include "engine/text/chat_template.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "diffserve_text_ffi.h"
 #include "engine/text/model_file.h"
+#include "engine/text/token_files.h"
 #include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
 
-constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+constexpr size_t kMaxProcessorBytes = size_t{16} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+constexpr size_t kMaxTemplateFiles = 64;
+constexpr char kFurtherTemplates[] = "additional_chat_templates";
 
 // What the library takes at most while it parses and renders.
 constexpr size_t kMemoryPerJsonByte = 32;
@@ -45,6 +52,40 @@ Status CutAtMark(std::string* text) {
   return {};
 }
 
+struct TemplateFile {
+  std::string path;  // in the model directory
+  std::string text;
+};
+
+// chat_template.jinja and additional_chat_templates/*.jinja, sorted behind it.
+Result<std::vector<TemplateFile>> ReadTemplateFiles(const std::string& model_dir) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  std::filesystem::directory_iterator entries(std::filesystem::path(model_dir) / kFurtherTemplates,
+                                              error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    if (name.ends_with(".jinja")) paths.push_back(std::string(kFurtherTemplates) + "/" + name);
+    if (paths.size() > kMaxTemplateFiles) {
+      return InvalidArgument(model_dir + "/" + kFurtherTemplates + ": has more than " +
+                             std::to_string(kMaxTemplateFiles) + " templates");
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return InvalidArgument(model_dir + "/" + kFurtherTemplates +
+                           ": cannot be read: " + error.message());
+  }
+  std::ranges::sort(paths);
+  paths.insert(paths.begin(), "chat_template.jinja");
+  std::vector<TemplateFile> files;
+  for (const std::string& path : paths) {
+    Result<std::string> text = ReadOptionalModelFile(model_dir, path, kMaxTemplateBytes);
+    if (!text.ok()) return text.status();
+    if (!text->empty()) files.push_back({path, std::move(text).value()});
+  }
+  return files;
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
@@ -60,15 +101,19 @@ ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir) {
-  const Result<std::string> jinja = ReadOptionalModelFile(model_dir, "chat_template.jinja",
-                                                          kMaxTemplateBytes);
+  const Result<std::vector<TemplateFile>> jinja = ReadTemplateFiles(model_dir);
   if (!jinja.ok()) return jinja.status();
-  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json",
-                                                           kMaxConfigBytes);
-  if (!config.ok()) return config.status();
+  const Result<std::string> processor = ReadOptionalModelFile(model_dir, "chat_template.json",
+                                                              kMaxProcessorBytes);
+  if (!processor.ok()) return processor.status();
+  const Result<TokenFiles> files = TokenFiles::Read(model_dir);
+  if (!files.ok()) return files.status();
+  std::vector<diffserve_ffi::FfiTemplateFile> borrowed;
+  for (const TemplateFile& file : *jinja)
+    borrowed.push_back({Borrow(file.path), Borrow(file.text)});
   diffserve_ffi::FfiBytes message{};
   diffserve_ffi::FfiTemplate* handle = diffserve_ffi::ffi_template_load(
-      Borrow(jinja.value()), Borrow(config.value()), &message);
+      borrowed.data(), borrowed.size(), Borrow(processor.value()), files->ffi(), &message);
   if (message.size > 0) return InvalidArgument(model_dir + "/" + Take(message));
   if (handle == nullptr) return std::unique_ptr<ChatTemplate>();
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::make_unique<Impl>(handle)));

@@ -3,15 +3,11 @@
 #include <utility>
 
 #include "diffserve_text_ffi.h"
-#include "engine/text/model_file.h"
+#include "engine/text/token_files.h"
 #include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
 namespace {
-
-// The largest vocabularies in use (256k tokens with merges) take 35 MB.
-constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
-constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
 // What the library takes at most while it tokenizes.
 constexpr size_t kMemoryPerTextByte = 192;
@@ -55,6 +51,7 @@ struct Tokenizer::Impl {
   diffserve_ffi::FfiTokenizer* const handle;
   TokenTable table;
   size_t max_token_bytes = 0;
+  std::optional<int32_t> eos;
 };
 
 bool Tokenizer::Impl::FillTable(std::string& error) {
@@ -73,6 +70,7 @@ bool Tokenizer::Impl::FillTable(std::string& error) {
                    : made.decoding == 2 ? TokenTable::Decoding::kBytes
                                         : TokenTable::Decoding::kLibrary;
   max_token_bytes = made.max_token_bytes;
+  if (made.eos >= 0) eos = static_cast<int32_t>(made.eos);
   return true;
 }
 
@@ -80,14 +78,13 @@ Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
-  const Result<std::string> json = ReadModelFile(model_dir, "tokenizer.json", kMaxTokenizerBytes);
-  if (!json.ok()) return json.status();
-  const Result<std::string> config = ReadOptionalModelFile(model_dir, "tokenizer_config.json",
-                                                           kMaxConfigBytes);
-  if (!config.ok()) return config.status();
+  const Result<TokenFiles> files = TokenFiles::Read(model_dir);
+  if (!files.ok()) return files.status();
+  if (files->tokenizer.empty())
+    return Status(StatusCode::kNotFound, model_dir + "/tokenizer.json: no such file");
   diffserve_ffi::FfiBytes message{};
-  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(
-      Borrow(json.value()), Borrow(config.value()), &message);
+  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(Borrow(files->tokenizer),
+                                                                          files->ffi(), &message);
   if (handle == nullptr) return InvalidArgument(model_dir + "/" + Take(message));
   auto impl = std::make_unique<Impl>(handle);
   std::string error;
@@ -145,6 +142,7 @@ std::string Tokenizer::FirstTokenBytes(int32_t id) const {
 }
 
 bool Tokenizer::IsSpecial(int32_t id) const { return impl_->table.IsSpecial(id); }
+std::optional<int32_t> Tokenizer::eos_token_id() const { return impl_->eos; }
 int Tokenizer::vocab_size() const { return static_cast<int>(impl_->table.ends.size()); }
 size_t Tokenizer::max_token_bytes() const { return impl_->max_token_bytes; }
 const TokenTable& Tokenizer::table() const { return impl_->table; }

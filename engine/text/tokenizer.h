@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,7 +30,7 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json and tokenizer_config.json. Error: one line with the file and what is
+  // Reads what TokenFiles names. Error: one line with the file and what is
   // wrong.
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& model_dir);
   ~Tokenizer();
@@ -52,6 +53,8 @@ class Tokenizer {
   std::string TokenBytes(int32_t id) const;
   std::string FirstTokenBytes(int32_t id) const;
   bool IsSpecial(int32_t id) const;
+  // Of the eos_token that the files name; nullopt: they name none, or one that is no token here.
+  std::optional<int32_t> eos_token_id() const;
   int vocab_size() const;  // ids with added tokens: 0 .. vocab_size - 1
   const TokenTable& table() const;
   const diffserve_ffi::FfiTokenizer* ffi() const;  // for ChatTemplate

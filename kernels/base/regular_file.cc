@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace diffserve {
 namespace {
@@ -15,6 +16,32 @@ const char* KindOf(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
   return "something else";
+}
+
+// What a file begins with that stands for another one: a pointer, or the page of a failed download.
+struct StandIn {
+  std::string_view begin;
+  const char* what;
+};
+constexpr StandIn kStandIns[] = {
+    {"version https://git-lfs.github.com/spec/",
+     "is a Git LFS pointer, not the file itself; git lfs pull in its directory fetches that"},
+    {"# xet version", "is a Xet pointer, not the file itself; hf download fetches that"},
+    {"<!DOCTYPE html", "is an HTML page, not the file itself; a download failed"},
+    {"<!doctype html", "is an HTML page, not the file itself; a download failed"},
+    {"<html", "is an HTML page, not the file itself; a download failed"},
+    {"Entry not found", "is the answer of a failed download, not the file itself"},
+};
+
+// nullptr: it may be what its name says.
+const char* StandInIn(int descriptor) {
+  char text[48];
+  const ssize_t count = pread(descriptor, text, sizeof(text), 0);
+  const std::string_view begin(text, count > 0 ? static_cast<size_t>(count) : 0);
+  for (const StandIn& stand_in : kStandIns) {
+    if (begin.starts_with(stand_in.begin)) return stand_in.what;
+  }
+  return nullptr;
 }
 
 // Fills `text`, whose size is what is expected. Error: what is wrong.
@@ -40,8 +67,11 @@ Result<int> OpenRegularFile(const std::string& path) {
     return InvalidArgument(path + ": cannot be opened: " + std::strerror(errno));
   }
   struct stat status{};
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) return descriptor;
+  const bool is_regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const char* const stand_in = is_regular ? StandInIn(descriptor) : nullptr;
+  if (is_regular && stand_in == nullptr) return descriptor;
   close(descriptor);
+  if (stand_in != nullptr) return InvalidArgument(path + ": " + stand_in);
   return InvalidArgument(path + ": is " + KindOf(status.st_mode) + ", expected a regular file");
 }
 

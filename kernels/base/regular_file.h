@@ -1,5 +1,5 @@
 // Opens and reads files by names that somebody else chose. A pipe, device or directory in a file's
-// place is refused by name instead of waited for.
+// place is refused by name instead of waited for, and so is what a download left in its place.
 #pragma once
 
 #include <cstddef>

@@ -45,6 +45,8 @@ constexpr std::array<const char*, 15> kCopiedFiles = {
     "NOTICE",
 };
 
+constexpr char kFurtherTemplates[] = "additional_chat_templates";
+
 std::string Joined(const std::string& dir, const std::string& name) {
   return (std::filesystem::path(dir) / name).string();
 }
@@ -168,12 +170,16 @@ class Conversion {
         DS_RETURN_IF_ERROR(WriteJson(name, *text, {{"auto_map", std::nullopt}}));
         continue;
       }
-      const Result<std::string> bytes = source_->Read(name, kMaxCopiedBytes);
-      if (!bytes.ok()) return bytes.status();
-      DS_RETURN_IF_ERROR(OutputFile::WriteText(Joined(output_->temporary(), name), *bytes));
+      DS_RETURN_IF_ERROR(CopyFile(name));
     }
+    const std::vector<std::string> templates = source_->NamesIn(kFurtherTemplates, ".jinja");
+    if (!templates.empty())
+      std::filesystem::create_directory(Joined(output_->temporary(), kFurtherTemplates));
+    for (const std::string& name : templates) DS_RETURN_IF_ERROR(CopyFile(name));
     for (const std::string& name : source_->file_names()) {
-      const bool is_copied = name == "config.json" || name == "model.safetensors.index.json" ||
+      const bool is_copied = name == "config.json" ||
+                             (name == kFurtherTemplates && !templates.empty()) ||
+                             name == "model.safetensors.index.json" ||
                              std::ranges::find(kCopiedFiles, std::string_view(name)) !=
                                  kCopiedFiles.end() ||
                              std::ranges::find(source_->tensor_file_names(), name) !=
@@ -181,6 +187,12 @@ class Conversion {
       if (!is_copied) report_.left_behind.push_back(name);
     }
     return Status();
+  }
+
+  Status CopyFile(const std::string& name) {
+    const Result<std::string> bytes = source_->Read(name, kMaxCopiedBytes);
+    if (!bytes.ok()) return bytes.status();
+    return OutputFile::WriteText(Joined(output_->temporary(), name), *bytes);
   }
 
   Status WriteJson(const std::string& name, const std::string& text,

@@ -88,6 +88,19 @@ bool SourceDirectory::Has(const std::string& name) const {
   return std::ranges::binary_search(file_names_, name);
 }
 
+std::vector<std::string> SourceDirectory::NamesIn(const std::string& folder,
+                                                  std::string_view ending) const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::path(path_) / folder, error), end;
+       !error && entry != end && names.size() < kMaxFiles; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(ending)) names.push_back(folder + "/" + name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 Status SourceDirectory::CheckInside(const std::string& name) const {
   std::error_code error;
   const fs::path link = fs::path(path_) / name;

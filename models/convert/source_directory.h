@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/safetensors.h"
@@ -34,6 +35,8 @@ class SourceDirectory {
   // Names of all that is in the directory, sorted.
   const std::vector<std::string>& file_names() const { return file_names_; }
   const std::vector<std::string>& tensor_file_names() const { return tensor_file_names_; }
+  // Names of a folder's files that end so, sorted, with the folder's; none if there is no folder.
+  std::vector<std::string> NamesIn(const std::string& folder, std::string_view ending) const;
 
  private:
   SourceDirectory() = default;

@@ -65,7 +65,7 @@ Result<std::vector<int32_t>> TextTokens(const std::string& model_dir, const Prom
 }
 
 Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
-                    std::vector<int32_t> prompt) {
+                    const Tokenizer* tokenizer, std::vector<int32_t> prompt) {
   Request request;
   request.id = kRequest;
   request.prompt = std::move(prompt);
@@ -74,7 +74,9 @@ Request MakeRequest(const GenerateOptions& options, const SessionPlan& plan,
   request.max_tokens = options.max_tokens;
   request.min_tokens = options.min_tokens;
   request.ignore_eos = options.ignore_eos;
-  request.eos_token_ids = plan.summary.config.eos_token_ids;
+  ModelConfig config = plan.summary.config;
+  if (tokenizer != nullptr) config.AddEndOfText(tokenizer->eos_token_id());
+  request.eos_token_ids = std::move(config.eos_token_ids);
   request.arrival = Clock::now();
   return request;
 }
@@ -238,7 +240,8 @@ Status RunGenerate(const SessionOptions& asked, const PromptOptions& prompt_opti
   Engine engine(session.plan().engine, session.MakeExecutor(),
                 [&](TokenEvent event) { events.TryPush(std::move(event)); });
   const Clock::time_point start = Clock::now();
-  DS_RETURN_IF_ERROR(engine.Submit(MakeRequest(generate, session.plan(), *prompt)));
+  DS_RETURN_IF_ERROR(
+      engine.Submit(MakeRequest(generate, session.plan(), tokenizer->get(), *prompt)));
   Printer printer(tokenizer->get(), *prompt, generate.stop, /*prints=*/!json);
   Result<Continuation> done = Follow(events, printer, start);
   if (!done.ok()) return done.status();

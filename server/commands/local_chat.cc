@@ -96,20 +96,20 @@ class LocalChat : public ChatModel {
         request_(std::move(request)),
         text_(std::move(text)),
         session_(std::move(session)),
+        config_(session_->plan().summary.config),
         engine_(session_->plan().engine, std::move(executor),
                 [this](TokenEvent event) { output_->Post(std::move(event)); }) {
     output_ = std::make_unique<OutputLoop>(*text_.tokenizer, kOutboxEvents, WaysTo(engine_));
     FrontendOptions frontend;
     frontend.text_threads = 1;
     frontend.cancelled_mass_sample = 0;  // nobody asks for its metrics
-    const ModelConfig& config = session_->plan().summary.config;
-    if (!session_->plan().on_gpu() && config.num_kv_layers() == config.num_layers) {
-      frontend.attention = std::make_shared<AttentionSource>(
-          session_->plan().summary.config.attention, session_->plan().layouts);
+    config_.AddEndOfText(text_.tokenizer->eos_token_id());
+    if (!session_->plan().on_gpu() && config_.num_kv_layers() == config_.num_layers) {
+      frontend.attention = std::make_shared<AttentionSource>(config_.attention,
+                                                             session_->plan().layouts);
     }
-    frontend_ = std::make_unique<Frontend>(frontend, session_->plan().summary.config,
-                                           *text_.tokenizer, text_.chat_template.get(), engine_,
-                                           *output_);
+    frontend_ = std::make_unique<Frontend>(frontend, config_, *text_.tokenizer,
+                                           text_.chat_template.get(), engine_, *output_);
   }
   ~LocalChat() override {
     engine_.Fail("the conversation has ended");
@@ -182,6 +182,7 @@ class LocalChat : public ChatModel {
   const GenerateRequest request_;  // without its prompt
   const ModelText text_;
   const std::unique_ptr<ModelSession> session_;
+  ModelConfig config_;                  // with the tokenizer's end of a text
   std::unique_ptr<OutputLoop> output_;  // made once there is an engine; no event comes before a
                                         // request does
   Engine engine_;

@@ -11,6 +11,7 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/log.h"
 #include "kernels/base/machine_memory.h"
+#include "models/config_reader.h"
 
 namespace diffserve {
 namespace {
@@ -295,6 +296,29 @@ size_t BytesOfPage(const SessionPlan& plan, bool in_windows) {
   return KvCache::BytesPerPage(layers);
 }
 
+// Layers' numbers stand as *, so that a line names tensors of all layers once.
+void WarnOfUnused(const std::vector<std::string>& tensors) {
+  constexpr size_t kMaxNames = 16;
+  std::vector<std::string> names;
+  for (const std::string& tensor : tensors) {
+    std::string name;
+    for (const char c : ConfigReader::OneLine(tensor)) {
+      const bool is_digit = c >= '0' && c <= '9';
+      const bool in_number = !name.empty() && (name.back() == '*' || name.back() == '.');
+      if (!is_digit || !in_number) name += c;
+      if (is_digit && in_number && name.back() == '.') name += '*';
+    }
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  if (names.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kMaxNames) text += ", ...";
+  Log(LogLevel::kWarning, "tensors_unused",
+      {{"count", std::to_string(tensors.size())}, {"names", text}});
+}
+
 Result<std::unique_ptr<Model>> LoadTold(ModelOptions options, ThreadPool& pool,
                                         ProgressLine::Form form) {
   ProgressLine line(form);
@@ -335,6 +359,7 @@ Result<SessionPlan> PlanSession(const SessionOptions& options, const SessionNeed
   plan.needs = needs;
   plan.engine = options.engine;
   DS_RETURN_IF_ERROR(ChooseDevice(options.device, &plan));
+  WarnOfUnused(plan.summary.unused_tensors);
   DS_RETURN_IF_ERROR(ChooseLengths(options, &plan));
   DS_RETURN_IF_ERROR(ChooseSpeculation(options, &plan));
   DS_RETURN_IF_ERROR(ChooseForStates(options, &plan));

@@ -44,12 +44,19 @@ Status LoadTextFiles(const std::string& model_dir, ServerParts* parts) {
   return {};
 }
 
-std::string ServedName(const std::string& asked, const std::string& model_dir) {
-  if (!asked.empty()) return asked;
+// The directory's name; of one in Hugging Face's cache, models--ORG--NAME/snapshots/HASH, ORG/NAME.
+std::string NameOfDirectory(const std::string& model_dir) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::canonical(model_dir, error);
   if (error) path = model_dir;
-  return path.filename().string();
+  constexpr std::string_view kModels = "models--", kSeparator = "--";
+  std::string repository = path.parent_path().parent_path().filename().string();
+  if (path.parent_path().filename() != "snapshots" || !repository.starts_with(kModels))
+    return path.filename().string();
+  repository.erase(0, kModels.size());
+  for (size_t at; (at = repository.find(kSeparator)) != std::string::npos;)
+    repository.replace(at, kSeparator.size(), "/");
+  return repository;
 }
 
 // Debian's gRPC stops listening for good once file descriptors run out, so the process takes all
@@ -137,12 +144,16 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
       options, std::move(plan).value(), ProgressLine::Form::kLog);
   if (!session.ok()) return session.status();
   parts.config = (*session)->plan().summary.config;
-  const std::string name = ServedName(serve.served_model_name, options.model_dir);
+  parts.config.AddEndOfText(parts.tokenizer->eos_token_id());
+  std::vector<std::string> names = serve.served_model_names;
+  if (names.empty()) names.push_back(NameOfDirectory(options.model_dir));
+  const std::string name = names.front();
   parts.info = MakeInfo(name, **session);
 
   ServerOptions server;
   server.engine = (*session)->plan().engine;
   server.frontend.served_model_name = name;
+  server.frontend.further_model_names.assign(names.begin() + 1, names.end());
   server.frontend.allow_special_tokens_in_content = serve.allow_special_tokens_in_content;
   const SessionPlan& loaded = (*session)->plan();
   server.frontend.on_gpu = loaded.on_gpu();

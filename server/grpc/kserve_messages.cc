@@ -178,7 +178,7 @@ void SetFinal(bool is_final, inference::ModelInferResponse& out) {
 
 Status CheckModelName(std::string_view name, std::string_view version,
                       const FrontendOptions& limits) {
-  if (name != limits.served_model_name) {
+  if (!limits.Serves(name)) {
     return Status(StatusCode::kNotFound, "the model " + Cited(name) + " is not served here",
                   "model_name");
   }

@@ -165,13 +165,18 @@ void Append(const SampleResult& in, int num_logprobs, vllm_v1::OutputLogProbs& o
 // What the model's generation_config says, as a JSON object; empty: nothing.
 std::string DefaultsJson(const ModelConfig& config) {
   std::string json;
-  const auto add = [&json](const char* name, float value) {
+  const auto add = [&json](const char* name, auto value) {
     json += (json.empty() ? "{\"" : ",\"") + std::string(name) + "\":";
-    AppendJsonFloat(value, &json);
+    if constexpr (std::is_same_v<decltype(value), int>)
+      json += std::to_string(value);
+    else
+      AppendJsonFloat(value, &json);
   };
   if (config.default_temperature) add("temperature", *config.default_temperature);
   if (config.default_top_p) add("top_p", *config.default_top_p);
-  if (config.default_top_k) add("top_k", static_cast<float>(*config.default_top_k));
+  if (config.default_min_p) add("min_p", *config.default_min_p);
+  if (config.default_top_k) add("top_k", *config.default_top_k);
+  if (config.default_max_tokens) add("max_tokens", *config.default_max_tokens);
   if (config.default_repetition_penalty)
     add("repetition_penalty", *config.default_repetition_penalty);
   return json.empty() ? json : json + "}";

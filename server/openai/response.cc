@@ -443,8 +443,10 @@ Json ModelJson(const ModelCard& card) {
 
 std::string ModelBody(const ModelCard& card) { return Dump(ModelJson(card)); }
 
-std::string ModelListBody(const ModelCard& card) {
-  return Dump(Json{{"object", "list"}, {"data", Json::array({ModelJson(card)})}});
+std::string ModelListBody(const std::vector<ModelCard>& cards) {
+  Json data = Json::array();
+  for (const ModelCard& card : cards) data.push_back(ModelJson(card));
+  return Dump(Json{{"object", "list"}, {"data", data}});
 }
 
 std::string TokenizeBody(const std::vector<int32_t>& ids, int max_model_len,

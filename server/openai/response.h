@@ -123,7 +123,7 @@ struct ModelCard {
   int64_t created = 0;
 };
 std::string ModelBody(const ModelCard& card);
-std::string ModelListBody(const ModelCard& card);
+std::string ModelListBody(const std::vector<ModelCard>& cards);
 std::string TokenizeBody(const std::vector<int32_t>& ids, int max_model_len,
                          const std::vector<std::string>* token_strs);
 std::string DetokenizeBody(std::string_view text);

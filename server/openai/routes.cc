@@ -107,13 +107,19 @@ HttpReply OpenAiRoutes::Impl::UnknownCoding(std::string_view coding, ErrorForm f
   return reply;
 }
 
-ModelCard OpenAiRoutes::Impl::Card() const {
-  return {frontend.options().served_model_name, options.model_root,
-          frontend.engine().options().max_model_len, created};
+ModelCard OpenAiRoutes::Impl::Card(const std::string& name) const {
+  return {name, options.model_root, frontend.engine().options().max_model_len, created};
+}
+
+HttpAnswer OpenAiRoutes::Impl::Models(RouteCall&) {
+  std::vector<ModelCard> cards = {Card(frontend.options().served_model_name)};
+  for (const std::string& name : frontend.options().further_model_names)
+    cards.push_back(Card(name));
+  return Json(ModelListBody(cards));
 }
 
 Status OpenAiRoutes::Impl::CheckModel(const std::string& model) const {
-  if (model.empty() || model == frontend.options().served_model_name) return {};
+  if (model.empty() || frontend.options().Serves(model)) return {};
   return Status(StatusCode::kNotFound,
                 "the model '" + model.substr(0, kMaxRequestIdBytes) + "' is not served here",
                 "model");
@@ -127,10 +133,10 @@ OpenAiIdentity OpenAiRoutes::Impl::Identity(const RouteCall& call, bool chat) co
 HttpAnswer OpenAiRoutes::Impl::Model(RouteCall& call) {
   const std::string name = PercentDecoded(
       std::string_view(call.request.head.path).substr(kModelPrefix.size()));
-  if (name != frontend.options().served_model_name) {
+  if (!frontend.options().Serves(name)) {
     return Error(Status(StatusCode::kNotFound, "this model is not served here", "model"));
   }
-  return Json(ModelBody(Card()));
+  return Json(ModelBody(Card(name)));
 }
 
 HttpAnswer OpenAiRoutes::Impl::Ready(RouteCall&) {

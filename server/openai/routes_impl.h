@@ -117,7 +117,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   }
   HttpAnswer TokenizerInfo(Call&) { return Json(options.tokenizer_info); }
   HttpAnswer Scores(Call& call);
-  HttpAnswer Models(Call&) { return Json(ModelListBody(Card())); }
+  HttpAnswer Models(Call&);
   HttpAnswer Model(Call& call);
   HttpAnswer Version(Call&) { return Json(VersionBody(BuildVersion(), BuildCommit())); }
   HttpAnswer Load(Call&) { return Json(LoadBody(in_flight->load())); }
@@ -202,7 +202,7 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
                       ErrorForm form = &Impl::Error) const;
   HttpReply UnknownCoding(std::string_view coding, ErrorForm form) const;
   static HttpReply Json(std::string body);
-  ModelCard Card() const;
+  ModelCard Card(const std::string& name) const;
   OpenAiContext Context() const {
     return {&frontend.options(), frontend.DefaultSampling(), options.strict};
   }

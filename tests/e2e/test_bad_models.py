@@ -100,6 +100,21 @@ def all_in_named(tensor):
     return apply
 
 
+def only(**files):
+    """Nothing but these files: their names, with _dot_ for . and __ for a slash, and contents."""
+    def apply(folder: Path):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        for name, content in files.items():
+            path = folder / name.replace("__", "/").replace("_dot_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path.name, content)(path.parent)
+    return apply
+
+
+LFS_POINTER = ("version https://git-lfs.github.com/spec/v1\n"
+               "oid sha256:" + "0" * 64 + "\nsize 12345\n")
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
 NORM, EMBED = "model.norm.weight", "model.embed_tokens.weight"
 # name, change to a good directory, words of the line
 BAD = [
@@ -189,6 +204,36 @@ BAD = [
       for what, make in (("a directory", Path.mkdir), ("a pipe", os.mkfifo),
                          ("a device", link_to("/dev/zero")), ("a link to itself", link_to(name)),
                          ("a link to nothing", link_to("nothing")))),
+    *((f"{name} is a Git LFS pointer", write(name, LFS_POINTER), [name, "Git LFS pointer"])
+      for name in ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json",
+                   "generation_config.json")),
+    ("an HTML page for the weights", write("model.safetensors", "<!DOCTYPE html>\n<html>"),
+     ["model.safetensors", "HTML page"]),
+    ("a failed download for the tokenizer", write("tokenizer.json", "Entry not found"),
+     ["tokenizer.json", "failed download"]),
+    ("an adapter", only(adapter_config_dot_json=ADAPTER, adapter_model_dot_safetensors=b""),
+     ["config.json", "PEFT adapter", "org/base"]),
+    ("an adapter beside a config", only(adapter_config_dot_json=ADAPTER, config_dot_json=CONFIG),
+     ["model.safetensors", "PEFT adapter", "org/base"]),
+    ("an adapter whose config is no JSON", only(adapter_config_dot_json="{"), ["PEFT adapter"]),
+    ("nothing", only(), ["config.json", "empty"]),
+    ("GGUF", only(model_dot_gguf=b"GGUF"), ["model.gguf", "GGUF", "safetensors"]),
+    ("pickled weights", only(config_dot_json=CONFIG, pytorch_model_dot_bin=b"PK"),
+     ["pytorch_model.bin", "pickled", "safetensors"]),
+    ("weights of another framework", only(config_dot_json=CONFIG, tf_model_dot_h5=b""),
+     ["tf_model.h5", "another framework"]),
+    ("a shard without its index",
+     only(config_dot_json=CONFIG, **{"model-00001-of-00002_dot_safetensors": b""}),
+     ["model-00001-of-00002.safetensors", "index"]),
+    ("a download that has not ended", only(config_dot_json=CONFIG, x_dot_incomplete=b""),
+     ["x.incomplete", "not ended"]),
+    ("an hf download that has not ended",
+     only(config_dot_json=CONFIG, _dot_cache__huggingface__download__x_dot_incomplete=b""),
+     ["x.incomplete", "not ended"]),
+    ("a folder of Hugging Face's cache",
+     only(refs__main="abc", snapshots__abc__config_dot_json=CONFIG), ["cache", "snapshots/abc"]),
+    ("a model one level down", only(**{"checkpoint-5__config_dot_json": CONFIG}),
+     ["checkpoint-5", "subdirectory"]),
     ("no tokenizer", remove("tokenizer.json"), ["tokenizer.json"]),
     ("tokenizer is nonsense", write("tokenizer.json", "{}"), ["tokenizer.json"]),
     ("chat template does not compile",

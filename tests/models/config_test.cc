@@ -154,13 +154,15 @@ TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {
   const Result<ModelConfig> config = LoadWith(
       {{"bos_token_id", "1"}}, "diffllama",
       "{\"eos_token_id\": [5, 7], \"temperature\": 0.7, \"top_p\": 0.9, \"top_k\": 20, "
-      "\"repetition_penalty\": 1.1, \"do_sample\": true}");
+      "\"min_p\": 0.05, \"max_new_tokens\": 99, \"repetition_penalty\": 1.1, \"do_sample\": true}");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{5, 7}));
   EXPECT_EQ(config->bos_token_id, 1);
   EXPECT_EQ(config->default_temperature, 0.7f);
   EXPECT_EQ(config->default_top_p, 0.9f);
   EXPECT_EQ(config->default_top_k, 20);
+  EXPECT_EQ(config->default_min_p, 0.05f);
+  EXPECT_EQ(config->default_max_tokens, 99);
   EXPECT_EQ(config->default_repetition_penalty, 1.1f);
 
   const Result<ModelConfig> without = LoadWith({{"eos_token_id", "[3, 4]"}}, "diffllama",
@@ -168,6 +170,21 @@ TEST(ModelConfigTest, SamplingDefaultsAndAllEosIdsComeFromGenerationConfig) {
   ASSERT_TRUE(without.ok()) << without.status().message();
   EXPECT_EQ(without->eos_token_ids, (std::vector<int32_t>{3, 4}));
   EXPECT_FALSE(without->default_temperature || without->default_top_p || without->default_top_k);
+  EXPECT_FALSE(without->default_min_p || without->default_max_tokens);
+}
+
+TEST(ModelConfigTest, ATopKOfMinusOneIsAllTokens) {
+  EXPECT_EQ(LoadWith({}, "diffllama", "{\"top_k\": -1}")->default_top_k, 0);
+}
+
+TEST(ModelConfigTest, TheTokenizersEndIsAddedOnceAndOnlyIfItHasARow) {
+  ModelConfig config = LoadWith({{"eos_token_id", "[3, 4]"}}, "diffllama", "{}").value();
+  config.AddEndOfText(std::nullopt);
+  config.AddEndOfText(config.vocab_size);
+  config.AddEndOfText(4);
+  EXPECT_EQ(config.eos_token_ids, (std::vector<int32_t>{3, 4}));
+  config.AddEndOfText(5);
+  EXPECT_EQ(config.eos_token_ids, (std::vector<int32_t>{3, 4, 5}));
 }
 
 TEST(ModelConfigTest, BothRopeSpellingsMeanTheSame) {

@@ -281,6 +281,16 @@ TEST_F(ConvertTest, WhatIsCopiedIsListedAndCodeIsNotAmongIt) {
   EXPECT_EQ(FileBytes(result() / "chat_template.jinja"), "{{ messages }}");
 }
 
+TEST_F(ConvertTest, FurtherTemplatesAreCopied) {
+  WriteModel({});
+  fs::create_directory(source() / "additional_chat_templates");
+  Write("additional_chat_templates/tool_use.jinja", "{{ tools }}");
+  Write("additional_chat_templates/notes.txt", "not a template");
+  EXPECT_THAT(Converted(source()).left_behind, ElementsAre());
+  EXPECT_THAT(FileNames(result() / "additional_chat_templates"), ElementsAre("tool_use.jinja"));
+  EXPECT_EQ(FileBytes(result() / "additional_chat_templates" / "tool_use.jinja"), "{{ tools }}");
+}
+
 TEST_F(ConvertTest, ATiedOutputMatrixGoesIfItIsTheEmbedding) {
   TinyCheckpointOptions options;
   WriteModel(options);

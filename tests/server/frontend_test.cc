@@ -120,14 +120,34 @@ TEST(FrontendTest, DefaultsComeFromTheModel) {
   options.config.default_temperature = 0.25f;
   options.config.default_top_k = 11;
   options.config.default_top_p = 0.5f;
+  options.config.default_min_p = 0.125f;
   options.config.default_repetition_penalty = 1.25f;
   ServingFixture server(options);
   const SamplingParams sampling = server.frontend->DefaultSampling();
   EXPECT_EQ(sampling.temperature, 0.25f);
   EXPECT_EQ(sampling.top_k, 11);
   EXPECT_EQ(sampling.top_p, 0.5f);
+  EXPECT_EQ(sampling.min_p, 0.125f);
   EXPECT_EQ(sampling.repetition_penalty, 1.25f);
   EXPECT_NE(sampling.seed, server.frontend->DefaultSampling().seed);
+}
+
+TEST(FrontendTest, ASilentRequestGetsTheModelsLength) {
+  ServingOptions options;
+  options.config.default_max_tokens = 9;
+  ServingFixture server(options);
+  const auto length_of = [&](std::optional<int> max_tokens, int max_tokens_default) {
+    Collector client;
+    GenerateRequest request = Ask(*server.frontend, "a", 1);
+    request.max_tokens = max_tokens;
+    request.max_tokens_default = max_tokens_default;
+    EXPECT_TRUE(server.frontend->Generate(std::move(request), client.stream).ok());
+    EXPECT_TRUE(client.WaitForEnd().ok());
+    return client.tokens;
+  };
+  EXPECT_EQ(length_of(std::nullopt, 0), 9);
+  EXPECT_EQ(length_of(20, 0), 20);
+  EXPECT_EQ(length_of(std::nullopt, 16), 16);  // the API's own default
 }
 
 TEST(FrontendTest, TheModelsEndTokensEndASequence) {

@@ -41,7 +41,9 @@ std::vector<std::string> CommandsOf(const FlagSpec& flag) {
   return commands;
 }
 
-bool IsText(const FlagSpec& flag) { return flag.allowed.empty() && flag.Is<std::string>(); }
+bool IsText(const FlagSpec& flag) {
+  return flag.allowed.empty() && (flag.Is<std::string>() || flag.Is<std::vector<std::string>>());
+}
 
 std::string Number(const FlagSpec& flag, double value) {
   if (!flag.Is<float>()) return std::to_string(static_cast<int64_t>(value));
@@ -362,6 +364,25 @@ TEST(OptionsTest, TheConfigFileMayNameTheModel) {
   EXPECT_EQ(Parse({"serve", "--config", file.path()})->session.model_dir, "/models/a");
   EXPECT_EQ(Parse({"serve", "DIR", "--config", file.path()})->session.model_dir, "DIR");
   EXPECT_EQ(Parse({"convert", "--config", file.path()})->conversion.new_dir, "/models/b");
+}
+
+TEST(OptionsTest, AModelMayHaveSeveralNames) {
+  const auto names = [](std::vector<std::string> args) {
+    return Parse(std::move(args)).value().serve.served_model_names;
+  };
+  EXPECT_THAT(names({"serve", "DIR"}), ElementsAre());
+  EXPECT_THAT(names({"serve", "DIR", "--served-model-name", "a"}), ElementsAre("a"));
+  EXPECT_THAT(names({"serve", "DIR", "--served-model-name", "a", "b", "--strict"}),
+              ElementsAre("a", "b"));
+  EXPECT_THAT(
+      names({"serve", "--served-model-name", "a", "DIR", "--served-model-name=b", "c", "a"}),
+      ElementsAre("a", "b", "c"));
+  const TemporaryFile file(R"({"served_model_name": ["x", "y"]})");
+  EXPECT_THAT(names({"serve", "DIR", "--config", file.path()}), ElementsAre("x", "y"));
+  EXPECT_THAT(names({"serve", "DIR", "--config", file.path(), "--served-model-name", "a"}),
+              ElementsAre("a"));
+  EXPECT_FALSE(Parse({"serve", "DIR", "b", "--served-model-name", "a"}).ok());
+  EXPECT_FALSE(Parse({"serve", "DIR", "--served-model-name"}).ok());
 }
 
 TEST(OptionsTest, ABadConfigFileIsRefusedWithItsName) {

@@ -241,6 +241,8 @@ TEST(VllmServiceTest, ItSaysWhatItIsAndWhatItServes) {
   options.config.eos_token_ids = {4, 5};
   options.config.default_temperature = 0.5f;
   options.config.default_top_k = 20;
+  options.config.default_min_p = 0.25f;
+  options.config.default_max_tokens = 2048;
   GrpcStack stack(std::move(options));
   const auto stub = NewStub(stack);
   grpc::ClientContext first, second, third, fourth;
@@ -256,7 +258,8 @@ TEST(VllmServiceTest, ItSaysWhatItIsAndWhatItServes) {
   EXPECT_EQ(model.vocab_size(), static_cast<uint32_t>(stack.tokenizer->vocab_size()));
   EXPECT_THAT(model.eos_token_ids(), ::testing::ElementsAre(4, 5));
   EXPECT_EQ(model.bos_token_id(), 3);
-  EXPECT_EQ(model.default_sampling_params_json(), R"({"temperature":0.5,"top_k":20})");
+  EXPECT_EQ(model.default_sampling_params_json(),
+            R"({"temperature":0.5,"min_p":0.25,"top_k":20,"max_tokens":2048})");
   vllm_v1::GetServerInfoResponse server;
   ASSERT_TRUE(stub->GetServerInfo(&second, {}, &server).ok());
   EXPECT_EQ(server.server_type(), "diffserve");

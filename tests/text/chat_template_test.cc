@@ -66,16 +66,6 @@ TEST(ChatTemplateTest, AModelWithoutTemplateHasNone) {
   EXPECT_EQ(LoadTemplate(nullptr).value(), nullptr);
 }
 
-TEST(ChatTemplateTest, OfAListTheDefaultIsTaken) {
-  const json list = {{{"name", "tool_use"}, {"template", "tools"}},
-                     {{"name", "default"}, {"template", "plain"}}};
-  EXPECT_EQ(Rendered(*LoadTemplate(list).value(), "[]").value(), "plain");
-  const auto none = LoadTemplate(json{{{"name", "tool_use"}, {"template", "tools"}}});
-  ASSERT_FALSE(none.ok());
-  const std::string& message = none.status().message();
-  EXPECT_NE(message.find("none of [tool_use] is named \"default\""), std::string::npos) << message;
-}
-
 TEST(ChatTemplateTest, TheJinjaFileComesBeforeTheConfig) {
   TemporaryDirectory dir;
   dir.Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "config"})");

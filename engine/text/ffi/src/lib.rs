@@ -4,6 +4,7 @@
 //! Memory handed out is freed by the function named after it. No panic crosses: each entry runs
 //! behind `guard`, and a failure is a message of one line in `*error`.
 
+mod class_tokens;
 mod client_text;
 mod counted_memory;
 mod gbnf;
@@ -18,8 +19,10 @@ mod schema_pattern;
 mod schema_policy;
 mod schema_sets;
 mod schema_values;
+mod special_tokens;
 mod structural_tag;
 mod template;
+mod template_files;
 mod token_bound;
 mod token_bytes;
 mod tokenizer;
@@ -74,6 +77,8 @@ pub struct FfiTokenTable {
     flags: FfiBytes,
     /// Bytes of a text that one token stands for at most; 0: no bound is known.
     max_token_bytes: usize,
+    /// The id of the eos_token that the model's files name; -1: they name none.
+    eos: i64,
     /// 0: only `ffi_tokenizer_decode` can decode; 1: the text is the bytes of the tokens, each
     /// broken character one U+FFFD; 2: each byte of a broken character one U+FFFD.
     decoding: u32,
@@ -84,6 +89,27 @@ pub struct FfiTemplate(template::Template);
 pub struct FfiGrammars(grammar::GrammarFactory);
 /// One thread at a time.
 pub struct FfiMatcher(grammar::TokenMatcher);
+
+/// Files of a model directory, empty where there is none.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FfiTokenFiles {
+    /// tokenizer.json.
+    tokenizer: FfiStr,
+    tokenizer_config: FfiStr,
+    special_tokens_map: FfiStr,
+    added_tokens: FfiStr,
+    /// config.json.
+    model_config: FfiStr,
+}
+
+/// A chat template's file; its path in the model directory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FfiTemplateFile {
+    path: FfiStr,
+    text: FfiStr,
+}
 
 /// Borrowed numbers of the caller, valid during the call.
 #[repr(C)]
@@ -123,6 +149,18 @@ impl FfiStr {
     unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
         std::str::from_utf8(self.bytes())
             .map_err(|e| format!("{what} is not UTF-8 at byte {}", e.valid_up_to()))
+    }
+}
+
+impl FfiTokenFiles {
+    unsafe fn files<'a>(self) -> special_tokens::TokenFiles<'a> {
+        special_tokens::TokenFiles {
+            tokenizer: self.tokenizer.bytes(),
+            tokenizer_config: self.tokenizer_config.bytes(),
+            special_tokens_map: self.special_tokens_map.bytes(),
+            added_tokens: self.added_tokens.bytes(),
+            model_config: self.model_config.bytes(),
+        }
     }
 }
 
@@ -201,15 +239,14 @@ pub unsafe extern "C" fn ffi_ids_free(ids: FfiIds) {
     }
 }
 
-/// `config` is tokenizer_config.json, empty if there is none. Null on error.
+/// Null on error.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_tokenizer_load(
-    json: FfiStr,
-    config: FfiStr,
+    files: FfiTokenFiles,
     error: *mut FfiBytes,
 ) -> *mut FfiTokenizer {
     guard(error, std::ptr::null_mut(), || {
-        let tokenizer = tokenizer::TextTokenizer::new(json.bytes(), config.bytes())?;
+        let tokenizer = tokenizer::TextTokenizer::new(&files.files())?;
         Ok(Box::into_raw(Box::new(FfiTokenizer(tokenizer))))
     })
 }
@@ -276,22 +313,34 @@ pub unsafe extern "C" fn ffi_tokenizer_table(
             first_ends: FfiIds::new(made.first_tokens.ends),
             flags: FfiBytes::new(made.flags),
             max_token_bytes: (*tokenizer).0.max_token_bytes.unwrap_or(0),
+            eos: (*tokenizer).0.eos.map_or(-1, i64::from),
             decoding: made.decoding,
         });
         Ok(true)
     })
 }
 
-/// `jinja` is chat_template.jinja and `config` tokenizer_config.json, empty where there is none.
+/// `jinja` are the template's files, and `processor` is chat_template.json, empty if there is none.
 /// Null without error: the model has no chat template.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_load(
-    jinja: FfiStr,
-    config: FfiStr,
+    jinja: *const FfiTemplateFile,
+    num_jinja: usize,
+    processor: FfiStr,
+    files: FfiTokenFiles,
     error: *mut FfiBytes,
 ) -> *mut FfiTemplate {
     guard(error, std::ptr::null_mut(), || {
-        let loaded = template::Template::new(jinja.text("chat_template.jinja")?, config.bytes())?;
+        let mut templates = Vec::new();
+        for i in 0..num_jinja {
+            let file = *jinja.add(i);
+            let path = file.path.text("a template's name")?;
+            templates.push((path, file.text.text(path)?));
+        }
+        let sources =
+            template_files::sources(&templates, files.files().tokenizer_config, processor.bytes())?;
+        let tokens = special_tokens::SpecialTokens::read(&files.files())?;
+        let loaded = template::Template::new(sources, tokens)?;
         Ok(loaded.map_or(std::ptr::null_mut(), |template| {
             Box::into_raw(Box::new(FfiTemplate(template)))
         }))

@@ -12,20 +12,24 @@ use serde_json::Value as Json;
 
 use crate::client_text::{self, Spellings};
 use crate::python_format::{self, JsonStyle};
-use crate::tokenizer::{named_tokens, parse_config, token_content};
+use crate::special_tokens::SpecialTokens;
+use crate::template_files::{Source, DEFAULT, TOOL_USE};
 use crate::without_panic;
 
 /// Instructions a rendering may take: hundreds of times what a long conversation needs, and below a
 /// second.
 const MAX_FUEL: u64 = 5_000_000;
 const MAX_TEXT_BYTES: usize = 32 << 20;
-const NAME: &str = "chat template";
+
+/// Templates that conversations get, and what messages call them.
+const SERVED: [(&str, &str); 2] =
+    [(DEFAULT, "chat template"), (TOOL_USE, "chat template tool_use")];
 
 pub struct Template {
     environment: Environment<'static>,
-    /// bos_token and the like.
-    variables: Vec<(&'static str, String)>,
-    additional_special_tokens: Vec<String>,
+    /// Names of all templates.
+    names: Vec<String>,
+    tokens: SpecialTokens,
 }
 
 /// What a client sent.
@@ -64,30 +68,6 @@ impl io::Write for BoundedText {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// The template of the configuration: a string, or the one named "default" of a list.
-fn template_of(config: &serde_json::Map<String, Json>) -> Result<Option<String>, String> {
-    let named = match config.get("chat_template") {
-        None | Some(Json::Null) => return Ok(None),
-        Some(Json::String(source)) => return Ok(Some(source.clone())),
-        Some(Json::Array(named)) => named,
-        Some(_) => {
-            return Err("tokenizer_config.json: chat_template: neither a string nor a list".into())
-        }
-    };
-    let name = |entry: &Json| entry.get("name").and_then(Json::as_str).unwrap_or("?").to_string();
-    let Some(entry) = named.iter().find(|entry| name(entry) == "default") else {
-        let names: Vec<String> = named.iter().map(name).collect();
-        return Err(format!(
-            "tokenizer_config.json: chat_template: none of [{}] is named \"default\"",
-            names.join(", ")
-        ));
-    };
-    let source = entry.get("template").and_then(Json::as_str);
-    source
-        .map(|s| Some(s.to_string()))
-        .ok_or("tokenizer_config.json: chat_template: \"default\" has no template".into())
 }
 
 /// transformers' {% generation %} marks the assistant's text for training; for a prompt it is an
@@ -199,34 +179,32 @@ fn parse_object(json: &[u8], what: &str) -> Result<serde_json::Map<String, Json>
 }
 
 impl Template {
-    /// None: neither file has a template. chat_template.jinja comes before the configuration, as in
-    /// transformers.
-    pub fn new(jinja: &str, config: &[u8]) -> Result<Option<Self>, String> {
-        let config = parse_config(config)?;
-        let (file, source) = match jinja {
-            "" => ("tokenizer_config.json: chat_template", template_of(&config)?),
-            _ => ("chat_template.jinja", Some(jinja.to_string())),
+    /// None: there is no template. Those that no conversation gets may be wrong.
+    pub fn new(sources: Vec<Source>, tokens: SpecialTokens) -> Result<Option<Self>, String> {
+        let mut environment = make_environment().map_err(|e| describe(&e))?;
+        let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+        for Source { name, file, text } in sources {
+            let Some((_, key)) = SERVED.iter().find(|(served, _)| *served == name) else {
+                continue;
+            };
+            let text = without_generation_tags(&text);
+            without_panic(|| environment.add_template_owned(*key, text).map_err(|e| describe(&e)))
+                .map_err(|e| format!("{file}: {e}"))?;
+        }
+        Ok(Some(Template { environment, names, tokens }).filter(|t| !t.names.is_empty()))
+    }
+
+    /// The one of several templates that a conversation gets.
+    fn choose(&self, has_tools: bool) -> Result<minijinja::Template<'_, '_>, String> {
+        let has = |name: &str| self.names.iter().any(|known| known == name);
+        let name = if has_tools && has(TOOL_USE) { TOOL_USE } else { DEFAULT };
+        let Some((_, key)) = SERVED.iter().find(|(served, _)| *served == name && has(name)) else {
+            return Err(format!(
+                "this conversation needs the chat template \"{DEFAULT}\"; the model has only: {}",
+                self.names.join(", ")
+            ));
         };
-        let Some(source) = source else { return Ok(None) };
-        let wrong = |e: Error| format!("{file}: {}", describe(&e));
-        let mut environment = make_environment().map_err(wrong)?;
-        let source = without_generation_tags(&source);
-        without_panic(|| environment.add_template_owned(NAME, source).map_err(|e| describe(&e)))
-            .map_err(|e| format!("{file}: {e}"))?;
-        let extra = config.get("additional_special_tokens").and_then(Json::as_array);
-        Ok(Some(Template {
-            environment,
-            variables: named_tokens(&config)
-                .into_iter()
-                .map(|(name, content)| (name, content.to_string()))
-                .collect(),
-            additional_special_tokens: extra
-                .into_iter()
-                .flatten()
-                .filter_map(token_content)
-                .map(str::to_string)
-                .collect(),
-        }))
+        self.environment.get_template(key).map_err(|e| describe(&e))
     }
 
     /// The text, and the character that guards what `spellings` has in it.
@@ -235,6 +213,7 @@ impl Template {
         conversation: &Conversation,
         spellings: Option<&Spellings>,
     ) -> Result<(Vec<u8>, Option<char>), String> {
+        let template = self.choose(!conversation.tools.is_empty())?;
         let messages: Vec<Json> =
             serde_json::from_slice(conversation.messages).map_err(|e| format!("messages: {e}"))?;
         let mut messages = Json::from(messages);
@@ -252,13 +231,11 @@ impl Template {
             None => None,
         };
         let mut variables = serde_json::Map::new();
-        for (name, content) in &self.variables {
-            variables.insert(name.to_string(), Json::from(content.as_str()));
-        }
-        if !self.additional_special_tokens.is_empty() {
+        variables.extend(self.tokens.named.clone());
+        if !self.tokens.additional_special_tokens.is_empty() {
             variables.insert(
                 "additional_special_tokens".into(),
-                Json::from(self.additional_special_tokens.clone()),
+                Json::from(self.tokens.additional_special_tokens.clone()),
             );
         }
         variables.insert("tools".into(), tools);
@@ -271,7 +248,6 @@ impl Template {
             .insert("add_generation_prompt".into(), Json::from(conversation.add_generation_prompt));
 
         let mut text = BoundedText(Vec::new());
-        let template = self.environment.get_template(NAME).map_err(|e| describe(&e))?;
         template
             .render_captured_to(Value::from(Serde(&variables)), &mut text)
             .map_err(|e| describe(&e))?;

@@ -1,4 +1,4 @@
-//! A tokenizer.json, with the special tokens that tokenizer_config.json names. As in transformers
+//! A tokenizer.json, with the special tokens that the files beside it name. As in transformers
 //! the file alone decides what post-processing adds: add_bos_token and add_eos_token of the
 //! configuration are ignored beside it.
 
@@ -10,6 +10,7 @@ use tokenizers::{AddedToken, Model, NormalizedString, OffsetType, PreTokenizer, 
 use tokenizers::{ModelWrapper, TruncationDirection};
 
 use crate::client_text::Spellings;
+use crate::special_tokens::{SpecialTokens, TokenFiles};
 use crate::token_bound;
 use crate::token_bytes::{self, TokenTable};
 use crate::without_panic;
@@ -17,14 +18,13 @@ use crate::without_panic;
 /// Ids are kept in tables of this length at most: a file's one huge id must not take all memory.
 const MAX_VOCAB: u32 = 1 << 22;
 
-const NAMED_TOKENS: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-
 pub struct TextTokenizer {
     tokenizer: Tokenizer,
     decoder: Value,
     /// Ids of special tokens but the unknown one.
     special: HashSet<u32>,
+    /// The id of the named eos_token.
+    pub eos: Option<u32>,
     pub spellings: Spellings,
     /// See token_bound.rs.
     pub max_token_bytes: Option<usize>,
@@ -38,55 +38,45 @@ pub struct EncodeOptions {
     pub max_tokens: Option<usize>,
 }
 
-/// tokenizer_config.json as an object; empty bytes are an empty object.
-pub fn parse_config(config: &[u8]) -> Result<serde_json::Map<String, Value>, String> {
-    if config.is_empty() {
-        return Ok(serde_json::Map::new());
-    }
-    match serde_json::from_slice(config) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err("tokenizer_config.json: not a JSON object".into()),
-        Err(e) => Err(format!("tokenizer_config.json: {e}")),
-    }
+/// The id that the crate gives to a token that the vocabulary lacks.
+fn next_id(tokenizer: &Tokenizer) -> usize {
+    let words = tokenizer.get_model().get_vocab_size();
+    let last = tokenizer.get_added_vocabulary().get_vocab().values().max().copied();
+    last.map_or(words, |last| words.max(last as usize + 1))
 }
 
-/// A token is written as a string or as an object with "content".
-pub fn token_content(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("content")?.as_str())
-}
-
-/// bos_token, eos_token and so on, as far as the configuration names them.
-pub fn named_tokens(config: &serde_json::Map<String, Value>) -> Vec<(&'static str, &str)> {
-    NAMED_TOKENS
-        .iter()
-        .filter_map(|name| Some((*name, token_content(config.get(*name)?)?)))
-        .collect()
-}
-
-/// The tokens that the configuration names are special even where tokenizer.json does not say
-/// so. Ones that the vocabulary lacks stay unknown: the model has no row for them.
-fn mark_special(
-    tokenizer: &mut Tokenizer,
-    config: &serde_json::Map<String, Value>,
-) -> Result<(), String> {
-    let extra = config.get("additional_special_tokens").and_then(Value::as_array);
-    let extra = extra.into_iter().flatten().filter_map(token_content);
-    let names: Vec<&str> =
-        named_tokens(config).into_iter().map(|(_, content)| content).chain(extra).collect();
+/// Adds what the model's files name beside tokenizer.json, as transformers does: listed tokens with
+/// their flags, in the order of their ids, then the other special ones, which are special even
+/// where tokenizer.json does not say so. One that the vocabulary lacks gets the next id if the
+/// model has a row for it, and stays unknown otherwise.
+fn add_named(tokenizer: &mut Tokenizer, tokens: &SpecialTokens) -> Result<(), String> {
     let added = tokenizer.get_added_tokens_decoder();
-    let mut missing = Vec::new();
-    for name in names {
-        let Some(id) = tokenizer.token_to_id(name) else { continue };
-        match added.get(&id) {
+    let mut wanted = Vec::new();
+    for listed in &tokens.listed {
+        if listed.yields && added.contains_key(&listed.id) {
+            continue;
+        }
+        let content = &listed.token.content;
+        let special = listed.token.special || tokens.contains(content);
+        wanted.push(listed.token.clone().special(special));
+    }
+    for content in tokens.contents() {
+        if wanted.iter().any(|token| token.content == content) {
+            continue;
+        }
+        match tokenizer.token_to_id(content).and_then(|id| added.get(&id)) {
             Some(token) if token.special => {}
-            Some(token) => missing.push(token.clone().special(true)),
-            None => missing.push(AddedToken::from(name, true).normalized(false)),
+            Some(token) => wanted.push(token.clone().special(true)),
+            None => wanted.push(AddedToken::from(content, true)),
         }
     }
-    tokenizer
-        .add_special_tokens(missing)
-        .map(|_| ())
-        .map_err(|e| format!("tokenizer_config.json: {e}"))
+    for token in wanted {
+        let is_known = tokenizer.token_to_id(&token.content).is_some();
+        if is_known || tokens.model_rows.is_some_and(|rows| next_id(tokenizer) < rows) {
+            tokenizer.add_tokens([token]).map_err(|e| format!("tokenizer_config.json: {e}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Dropout between 0 and 1 is for training: it leaves out merges by chance, so a served text would
@@ -105,10 +95,11 @@ fn check_repeats(tokenizer: &Tokenizer) -> Result<(), String> {
 }
 
 impl TextTokenizer {
-    pub fn new(json: &[u8], config: &[u8]) -> Result<Self, String> {
+    pub fn new(files: &TokenFiles) -> Result<Self, String> {
+        let json = files.tokenizer;
         let parsed: Value =
             serde_json::from_slice(json).map_err(|e| format!("tokenizer.json: {e}"))?;
-        let config = parse_config(config)?;
+        let tokens = SpecialTokens::read(files)?;
         let decoder = parsed.get("decoder").cloned().unwrap_or(Value::Null);
         let mut tokenizer =
             without_panic(|| Tokenizer::from_bytes(json).map_err(|e| e.to_string()))
@@ -117,7 +108,7 @@ impl TextTokenizer {
         // A prompt is refused when it is too long, never cut or filled up.
         tokenizer.with_truncation(None).map_err(|e| format!("tokenizer.json: {e}"))?;
         tokenizer.with_padding(None);
-        mark_special(&mut tokenizer, &config)?;
+        add_named(&mut tokenizer, &tokens)?;
         let added = tokenizer.get_added_tokens_decoder();
         let unknown = parsed["model"]["unk_token"].as_str().and_then(|t| tokenizer.token_to_id(t));
         let unknown = unknown.or(parsed["model"]["unk_id"].as_u64().map(|id| id as u32));
@@ -125,6 +116,7 @@ impl TextTokenizer {
         let names: Vec<String> = special.clone().map(|(_, token)| token.content.clone()).collect();
         Ok(TextTokenizer {
             special: special.map(|(id, _)| *id).filter(|id| Some(*id) != unknown).collect(),
+            eos: tokens.eos().and_then(|content| tokenizer.token_to_id(content)),
             spellings: Spellings::new(&names)?,
             max_token_bytes: token_bound::max_token_bytes(&parsed, &tokenizer),
             tokenizer,

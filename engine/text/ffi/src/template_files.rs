@@ -1,0 +1,82 @@
+//! Where a model directory keeps its chat templates, and which of these places counts: the order
+//! of transformers.
+
+use serde_json::{Map, Value};
+
+use crate::special_tokens::{parse_config, parse_object};
+
+/// The template of most conversations.
+pub const DEFAULT: &str = "default";
+/// The one of a conversation with tools.
+pub const TOOL_USE: &str = "tool_use";
+
+pub struct Source {
+    pub name: String,
+    /// Where it was found, for errors.
+    pub file: String,
+    pub text: String,
+}
+
+/// What a template's file is called: chat_template.jinja, additional_chat_templates/NAME.jinja.
+fn name_of(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    match file.strip_suffix(".jinja") {
+        Some(name) if path != "chat_template.jinja" => name,
+        _ => DEFAULT,
+    }
+}
+
+/// Jinja2 reads every line end as a newline, in strings too.
+fn source(name: &str, file: String, text: &str) -> Source {
+    Source { name: name.into(), file, text: text.replace("\r\n", "\n").replace('\r', "\n") }
+}
+
+/// The value of a key chat_template: one template, a list of named ones, or an object of them. Of
+/// two with one name the last counts.
+fn in_value(file: &str, value: Option<&Value>) -> Result<Vec<Source>, String> {
+    let file = format!("{file}: chat_template");
+    let mut named = Map::new();
+    match value {
+        None | Some(Value::Null) => {}
+        Some(text @ Value::String(_)) => {
+            named.insert(DEFAULT.into(), text.clone());
+        }
+        Some(Value::Object(templates)) => named = templates.clone(),
+        Some(Value::Array(templates)) => {
+            for (i, entry) in templates.iter().enumerate() {
+                let name = entry.get("name").and_then(Value::as_str);
+                let name = name.ok_or_else(|| format!("{file}: entry {i} has no \"name\""))?;
+                named.insert(name.into(), entry.get("template").cloned().unwrap_or(Value::Null));
+            }
+        }
+        Some(_) => return Err(format!("{file}: neither a string nor a list nor an object")),
+    }
+    let mut sources = Vec::new();
+    for (name, text) in &named {
+        let text = text.as_str();
+        let text = text.ok_or_else(|| format!("{file}: \"{name}\" has no template"))?;
+        sources.push(source(name, file.clone(), text));
+    }
+    Ok(sources)
+}
+
+/// `jinja` are files: paths and texts. They alone count where there is one; chat_template.json,
+/// where processors keep theirs, counts where no other place has a template.
+pub fn sources(
+    jinja: &[(&str, &str)],
+    tokenizer_config: &[u8],
+    processor: &[u8],
+) -> Result<Vec<Source>, String> {
+    let files = jinja.iter().map(|(path, text)| source(name_of(path), path.to_string(), text));
+    let found: Vec<Source> = files.collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let config = parse_config(tokenizer_config)?;
+    let found = in_value("tokenizer_config.json", config.get("chat_template"))?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    const PROCESSOR: &str = "chat_template.json";
+    in_value(PROCESSOR, parse_object(processor, PROCESSOR)?.get("chat_template"))
+}

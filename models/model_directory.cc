@@ -1,0 +1,106 @@
+#include "models/model_directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "models/config_reader.h"
+
+namespace diffserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxEntries = 4096;  // looked at, of each directory
+
+// Endings of files' names.
+constexpr std::string_view kUnfinished[] = {".incomplete", ".part", ".aria2", ".crdownload"};
+constexpr std::string_view kGguf[] = {".gguf"};
+constexpr std::string_view kPickled[] = {".bin", ".pt", ".pth", ".ckpt"};
+constexpr std::string_view kOfOthers[] = {".npz", ".h5", ".msgpack", ".onnx"};
+constexpr std::string_view kSafetensors[] = {".safetensors"};
+
+// Names of a directory's entries, sorted; none if it cannot be read.
+std::vector<std::string> EntriesOf(const fs::path& dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error);
+       !error && entry != fs::directory_iterator() && names.size() < kMaxEntries;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// The first name with one of these endings; empty: there is none.
+std::string FirstWith(const std::vector<std::string>& names,
+                      std::span<const std::string_view> endings) {
+  for (const std::string& name : names) {
+    for (const std::string_view ending : endings) {
+      if (name.ends_with(ending)) return ConfigReader::OneLine(name);
+    }
+  }
+  return {};
+}
+
+bool Contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::binary_search(names, name);
+}
+
+std::string DescribeAdapter(const fs::path& dir) {
+  std::string base = "its base model";
+  Result<ConfigReader> config = ConfigReader::Open((dir / "adapter_config.json").string());
+  if (config.ok() && config->IsString("base_model_name_or_path"))
+    base += " " + ConfigReader::OneLine(config->String("base_model_name_or_path", ""));
+  return "; it is the directory of a PEFT adapter (adapter_config.json), not of a model: merge the "
+         "adapter into " +
+         base + " and serve the result";
+}
+
+// A folder models--ORG--NAME of Hugging Face's cache.
+std::string DescribeCache(const fs::path& dir) {
+  const std::vector<std::string> snapshots = EntriesOf(dir / "snapshots");
+  if (snapshots.empty()) return "; it is a folder of Hugging Face's cache without a snapshot";
+  return "; it is a folder of Hugging Face's cache, which has the model in snapshots/" +
+         ConfigReader::OneLine(snapshots.front());
+}
+
+// Which subdirectory is a model's; empty: none.
+std::string ModelWithin(const fs::path& dir, const std::vector<std::string>& names) {
+  std::error_code ignored;
+  for (const std::string& name : names) {
+    if (fs::exists(dir / name / "config.json", ignored)) return ConfigReader::OneLine(name);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string DescribeOtherContents(const std::string& dir) {
+  const fs::path path(dir);
+  const std::vector<std::string> names = EntriesOf(path);
+  if (names.empty()) return "; the directory is empty";
+  if (Contains(names, "adapter_config.json")) return DescribeAdapter(path);
+  if (Contains(names, "snapshots") && Contains(names, "refs")) return DescribeCache(path);
+  std::string found = FirstWith(names, kUnfinished);
+  if (found.empty())
+    found = FirstWith(EntriesOf(path / ".cache" / "huggingface" / "download"), kUnfinished);
+  if (!found.empty()) return "; a download into it has not ended: " + found;
+  if (!(found = FirstWith(names, kGguf)).empty())
+    return "; it holds a model in GGUF (" + found + "), allowed: safetensors";
+  if (!(found = FirstWith(names, kPickled)).empty())
+    return "; it holds PyTorch's pickled weights (" + found + "), allowed: safetensors";
+  if (!(found = FirstWith(names, kOfOthers)).empty())
+    return "; it holds weights of another framework (" + found + "), allowed: safetensors";
+  if (!(found = FirstWith(names, kSafetensors)).empty())
+    return "; it holds " + found + " without an index that names it";
+  if (!(found = ModelWithin(path, names)).empty())
+    return "; its subdirectory " + found + " is one of a model";
+  return {};
+}
+
+}  // namespace diffserve
