@@ -31,15 +31,29 @@ Result<std::shared_ptr<const ReasoningMarker>> AnswerConstraints::Marker(const s
   return marker_;
 }
 
+// An answer that reasoning comes before begins within a text.
+AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
+                                       std::span<const int32_t> prompt) const {
+  AnswerStart start;
+  start.skip_special_tokens = request.skip_special_tokens;
+  if (!request.reasoning_end.empty()) return start;
+  const TokenStream stream(tokenizer_.table(), request.skip_special_tokens, prompt);
+  start.opens_text = stream.at_start();
+  start.incomplete_character = stream.incomplete();
+  return start;
+}
+
 // Null without error: nothing is constrained.
-Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request) {
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request,
+                                                                 std::span<const int32_t> prompt) {
   std::unique_ptr<TokenConstraint> answer;
   if (request.grammar) {
     const Result<GrammarCompiler*> compiler = Compiler();
     if (!compiler.ok()) {
       return Status(compiler.status().code(), compiler.status().message(), request.grammar->param);
     }
-    Result<std::unique_ptr<TokenConstraint>> compiled = (*compiler)->Compile(*request.grammar);
+    Result<std::unique_ptr<TokenConstraint>> compiled = (*compiler)->Compile(
+        *request.grammar, StartOf(request, prompt));
     if (!compiled.ok()) return compiled.status();
     answer = std::move(compiled).value();
   }
@@ -61,11 +75,18 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
 
 Status AnswerConstraints::Constrain(const GenerateRequest& request,
                                     std::vector<Request>* continuations) {
-  Result<std::unique_ptr<TokenConstraint>> made = Make(request);
-  if (!made.ok()) return made.status();
-  const std::unique_ptr<TokenConstraint> first = std::move(made).value();
-  if (first == nullptr) return {};
-  for (Request& continuation : *continuations) continuation.constraint = first->Clone();
+  const auto of_each_prompt = static_cast<size_t>(request.n);
+  for (size_t i = 0; i < continuations->size(); ++i) {
+    Request& continuation = (*continuations)[i];
+    if (i % of_each_prompt != 0) {
+      const auto& first = (*continuations)[i - i % of_each_prompt].constraint;
+      continuation.constraint = first == nullptr ? nullptr : first->Clone();
+      continue;
+    }
+    Result<std::unique_ptr<TokenConstraint>> made = Make(request, continuation.prompt.ids());
+    if (!made.ok()) return made.status();
+    continuation.constraint = std::move(made).value();
+  }
   return {};
 }
 

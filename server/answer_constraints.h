@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,9 @@ class AnswerConstraints {
  private:
   Result<GrammarCompiler*> Compiler();
   Result<std::shared_ptr<const ReasoningMarker>> Marker(const std::string& text);
-  Result<std::unique_ptr<TokenConstraint>> Make(const GenerateRequest& request);
+  AnswerStart StartOf(const GenerateRequest& request, std::span<const int32_t> prompt) const;
+  Result<std::unique_ptr<TokenConstraint>> Make(const GenerateRequest& request,
+                                                std::span<const int32_t> prompt);
 
   const Tokenizer& tokenizer_;
   const ModelConfig& config_;

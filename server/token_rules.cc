@@ -1,7 +1,10 @@
 #include "server/token_rules.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/response_stream.h"
@@ -26,6 +29,29 @@ std::vector<std::string> FormsOf(const std::string& word) {
   return {word.substr(begin), " " + word.substr(begin)};
 }
 
+bool Spells(const Tokenizer& tokenizer, std::span<const int32_t> ids, std::string_view text) {
+  std::string bytes;
+  for (const int32_t id : ids) bytes += tokenizer.TokenBytes(id);
+  return bytes == text;
+}
+
+// The tokens by which `text` enters an answer. A tokenizer may put a space before a text, so that
+// what it is encoded to alone has that space within an answer; after another character it has none.
+Result<TokenSequences> SequencesOf(const std::string& text, const Tokenizer& tokenizer) {
+  const std::string other = "\n";
+  TokenSequences sequences(1);
+  DS_RETURN_IF_ERROR(Assign(&sequences[0], tokenizer.Encode(text, /*add_special_tokens=*/false)));
+  if (Spells(tokenizer, sequences[0], text)) return sequences;
+  std::vector<int32_t> begin, whole;
+  DS_RETURN_IF_ERROR(Assign(&begin, tokenizer.Encode(other, /*add_special_tokens=*/false)));
+  DS_RETURN_IF_ERROR(Assign(&whole, tokenizer.Encode(other + text, /*add_special_tokens=*/false)));
+  if (whole.size() <= begin.size() || !std::equal(begin.begin(), begin.end(), whole.begin()))
+    return sequences;
+  whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(begin.size()));
+  if (Spells(tokenizer, whole, text)) sequences.push_back(std::move(whole));
+  return sequences;
+}
+
 }  // namespace
 
 Result<TokenRules> MakeTokenRules(const GenerateRequest& request, const Tokenizer& tokenizer,
@@ -38,10 +64,12 @@ Result<TokenRules> MakeTokenRules(const GenerateRequest& request, const Tokenize
   TokenSequences sequences;
   for (const std::string& word : request.bad_words) {
     for (const std::string& text : FormsOf(word)) {
-      Result<std::vector<int32_t>> ids = tokenizer.Encode(text, /*add_special_tokens=*/false);
-      if (!ids.ok()) return Status(ids.status().code(), ids.status().message(), "bad_words");
-      DS_RETURN_IF_ERROR(CheckTokenIds(*ids, vocab_size, "bad_words"));
-      if (!ids->empty()) sequences.push_back(std::move(ids).value());
+      Result<TokenSequences> found = SequencesOf(text, tokenizer);
+      if (!found.ok()) return Status(found.status().code(), found.status().message(), "bad_words");
+      for (std::vector<int32_t>& ids : *found) {
+        DS_RETURN_IF_ERROR(CheckTokenIds(ids, vocab_size, "bad_words"));
+        if (!ids.empty()) sequences.push_back(std::move(ids));
+      }
     }
   }
   std::ranges::sort(sequences);
@@ -58,7 +86,7 @@ size_t TokenRuleBytes(const GenerateRequest& request, int vocab_size) {
     bytes += HeapBytes(MaskWords(vocab_size) * sizeof(uint32_t));
   for (const std::string& word : request.bad_words) {
     bytes += sizeof(word) + HeapBytes(word.size()) +
-             2 * (sizeof(TokenSequences::value_type) +
+             4 * (sizeof(TokenSequences::value_type) +
                   HeapBytes((word.size() + 1) * sizeof(int32_t)));  // a token is a byte at least
   }
   return bytes;

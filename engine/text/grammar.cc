@@ -1,11 +1,14 @@
 #include "engine/text/grammar.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <list>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <tuple>
 #include <utility>
 
 #include "diffserve_text_ffi.h"
@@ -37,6 +40,13 @@ struct FreeMatcher {
 };
 using MatcherHandle = std::unique_ptr<diffserve_ffi::FfiMatcher, FreeMatcher>;
 
+struct FreeGrammars {
+  void operator()(diffserve_ffi::FfiGrammars* grammars) const {
+    diffserve_ffi::ffi_grammars_free(grammars);
+  }
+};
+using GrammarsHandle = std::unique_ptr<diffserve_ffi::FfiGrammars, FreeGrammars>;
+
 MatcherHandle CloneOf(const diffserve_ffi::FfiMatcher* matcher) {
   RequireMemory(kMatcherBytes);
   const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
@@ -66,6 +76,14 @@ class GrammarConstraint : public TokenConstraint {
     return Failed("token " + std::to_string(token) + " may not come", message);
   }
 
+  // Each counts as a token in Rollback.
+  Status AcceptBytes(std::string_view bytes) {
+    const WorksForAllRequests uses_the_reserve;
+    diffserve_ffi::FfiBytes message{};
+    if (diffserve_ffi::ffi_matcher_accept_bytes(matcher_.get(), Borrow(bytes), &message)) return {};
+    return Failed("a text may not begin so", message);
+  }
+
   void Rollback(int count) override {
     diffserve_ffi::FfiBytes message{};
     DS_CHECK(
@@ -73,7 +91,8 @@ class GrammarConstraint : public TokenConstraint {
         Take(message));
   }
 
-  std::unique_ptr<TokenConstraint> Clone() const override {
+  std::unique_ptr<TokenConstraint> Clone() const override { return Copy(); }
+  std::unique_ptr<GrammarConstraint> Copy() const {
     return std::make_unique<GrammarConstraint>(CloneOf(matcher_.get()));
   }
 
@@ -86,29 +105,133 @@ class GrammarConstraint : public TokenConstraint {
   const MatcherHandle matcher_;
 };
 
+// The constraint of an answer that opens a text. `opening` goes by what tokens stand for there, and
+// has the say until one of them has text; `rest` gets the bytes of that one.
+class OpeningConstraint : public TokenConstraint {
+ public:
+  OpeningConstraint(const Tokenizer& tokenizer, int vocab_size, bool skip_special_tokens,
+                    std::unique_ptr<GrammarConstraint> opening,
+                    std::unique_ptr<GrammarConstraint> rest)
+      : table_(tokenizer.table()),
+        vocab_size_(vocab_size),
+        skip_special_tokens_(skip_special_tokens),
+        opening_(std::move(opening)),
+        rest_(std::move(rest)) {}
+
+  Status Fill(std::span<uint32_t> mask) override {
+    if (opened_) return rest_->Fill(mask);
+    const Status status = opening_->Fill(mask);
+    if (!status.ok()) std::ranges::fill(mask, 0u);
+    bool any = status.ok();
+    for (int32_t id = 0; id < std::min(vocab_size_, static_cast<int>(table_.ends.size())); ++id) {
+      if (!IsOnlyTheSpace(id)) continue;
+      mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+      any = true;
+    }
+    return any ? Status() : status;
+  }
+
+  Status Accept(int32_t token) override {
+    if (opened_) {
+      DS_RETURN_IF_ERROR(rest_->Accept(token));
+      ++tokens_after_;
+      return {};
+    }
+    if (!IsOnlyTheSpace(token)) DS_RETURN_IF_ERROR(opening_->Accept(token));
+    if (table_.HasText(token, skip_special_tokens_) && !table_.IsSpecial(token)) {
+      DS_RETURN_IF_ERROR(rest_->AcceptBytes(table_.FirstBytes(token)));
+      opened_ = token;
+      return {};
+    }
+    DS_RETURN_IF_ERROR(rest_->Accept(token));
+    ++tokens_before_;
+    return {};
+  }
+
+  void Rollback(int count) override {
+    const int after = std::min(count, tokens_after_);
+    rest_->Rollback(after);
+    tokens_after_ -= after;
+    count -= after;
+    if (count > 0 && opened_) {
+      rest_->Rollback(static_cast<int>(table_.FirstBytes(*opened_).size()));
+      if (!IsOnlyTheSpace(*opened_)) opening_->Rollback(1);
+      opened_.reset();
+      --count;
+    }
+    rest_->Rollback(count);
+    opening_->Rollback(count);
+    tokens_before_ -= count;
+    DS_CHECK(tokens_before_ >= 0, "no more is taken back than was accepted");
+  }
+
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    return std::unique_ptr<TokenConstraint>(new OpeningConstraint(*this));
+  }
+
+ private:
+  OpeningConstraint(const OpeningConstraint& other)
+      : table_(other.table_),
+        vocab_size_(other.vocab_size_),
+        skip_special_tokens_(other.skip_special_tokens_),
+        opening_(other.opening_->Copy()),
+        rest_(other.rest_->Copy()),
+        tokens_before_(other.tokens_before_),
+        opened_(other.opened_),
+        tokens_after_(other.tokens_after_) {}
+
+  // A token that is nothing where it opens a text: it may always come.
+  bool IsOnlyTheSpace(int32_t id) const {
+    return table_.HasText(id, skip_special_tokens_) && table_.FirstBytes(id).empty();
+  }
+
+  const TokenTable& table_;
+  const int vocab_size_;
+  const bool skip_special_tokens_;
+  const std::unique_ptr<GrammarConstraint> opening_;
+  const std::unique_ptr<GrammarConstraint> rest_;
+  int tokens_before_ = 0;          // that have no text
+  std::optional<int32_t> opened_;  // by this token
+  int tokens_after_ = 0;
+};
+
 }  // namespace
 
 struct GrammarCompiler::Impl {
+  // Whether a grammar's first token comes within a text or opens one.
+  enum class Place { kWithin, kOpening };
   // What a text was compiled to. Whoever asks first compiles it, the others wait.
   struct Entry {
     std::mutex copying;     // of the matcher, which one thread at a time may look at
     MatcherHandle matcher;  // null: `error`
     Status error;
+    std::string no_first_token;  // why there is none that may come; empty: some may
     bool done = false;
     size_t bytes = 0;
   };
-  using Key = std::pair<GrammarSpec::Kind, std::string>;
+  using Key = std::tuple<GrammarSpec::Kind, Place, std::string>;
   using Lines = std::list<std::pair<Key, std::shared_ptr<Entry>>>;
 
-  ~Impl() { diffserve_ffi::ffi_grammars_free(grammars); }
+  Impl(const Tokenizer& its_tokenizer, int its_vocab_size, std::vector<int32_t> eos,
+       GrammarLimits its_limits)
+      : tokenizer(its_tokenizer),
+        vocab_size(its_vocab_size),
+        eos_token_ids(std::move(eos)),
+        limits(its_limits) {}
 
+  // The library's tables of what tokens stand for at the place.
+  Result<const diffserve_ffi::FfiGrammars*> Grammars(Place place);
+  Result<std::shared_ptr<Entry>> Compiled(const GrammarSpec& spec, Place place);
   std::shared_ptr<Entry> Find(const Key& key);
-  void CompileInto(const GrammarSpec& spec, Entry* entry) const;
+  void CompileInto(const GrammarSpec& spec, Place place, Entry* entry);
   void Keep(const Key& key, const std::shared_ptr<Entry>& entry, bool compiled);
 
-  diffserve_ffi::FfiGrammars* grammars = nullptr;
-  int vocab_size = 0;
-  GrammarLimits limits;
+  const Tokenizer& tokenizer;
+  const int vocab_size;
+  const std::vector<int32_t> eos_token_ids;
+  const GrammarLimits limits;
+  std::mutex grammars_mutex;
+  GrammarsHandle within, opening;  // null until one is asked for
 
   std::mutex mutex;
   std::condition_variable compiled;
@@ -138,14 +261,37 @@ std::shared_ptr<GrammarCompiler::Impl::Entry> GrammarCompiler::Impl::Find(const 
   return entry;
 }
 
-void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Entry* entry) const {
+Result<const diffserve_ffi::FfiGrammars*> GrammarCompiler::Impl::Grammars(Place place) {
+  std::lock_guard lock(grammars_mutex);
+  GrammarsHandle& made = place == Place::kOpening ? opening : within;
+  if (made != nullptr) return made.get();
+  const TokenTable& table = tokenizer.table();
+  const bool first = place == Place::kOpening;
+  const std::vector<uint32_t>& ends = first ? table.first_ends : table.ends;
+  const std::vector<uint32_t> eos(eos_token_ids.begin(), eos_token_ids.end());
+  const WorksForAllRequests uses_the_reserve;
+  diffserve_ffi::FfiBytes message{};
+  made.reset(diffserve_ffi::ffi_grammars_new(
+      Borrow(first ? table.first_bytes : table.bytes), {ends.data(), ends.size()},
+      Borrow(table.flags), static_cast<size_t>(vocab_size), {eos.data(), eos.size()}, &message));
+  if (made != nullptr) return made.get();
+  return Status(StatusCode::kUnimplemented, "structured output: " + Take(message));
+}
+
+void GrammarCompiler::Impl::CompileInto(const GrammarSpec& spec, Place place, Entry* entry) {
   RequireMemory(kCompileBytes);
   const WorksForAllRequests uses_the_reserve;  // without memory the library ends the process
+  const Result<const diffserve_ffi::FfiGrammars*> grammars = Grammars(place);
+  if (!grammars.ok()) {
+    entry->error = grammars.status();
+    return;
+  }
   const Clock::time_point begin = Clock::now();
-  diffserve_ffi::FfiBytes message{};
-  MatcherHandle made(diffserve_ffi::ffi_grammars_compile(grammars, static_cast<uint32_t>(spec.kind),
-                                                         Borrow(spec.text), limits.max_whitespace,
-                                                         &entry->bytes, &message));
+  diffserve_ffi::FfiBytes message{}, no_first_token{};
+  MatcherHandle made(diffserve_ffi::ffi_grammars_compile(
+      *grammars, static_cast<uint32_t>(spec.kind), Borrow(spec.text), limits.max_whitespace,
+      &entry->bytes, &no_first_token, &message));
+  entry->no_first_token = Take(no_first_token);
   const std::chrono::duration<float> took = Clock::now() - begin;
   if (made == nullptr) {
     entry->error = InvalidArgument(Take(message));
@@ -174,7 +320,7 @@ void GrammarCompiler::Impl::Keep(const Key& key, const std::shared_ptr<Entry>& e
     return;
   }
   ++stats.compiled;
-  entry->bytes += 2 * key.second.size() + sizeof(Entry);
+  entry->bytes += 2 * std::get<std::string>(key).size() + sizeof(Entry);
   stats.cache_bytes += entry->bytes;
   for (auto last = lines.end(); stats.cache_bytes > limits.max_cache_bytes;) {
     if (last == lines.begin()) break;
@@ -199,46 +345,66 @@ Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Make(const Tokenizer& 
                   "this model's tokenizer does not say what bytes a token stands for, which "
                   "structured output needs");
   }
-  const std::vector<uint32_t> eos(eos_token_ids.begin(), eos_token_ids.end());
-  auto impl = std::make_unique<Impl>();
-  impl->limits = limits;
-  impl->vocab_size = vocab_size;
-  const WorksForAllRequests uses_the_reserve;
-  diffserve_ffi::FfiBytes message{};
-  impl->grammars = diffserve_ffi::ffi_grammars_new(
-      Borrow(table.bytes), {table.ends.data(), table.ends.size()}, Borrow(table.flags),
-      static_cast<size_t>(vocab_size), {eos.data(), eos.size()}, &message);
-  if (impl->grammars == nullptr)
-    return Status(StatusCode::kUnimplemented, "structured output: " + Take(message));
+  auto impl = std::make_unique<Impl>(tokenizer, vocab_size, std::move(eos_token_ids), limits);
+  const auto within = impl->Grammars(Impl::Place::kWithin);
+  if (!within.ok()) return within.status();
   return std::unique_ptr<GrammarCompiler>(new GrammarCompiler(std::move(impl)));
 }
 
-Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarSpec& spec) {
+Result<std::shared_ptr<GrammarCompiler::Impl::Entry>> GrammarCompiler::Impl::Compiled(
+    const GrammarSpec& spec, Place place) {
+  const Key key(spec.kind, place, spec.text);
+  std::shared_ptr<Entry> entry = Find(key);
+  if (!entry->done) {
+    try {
+      CompileInto(spec, place, entry.get());
+    } catch (...) {
+      entry->error = OutOfMemoryStatus();
+      Keep(key, entry, /*is_compiled=*/false);
+      throw;
+    }
+    Keep(key, entry, /*is_compiled=*/true);
+  }
+  if (entry->matcher != nullptr) return entry;
+  return Status(entry->error.code(), std::string(spec.param) + ": " + entry->error.message(),
+                spec.param);
+}
+
+Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarSpec& spec,
+                                                                  const AnswerStart& start) {
   if (spec.text.size() > impl_->limits.max_text_bytes) {
     return InvalidArgument(std::string(spec.param) + " has " + std::to_string(spec.text.size()) +
                                " bytes; at most " + std::to_string(impl_->limits.max_text_bytes) +
                                " are allowed",
                            spec.param);
   }
-  const Impl::Key key(spec.kind, spec.text);
-  const std::shared_ptr<Impl::Entry> entry = impl_->Find(key);
-  if (!entry->done) {
-    try {
-      impl_->CompileInto(spec, entry.get());
-    } catch (...) {
-      entry->error = OutOfMemoryStatus();
-      impl_->Keep(key, entry, /*is_compiled=*/false);
-      throw;
-    }
-    impl_->Keep(key, entry, /*is_compiled=*/true);
+  const auto copy_of = [](Impl::Entry& entry) {
+    std::lock_guard lock(entry.copying);
+    return std::make_unique<GrammarConstraint>(CloneOf(entry.matcher.get()));
+  };
+  const auto within = impl_->Compiled(spec, Impl::Place::kWithin);
+  if (!within.ok()) return within.status();
+  std::unique_ptr<GrammarConstraint> constraint = copy_of(**within);
+  if (start.opens_text && !impl_->tokenizer.table().first_ends.empty()) {
+    const auto opening = impl_->Compiled(spec, Impl::Place::kOpening);
+    if (!opening.ok()) return opening.status();
+    auto made = std::make_unique<OpeningConstraint>(impl_->tokenizer, impl_->vocab_size,
+                                                    start.skip_special_tokens, copy_of(**opening),
+                                                    std::move(constraint));
+    std::vector<uint32_t> mask(MaskWords(impl_->vocab_size));
+    if (made->Fill(mask).ok()) return std::unique_ptr<TokenConstraint>(std::move(made));
+    return InvalidArgument(std::string(spec.param) + ": " + (*opening)->no_first_token, spec.param);
   }
-  if (entry->matcher == nullptr) {
-    return Status(entry->error.code(), std::string(spec.param) + ": " + entry->error.message(),
-                  spec.param);
+  if (!(*within)->no_first_token.empty()) {
+    return InvalidArgument(std::string(spec.param) + ": " + (*within)->no_first_token, spec.param);
   }
-  std::lock_guard lock(entry->copying);
-  return std::unique_ptr<TokenConstraint>(
-      std::make_unique<GrammarConstraint>(CloneOf(entry->matcher.get())));
+  if (const Status status = constraint->AcceptBytes(start.incomplete_character); !status.ok()) {
+    return InvalidArgument(std::string(spec.param) +
+                               ": the prompt's last tokens are the beginning of a character, with "
+                               "which the answer begins, and no text that is allowed does",
+                           spec.param);
+  }
+  return std::unique_ptr<TokenConstraint>(std::move(constraint));
 }
 
 GrammarCompiler::Stats GrammarCompiler::stats() const {

@@ -31,6 +31,13 @@ struct GrammarSpec {
   const char* param = "response_format";  // as the client calls it, for errors
 };
 
+// What comes before an answer's first token.
+struct AnswerStart {
+  bool skip_special_tokens = true;
+  bool opens_text = false;           // no text does
+  std::string incomplete_character;  // its bytes so far, with which the answer begins
+};
+
 struct GrammarLimits {
   size_t max_text_bytes = 256 << 10;
   size_t max_compiled_bytes = size_t{64} << 20;  // of one
@@ -51,7 +58,8 @@ class GrammarCompiler {
   // Error: kInvalidArgument with spec.param and the reason: what does not parse, what asks for
   // more than the limits, what no text can satisfy, and each keyword of a schema that is neither
   // enforced nor an annotation, by name and place.
-  Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& spec);
+  Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& spec,
+                                                   const AnswerStart& start = {});
 
   struct Stats {
     uint64_t compiled = 0;

@@ -60,6 +60,8 @@ class TokenStream {
   void Finish(std::string& out);
   // Nothing so far has text, nor has the context: the next token that has some opens the text.
   bool at_start() const { return at_start_; }
+  // The first bytes of a character that is incomplete so far.
+  const std::string& incomplete() const { return repair_.pending(); }
 
  private:
   const TokenTable* table_;

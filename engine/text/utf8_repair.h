@@ -21,6 +21,8 @@ class Utf8Repair {
   void Push(std::string_view bytes, std::string& out);
   // A character that is still incomplete is replaced.
   void Finish(std::string& out);
+  // The bytes so far of a character that is incomplete.
+  const std::string& pending() const { return pending_; }
 
  private:
   void Begin(unsigned char byte, std::string& out);

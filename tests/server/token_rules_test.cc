@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsSupersetOf;
 using testing::ServingFixture;
 
 using Ids = std::vector<int32_t>;
@@ -49,6 +51,21 @@ TEST(TokenRulesTest, ABadWordCountsAtTheBeginOfATextAndBehindASpace) {
   for (const char* text : {"the", " the", "hello", " hello", " "})
     EXPECT_THAT(*rules->bad_words, Contains(encoded(text))) << text;
   EXPECT_EQ(rules->bad_words->size(), 5u) << "each once";
+}
+
+TEST(TokenRulesTest, ABadWordCountsWithAndWithoutTheSpaceThatSentencePieceAdds) {
+  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizerFixture("sentencepiece");
+  GenerateRequest request;
+  request.bad_words = {"quick"};
+  const Result<TokenRules> rules = MakeTokenRules(request, *tokenizer, tokenizer->vocab_size());
+  ASSERT_TRUE(rules.ok()) << rules.status().message();
+  std::set<std::string> texts;
+  for (const Ids& ids : *rules->bad_words) {
+    std::string text;
+    for (const int32_t id : ids) text += tokenizer->TokenBytes(id);
+    texts.insert(text);
+  }
+  EXPECT_THAT(texts, IsSupersetOf({"quick", " quick"}));
 }
 
 TEST(TokenRulesTest, ABadWordBeyondTheModelsVocabularyIsRefused) {

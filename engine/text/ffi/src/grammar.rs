@@ -39,7 +39,11 @@ pub struct GrammarFactory {
     factory: ParserFactory,
     eos: Arc<[u32]>,
     vocab_size: usize,
+    bytes: Arc<ByteTokens>,
 }
+
+/// By byte: the library's token that is this byte alone.
+type ByteTokens = [u32; 256];
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
@@ -78,6 +82,24 @@ fn words(tokens: &Tokens, vocab_size: usize) -> Vec<Vec<u8>> {
         words[id].extend_from_slice(word);
     }
     words
+}
+
+/// The bytes that are no token of the vocabulary's become tokens behind it, which no mask shows: by
+/// them the library can be told bytes.
+fn add_bytes(words: &mut Vec<Vec<u8>>) -> ByteTokens {
+    let mut ids = [u32::MAX; 256];
+    for (id, word) in words.iter().enumerate() {
+        if let [byte] = word[..] {
+            ids[usize::from(byte)] = id as u32;
+        }
+    }
+    for byte in (0..=255u8).filter(|byte| *byte != TokTrie::SPECIAL_TOKEN_MARKER) {
+        if ids[usize::from(byte)] == u32::MAX {
+            ids[usize::from(byte)] = words.len() as u32;
+            words.push(vec![byte]);
+        }
+    }
+    ids
 }
 
 fn lark_choice(text: &str) -> Result<String, String> {
@@ -168,39 +190,50 @@ impl GrammarFactory {
         if eos.iter().any(|id| *id as usize >= vocab_size) {
             return Err("a token that ends a text is outside the vocabulary".into());
         }
-        let info = TokRxInfo::new(vocab_size as u32, first);
-        let trie = TokTrie::from(&info, &words(tokens, vocab_size)).with_eos_tokens(eos);
+        let mut words = words(tokens, vocab_size);
+        let bytes = Arc::new(add_bytes(&mut words));
+        let info = TokRxInfo::new(words.len() as u32, first);
+        let trie = TokTrie::from(&info, &words).with_eos_tokens(eos);
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let slices = SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(|e| e.to_string())?;
         factory.quiet();
         *factory.limits_mut() = LIMITS;
-        Ok(GrammarFactory { factory, eos: eos.into(), vocab_size })
+        Ok(GrammarFactory { factory, eos: eos.into(), vocab_size, bytes })
     }
 
+    /// The matcher, and why no token may come first; empty: some may.
     pub fn compile(
         &self,
         kind: Kind,
         text: &str,
         max_whitespace: usize,
-    ) -> Result<TokenMatcher, String> {
+    ) -> Result<(TokenMatcher, String), String> {
         let grammar = top_level(kind, text, max_whitespace)?;
         let parser = self.factory.create_parser(grammar).map_err(|e| explained(e.to_string()))?;
-        let mut made = TokenMatcher {
+        let made = TokenMatcher {
             matcher: Matcher::new(Ok(parser)),
             eos: self.eos.clone(),
+            vocab_size: self.vocab_size,
+            bytes: self.bytes.clone(),
             tokens_past_end: 0,
         };
-        // What allows no first token is refused now; and the copies know the first states.
-        made.fill(&mut vec![0; self.vocab_size.div_ceil(32)])?;
-        Ok(made)
+        // One that was asked for a token and had none is of no more use; the others, and their
+        // copies, know the first states.
+        let mut asked = made.deep_clone();
+        match asked.fill(&mut vec![0; self.vocab_size.div_ceil(32)]) {
+            Ok(()) => Ok((asked, String::new())),
+            Err(why) => Ok((made, why)),
+        }
     }
 }
 
 pub struct TokenMatcher {
     matcher: Matcher,
     eos: Arc<[u32]>,
+    vocab_size: usize,
+    bytes: Arc<ByteTokens>,
     /// Of those that end the text: the library takes none once nothing can follow.
     tokens_past_end: usize,
 }
@@ -227,6 +260,24 @@ impl TokenMatcher {
         let words = allowed.as_slice();
         let count = words.len().min(mask.len());
         mask[..count].copy_from_slice(&words[..count]);
+        if self.vocab_size % 32 != 0 {
+            mask[self.vocab_size / 32] &= (1 << (self.vocab_size % 32)) - 1;
+        }
+        match mask.iter().all(|word| *word == 0) {
+            true => Err("no text that the model's tokens can spell satisfies it".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Each byte counts as a token where they are taken back.
+    pub fn accept_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        for byte in bytes {
+            if self.check_stop()? {
+                return Err("text comes after the end of the grammar".into());
+            }
+            let token = self.bytes[usize::from(*byte)];
+            self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))?;
+        }
         Ok(())
     }
 
@@ -251,6 +302,8 @@ impl TokenMatcher {
         TokenMatcher {
             matcher: self.matcher.deep_clone(),
             eos: self.eos.clone(),
+            vocab_size: self.vocab_size,
+            bytes: self.bytes.clone(),
             tokens_past_end: self.tokens_past_end,
         }
     }

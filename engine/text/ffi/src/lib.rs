@@ -416,8 +416,8 @@ pub unsafe extern "C" fn ffi_grammars_free(grammars: *mut FfiGrammars) {
     }
 }
 
-/// `kind`: GrammarSpec::Kind. `*held_bytes`: the memory that the matcher holds. Null on error. Many
-/// threads may compile at once.
+/// `kind`: GrammarSpec::Kind. `*held_bytes`: the memory that the matcher holds. `*no_first_token`:
+/// why no token may come first, empty if some may. Null on error. Many threads may compile at once.
 #[no_mangle]
 pub unsafe extern "C" fn ffi_grammars_compile(
     grammars: *const FfiGrammars,
@@ -425,13 +425,16 @@ pub unsafe extern "C" fn ffi_grammars_compile(
     text: FfiStr,
     max_whitespace: usize,
     held_bytes: *mut usize,
+    no_first_token: *mut FfiBytes,
     error: *mut FfiBytes,
 ) -> *mut FfiMatcher {
     guard(error, std::ptr::null_mut(), || {
         let before = counted_memory::held_bytes();
         let kind = grammar::Kind::from_number(kind)?;
         let text = text.text("the grammar")?;
-        let made = Box::new(FfiMatcher((*grammars).0.compile(kind, text, max_whitespace)?));
+        let (made, why) = (*grammars).0.compile(kind, text, max_whitespace)?;
+        let made = Box::new(FfiMatcher(made));
+        no_first_token.write(FfiBytes::new(one_line(&why).into_bytes()));
         held_bytes.write((counted_memory::held_bytes() - before).max(0) as usize);
         Ok(Box::into_raw(made))
     })
@@ -479,6 +482,17 @@ pub unsafe extern "C" fn ffi_matcher_accept(
     error: *mut FfiBytes,
 ) -> bool {
     guard(error, false, || (*matcher).0.accept(token).map(|()| true))
+}
+
+/// The bytes of a token that stands for others than the table says. Each counts as a token in
+/// `ffi_matcher_rollback`.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_matcher_accept_bytes(
+    matcher: *mut FfiMatcher,
+    bytes: FfiStr,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || (*matcher).0.accept_bytes(bytes.bytes()).map(|()| true))
 }
 
 #[no_mangle]
