@@ -22,6 +22,7 @@
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
+#include "server/template_roles.h"
 
 namespace diffserve {
 
@@ -111,6 +112,7 @@ struct FrontendOptions {
   size_t max_bad_words_bytes = 8 << 10;  // of all together
   size_t max_tools = 1024;
   size_t max_tools_bytes = 1 << 20;  // of all together, as JSON
+  TemplateRoles template_roles;
   GrammarLimits grammar;
   const ToolFormat* tool_format = nullptr;            // --tool-call-parser; nullptr: none
   const ReasoningFormat* reasoning_format = nullptr;  // --reasoning-parser; nullptr: none

@@ -60,7 +60,9 @@ Server::Server(ServerOptions options, ServerParts parts, std::unique_ptr<Executo
           health_, [this] { return engine_.Snapshot(); }, options_.watchdog),
       metrics_(parts_.info, [this] { return Stats(); }) {
   output_ = std::make_unique<OutputLoop>(*parts_.tokenizer, kOutboxEvents, WaysTo(engine_));
-  frontend_ = std::make_unique<Frontend>(options_.frontend, parts_.config, *parts_.tokenizer,
+  FrontendOptions frontend = options_.frontend;
+  frontend.template_roles = RolesOf(parts_.chat_template.get());
+  frontend_ = std::make_unique<Frontend>(std::move(frontend), parts_.config, *parts_.tokenizer,
                                          parts_.chat_template.get(), engine_, *output_);
   OpenAiRoutesOptions routes = options_.routes;
   if (!routes.metrics_text) routes.metrics_text = [this] { return metrics_.Render(); };

@@ -38,6 +38,12 @@ class ChatMessages {
   std::string content_, calls_;
 };
 
+// What the chat route is to make of such a body.
+inline OpenAiContext FittingRoles(OpenAiContext context) {
+  context.fits_roles = true;
+  return context;
+}
+
 class ChatBody {
  public:
   // A member and its value, as JSON text.

@@ -1,5 +1,8 @@
 #include "server/openai/chat_fields.h"
 
+#include <utility>
+#include <vector>
+
 #include "server/openai/tool_fields.h"
 #include "server/request_checks.h"
 
@@ -57,38 +60,70 @@ std::string ReadContent(JsonFields& message, const std::string& path, std::strin
   return content;
 }
 
+struct Message {
+  std::string role;
+  std::string content;
+  std::string others;  // ,"name":value for each other member
+};
+
+Message ReadMessage(JsonFields& message, const std::string& path) {
+  Message read;
+  std::string name;
+  message.String("role", kMaxNameBytes, &read.role);
+  message.Fail(CheckRole(read.role, path, ToolMessages::kAllowed));
+  for (const char* member : {"function_call", "audio"}) {
+    if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
+  }
+  if (read.role != "assistant" && !message.IsOff("tool_calls")) {
+    message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
+                                 path + ".tool_calls"));
+  }
+  message.String("name", kMaxNameBytes, &name);
+  read.content = ReadContent(message, path, read.role);
+  if (!message.status().ok()) return read;
+  if (!name.empty()) read.others += ",\"name\":" + JsonQuoted(name);
+  if (read.role == "assistant") read.others += ReadAssistantMembers(message, path);
+  if (read.role == "tool") read.others += ReadToolMembers(message, path);
+  return read;
+}
+
+void FitRoles(const TemplateRoles& roles, std::vector<Message>* messages) {
+  for (Message& message : *messages) {
+    if (!roles.developer && message.role == "developer") message.role = "system";
+  }
+  if (roles.later_system || messages->empty()) return;
+  std::string prompt;
+  bool first = true, any = false;
+  std::erase_if(*messages, [&](const Message& message) {
+    const bool is_system = message.role == "system";
+    if (is_system) prompt += (std::exchange(any, true) ? "\n" : "") + message.content;
+    const bool stays = std::exchange(first, false);
+    return is_system && !stays;
+  });
+  if (!any) return;
+  if (messages->front().role == "system")
+    messages->front().content = std::move(prompt);
+  else
+    messages->insert(messages->begin(), {"system", std::move(prompt), ""});
+}
+
 // The messages in the form that templates expect: [{"role", "content", "name"?, "tool_calls"?,
 // "reasoning_content"?, "tool_call_id"?}].
-std::string ReadMessages(JsonFields& fields, bool continues_last) {
+std::string ReadMessages(JsonFields& fields, bool continues_last, const TemplateRoles& roles) {
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
-  std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
-  if (messages.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
+  std::vector<JsonFields> entries = fields.Objects("messages", kMaxMessages);
+  if (entries.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
+  std::vector<Message> messages;
+  for (size_t i = 0; i < entries.size() && fields.status().ok(); ++i) {
+    messages.push_back(ReadMessage(entries[i], "messages[" + std::to_string(i) + "]"));
+    fields.Fail(entries[i].status());
+  }
+  if (continues_last && !messages.empty()) messages.back().content += kContinuationMark;
+  FitRoles(roles, &messages);
   std::string json = "[";
-  for (size_t i = 0; i < messages.size(); ++i) {
-    JsonFields& message = messages[i];
-    const std::string path = "messages[" + std::to_string(i) + "]";
-    std::string role, name;
-    message.String("role", kMaxNameBytes, &role);
-    message.Fail(CheckRole(role, path, ToolMessages::kAllowed));
-    for (const char* member : {"function_call", "audio"}) {
-      if (!message.IsOff(member)) message.Fail(Unsupported(path + "." + member));
-    }
-    if (role != "assistant" && !message.IsOff("tool_calls")) {
-      message.Fail(InvalidArgument(path + ".tool_calls is allowed for the role assistant only",
-                                   path + ".tool_calls"));
-    }
-    message.String("name", kMaxNameBytes, &name);
-    std::string content = ReadContent(message, path, role);
-    if (continues_last && i + 1 == messages.size()) content += kContinuationMark;
-    fields.Fail(message.status());
-    if (!fields.status().ok()) break;
-    if (i > 0) json += ',';
-    json += "{\"role\":" + JsonQuoted(role) + ",\"content\":" + JsonQuoted(content);
-    if (!name.empty()) json += ",\"name\":" + JsonQuoted(name);
-    if (role == "assistant") json += ReadAssistantMembers(message, path);
-    if (role == "tool") json += ReadToolMembers(message, path);
-    fields.Fail(message.status());
-    json += '}';
+  for (const Message& message : messages) {
+    json += (json.size() > 1 ? ",{\"role\":" : "{\"role\":") + JsonQuoted(message.role) +
+            ",\"content\":" + JsonQuoted(message.content) + message.others + '}';
   }
   return json + "]";
 }
@@ -100,7 +135,8 @@ Status Unsupported(std::string_view name, std::string_view why) {
                          std::string(name));
 }
 
-ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt) {
+ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt,
+                          const TemplateRoles& roles) {
   ChatPrompt chat;
   chat.add_generation_prompt = add_generation_prompt;
   fields.Bool("add_generation_prompt", &chat.add_generation_prompt);
@@ -111,7 +147,7 @@ ChatPrompt ReadChatPrompt(JsonFields& fields, bool add_generation_prompt) {
         "with the last message or begins one of its own",
         "continue_final_message"));
   }
-  chat.messages_json = ReadMessages(fields, chat.continues_final_message);
+  chat.messages_json = ReadMessages(fields, chat.continues_final_message, roles);
   constexpr std::string_view kReserved[] = {"messages",      "add_generation_prompt",
                                             "chat_template", "tokenize",
                                             "tools",         "documents",

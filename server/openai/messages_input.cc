@@ -193,8 +193,12 @@ class MessagesReader {
   // Blocks, or a text; absent or null: nothing, which only the assistant may say.
   void ReadContent(JsonFields& message, const std::string& path, Blocks& said);
 
+  void SaySystem(JsonFields& fields, const char* name, const std::string& path) {
+    const std::vector<std::string> texts = ReadSystem(fields, name, path);
+    if (!texts.empty()) messages_.Say("system", texts);
+  }
+
   const bool answers_;
-  std::vector<std::string> system_;
   ChatMessages messages_;
   bool continues_ = false;  // the answer goes on with the last message
 };
@@ -218,8 +222,7 @@ void MessagesReader::ReadMessage(JsonFields& message, const std::string& path, b
   message.String("role", kMaxNameBytes, &said.role);
   const bool by_assistant = said.role == "assistant";
   if (message.status().ok() && said.role == "system") {
-    for (std::string& text : ReadSystem(message, "content", path + ".content"))
-      system_.push_back(std::move(text));
+    SaySystem(message, "content", path + ".content");
     return;
   }
   if (message.status().ok() && said.role != "user" && !by_assistant) {
@@ -239,7 +242,7 @@ void MessagesReader::ReadMessage(JsonFields& message, const std::string& path, b
 }
 
 void MessagesReader::Read(JsonFields& fields) {
-  if (fields.Has("system")) system_ = ReadSystem(fields, "system", "system");
+  SaySystem(fields, "system", "system");
   if (!fields.Has("messages")) fields.Fail(InvalidArgument("messages is missing", "messages"));
   std::vector<JsonFields> messages = fields.Objects("messages", kMaxMessages);
   if (messages.empty()) fields.Fail(InvalidArgument("messages is empty", "messages"));
@@ -250,10 +253,7 @@ void MessagesReader::Read(JsonFields& fields) {
 }
 
 void MessagesReader::AddTo(ChatBody* body) {
-  ChatMessages all;
-  if (!system_.empty()) all.Say("system", system_);
-  all.Append(messages_.Take());
-  body->Add("messages", "[" + all.Take() + "]");
+  body->Add("messages", "[" + messages_.Take() + "]");
   if (!continues_) return;
   body->Add("add_generation_prompt", "false");
   body->Add("continue_final_message", "true");

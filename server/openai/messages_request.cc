@@ -163,7 +163,7 @@ namespace {
 Result<OpenAiRequest> Parse(std::string_view body, const OpenAiContext& context, bool answers) {
   const Result<MessagesChat> chat = ChatOfMessages(body, context, answers);
   if (!chat.ok()) return chat.status();
-  Result<OpenAiRequest> request = ParseChatRequest(chat->body, context);
+  Result<OpenAiRequest> request = ParseChatRequest(chat->body, FittingRoles(context));
   if (!request.ok()) return request;
   GenerateRequest& generate = request->generate;
   if (chat->max_reasoning_tokens >= 0) generate.max_reasoning_tokens = chat->max_reasoning_tokens;

@@ -17,9 +17,8 @@ struct MessagesChat {
 };
 // `answers`: an answer is asked for, not the prompt's length alone.
 // Thinking of earlier turns is left out of the conversation, and so are marks of what to cache,
-// tools of the API's vendor and what they did. Messages of the role system join the system prompt.
-// With a last message of the assistant the answer goes on with it. Error: kInvalidArgument that
-// names the member.
+// tools of the API's vendor and what they did. With a last message of the assistant the answer goes
+// on with it. Error: kInvalidArgument that names the member.
 Result<MessagesChat> ChatOfMessages(std::string_view body, const OpenAiContext& context,
                                     bool answers);
 

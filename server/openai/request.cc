@@ -282,7 +282,9 @@ Result<OpenAiRequest> ParseChatRequest(std::string_view body, const OpenAiContex
   request.chat = true;
   ReadCommon(fields, body, context, &request);
   if (context.strict) RefuseUnknown(fields, kChatFields);
-  request.generate.prompts.emplace_back(ReadChatPrompt(fields, /*add_generation_prompt=*/true));
+  request.generate.prompts.emplace_back(
+      ReadChatPrompt(fields, /*add_generation_prompt=*/true,
+                     context.fits_roles ? context.limits->template_roles : TemplateRoles()));
   fields.Bool("logprobs", &request.logprobs);
   int top_logprobs = 0;
   ReadLogprobs(fields, "top_logprobs", *context.limits, &top_logprobs);

@@ -15,6 +15,9 @@ struct OpenAiContext {
   const FrontendOptions* limits = nullptr;
   SamplingParams default_sampling;
   bool strict = false;  // refuse members that we do not know
+  // Of an API that is not the chat route's: its system prompts are put where the template shows
+  // them.
+  bool fits_roles = false;
 };
 
 struct OpenAiRequest {

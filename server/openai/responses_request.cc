@@ -278,7 +278,8 @@ Result<ResponsesChat> ChatOf(const ResponsesRequest& request, const StoredRespon
   chat.input = std::move(input);
   const std::string members = request.members.substr(1, request.members.size() - 2);
   Result<OpenAiRequest> parsed = ParseChatRequest(
-      "{\"messages\":[" + all.Take() + "]" + (members.empty() ? "" : ",") + members + "}", context);
+      "{\"messages\":[" + all.Take() + "]" + (members.empty() ? "" : ",") + members + "}",
+      FittingRoles(context));
   if (!parsed.ok()) return InResponsesNames(parsed.status());
   chat.request = std::move(parsed).value();
   chat.request.generate.max_tokens_name = "max_output_tokens";

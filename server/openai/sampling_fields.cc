@@ -47,7 +47,8 @@ void ReadLengths(JsonFields& fields, GenerateRequest* request) {
 }
 
 void ReadStops(JsonFields& fields, const FrontendOptions& limits, GenerateRequest* request) {
-  fields.StringOrStrings("stop", limits.max_stop_strings, &request->stop);
+  const bool says_nothing = fields.IsString("stop") && fields.IsOff("stop");
+  if (!says_nothing) fields.StringOrStrings("stop", limits.max_stop_strings, &request->stop);
   fields.Ints("stop_token_ids", limits.max_stop_token_ids, &request->stop_token_ids);
   fields.Bool("include_stop_str_in_output", &request->include_stop_str_in_output);
   fields.Bool("ignore_eos", &request->ignore_eos);
@@ -82,7 +83,7 @@ void ReadStream(JsonFields& fields, OpenAiRequest* request) {
     options.Bool("include_usage", &request->include_usage);
     options.Bool("continuous_usage_stats", &request->continuous_usage);
     fields.Fail(options.status());
-    if (!request->stream)
+    if (!request->stream && (request->include_usage || request->continuous_usage))
       fields.Fail(InvalidArgument("stream_options is allowed only with stream", "stream_options"));
   }
 }

@@ -47,7 +47,7 @@ ToolChoice ReadChoice(JsonFields& fields, bool any_tools) {
   ToolChoice choice;
   choice.kind = any_tools ? ToolChoice::Kind::kAuto : ToolChoice::Kind::kNone;
   fields.Bool("parallel_tool_calls", &choice.parallel);
-  if (!fields.Has("tool_choice")) return choice;
+  if (fields.IsOff("tool_choice")) return choice;
   constexpr const char* kAllowed =
       "tool_choice must be none, auto, required or {\"type\": \"function\", \"function\": "
       "{\"name\": ...}}";

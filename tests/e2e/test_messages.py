@@ -64,6 +64,32 @@ class MessagesTest(unittest.TestCase):
         usage = ask().usage
         self.assertEqual(counted, usage.input_tokens + usage.cache_read_input_tokens)
 
+    def test_the_answer_goes_on_with_a_last_message_of_the_assistant(self):
+        whole = ask().content[0].text
+        begun = whole[:whole.index("48213")].rstrip()
+        prefilled = ASKED + [{"role": "assistant", "content": begun}]
+        self.assertEqual(begun + ask(prefilled).content[0].text, whole)
+        counted = client.messages.count_tokens(model="diff", messages=prefilled).input_tokens
+        usage = ask(prefilled).usage
+        self.assertEqual(counted, usage.input_tokens + usage.cache_read_input_tokens)
+        with self.assertRaises(anthropic.BadRequestError):
+            ask(ASKED + [{"role": "assistant", "content": begun + " "}])
+
+    def test_an_answer_gets_what_the_context_leaves(self):
+        for max_tokens in (32_000, 64_000):
+            self.assertEqual(ask(max_tokens=max_tokens).stop_reason, "end_turn")
+
+    def test_a_line_that_changes_with_each_request_does_not_reach_the_prefix_cache(self):
+        def ask_with(mark):
+            billing = f"x-anthropic-billing-header: cc_version=1.0.0; cch={mark};"
+            return ask(system=[{"type": "text", "text": billing},
+                               {"type": "text", "text": "Answer from the text. " * 20,
+                                "cache_control": {"type": "ephemeral"}}]).usage
+        first, second = ask_with("11111"), ask_with("22222")
+        self.assertEqual(first.input_tokens + first.cache_read_input_tokens,
+                         second.input_tokens + second.cache_read_input_tokens)
+        self.assertGreater(second.cache_read_input_tokens, second.input_tokens)
+
     def test_errors_are_the_clients_own(self):
         with self.assertRaises(anthropic.BadRequestError) as raised:
             ask(max_tokens=0)

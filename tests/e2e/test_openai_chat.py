@@ -46,6 +46,19 @@ class ChatTest(unittest.TestCase):
             chat([{"role": "user", "content": "Hi!"}]).choices[0].message.content,
             by_ids.choices[0].text)
 
+    def test_an_answer_goes_on_with_the_last_message(self):
+        rendered = [BOS_ID, 3, *encode("Hi!"), 1, 4, *encode("I am")]
+        by_ids = client.completions.create(model="my-model", prompt=rendered, max_tokens=16,
+                                           temperature=0, extra_body={"ignore_eos": True})
+        begun = [{"role": "user", "content": "Hi!"}, {"role": "assistant", "content": "I am"}]
+        goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+        answer = chat(begun, extra_body=goes_on)
+        self.assertEqual(answer.choices[0].message.content, by_ids.choices[0].text)
+        self.assertEqual(answer.usage.prompt_tokens, len(rendered))
+        with self.assertRaises(openai.BadRequestError) as caught:
+            chat(begun, extra_body={"continue_final_message": True})
+        self.assertEqual(caught.exception.param, "continue_final_message")
+
     def test_a_stream_opens_with_the_role_and_ends_with_the_reason(self):
         chunks = [chunk for chunk in chat(max_tokens=50, stream=True)]
         self.assertTrue(

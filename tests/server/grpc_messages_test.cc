@@ -177,6 +177,18 @@ TEST(GrpcMessagesTest, ACallThatIsNoneIsRefusedByItsPlace) {
             "messages[0].name");
 }
 
+TEST(GrpcMessagesTest, ArgumentsThatAreNoObjectAreOneForTheTemplate) {
+  v1::GenerateRequest message = Chat("assistant");
+  v1::ToolCall& call = *message.mutable_chat()->mutable_messages(0)->add_tool_calls();
+  call.set_name("f");
+  call.set_arguments("{\"a\": \"cut");
+  const Result<GenerateRequest> request = Mapped(message);
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  EXPECT_NE(std::get<ChatPrompt>(request->prompts.front())
+                .messages_json.find(R"("arguments":{"INVALID_JSON":"{\"a\": \"cut"})"),
+            std::string::npos);
+}
+
 TEST(GrpcMessagesTest, ToolsThatAreNoListOfObjectsAreRefused) {
   const auto param_of = [](const std::string& tools) {
     v1::GenerateRequest message = Chat("user");

@@ -196,21 +196,30 @@ TEST_F(MessagesRequestTest, WhatIsMissingOrWrongInAMessageIsNamed) {
             "messages[0].content[0].citations.enabled");
 }
 
-TEST_F(MessagesRequestTest, MessagesOfTheRoleSystemJoinTheSystemPrompt) {
-  const std::string chat = R"([{"role":"system","content":[{"type":"text","text":"Be"},
-      {"type":"text","text":"brief."}]},{"role":"user","content":"a"},
-      {"role":"assistant","content":"b"},{"role":"user","content":"c"}])";
-  for (const char* list : {R"([{"role":"system","content":"brief."},{"role":"user","content":"a"},
-            {"role":"assistant","content":"b"},{"role":"user","content":"c"}])",
-                           R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
-            {"role":"user","content":"c"},
+TEST_F(MessagesRequestTest, MessagesOfTheRoleSystemStayOrJoinTheFirstAsTheTemplateWantsThem) {
+  const auto prompt = [this](const std::string& system, bool later_system) {
+    limits_.template_roles.later_system = later_system;
+    const auto parsed = ParseMessagesRequest(
+        "{\"max_tokens\":9," + system + R"("messages":[{"role":"user","content":"a"},
             {"role":"system","content":[{"type":"text","text":"brief.",
-                                         "cache_control":{"type":"ephemeral"}}]}])"}) {
-    EXPECT_EQ(
-        Chat(R"({"max_tokens":9,"system":"Be","messages":)" + std::string(list) + "}")["messages"],
-        Json::parse(chat))
-        << list;
-  }
+                                         "cache_control":{"type":"ephemeral"}}]},
+            {"role":"assistant","content":"b"},{"role":"user","content":"c"},
+            {"role":"system","content":"Now."}]})",
+        {&limits_, SamplingParams(), false});
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+    return std::get<ChatPrompt>(parsed->generate.prompts.front()).messages_json;
+  };
+  const std::string in_place =
+      R"({"role":"user","content":"a"},{"role":"system","content":"brief."},)"
+      R"({"role":"assistant","content":"b"},{"role":"user","content":"c"},)"
+      R"({"role":"system","content":"Now."}])";
+  const std::string others = R"({"role":"user","content":"a"},{"role":"assistant","content":"b"},)"
+                             R"({"role":"user","content":"c"}])";
+  const std::string system = "\"system\":\"Be\",";
+  EXPECT_EQ(prompt(system, true), R"([{"role":"system","content":"Be"},)" + in_place);
+  EXPECT_EQ(prompt("", true), "[" + in_place);
+  EXPECT_EQ(prompt(system, false), R"([{"role":"system","content":"Be\nbrief.\nNow."},)" + others);
+  EXPECT_EQ(prompt("", false), R"([{"role":"system","content":"brief.\nNow."},)" + others);
 }
 
 // Claude Code's first block differs with each request.

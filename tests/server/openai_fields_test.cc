@@ -243,6 +243,42 @@ TEST_F(OpenAiFieldsTest, WhatIsRefusedIsTakenWhereItIsNull) {
   }
 }
 
+TEST_F(OpenAiFieldsTest, WhatSaysNothingIsTaken) {
+  for (const char* member : {R"("stop":"")",
+                             R"("stop":[])",
+                             R"("stop":null)",
+                             R"("stream_options":{})",
+                             R"("stream_options":{"include_usage":false})",
+                             R"("stream_options":null)",
+                             R"("tools":[])",
+                             R"("tools":null)",
+                             R"("tool_choice":"")",
+                             R"("tool_choice":{})",
+                             R"("tool_choice":null)",
+                             R"("functions":[])",
+                             R"("function_call":null)",
+                             R"("logit_bias":{})",
+                             R"("response_format":null)",
+                             R"("reasoning_effort":"")",
+                             R"("chat_template_kwargs":{})",
+                             R"("metadata":{})",
+                             R"("audio":null)",
+                             R"("web_search_options":{})",
+                             R"("documents":[])",
+                             R"("model":"")",
+                             R"("user":null)",
+                             R"("continue_final_message":false)",
+                             R"("modalities":[])"}) {
+    const OpenAiContext context = {&limits_, SamplingParams(), true};
+    const auto parsed = ParseChatRequest(
+        R"({"messages":[{"role":"user","content":"a","name":null,"tool_calls":null}],)" +
+            std::string(member) + "}",
+        context);
+    ASSERT_TRUE(parsed.ok()) << member << ": " << parsed.status().message();
+    EXPECT_TRUE(CheckRequest(parsed->generate, {&limits_, 1000, 512, 256}).ok()) << member;
+  }
+}
+
 TEST_F(OpenAiFieldsTest, ASamplerThatIsTurnedOffIsTaken) {
   for (const auto& [name, off] :
        std::vector<std::pair<const char*, const char*>>{{"repeat_penalty", "1.0"},

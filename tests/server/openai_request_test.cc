@@ -212,11 +212,12 @@ TEST_F(OpenAiRequestTest, ListsOfAMillionEntriesAreRefusedQuicklyByName) {
 }
 
 TEST_F(OpenAiRequestTest, ListsAndObjectsAreCheckedEntryByEntry) {
-  for (const char* stop : {R"([""])", R"("")", "[1]", "7", R"({"a":1})", R"([["a"]])"}) {
+  for (const char* stop : {R"([""])", "[1]", "7", R"({"a":1})", R"([["a"]])"}) {
     EXPECT_EQ(RefusedFor("\"stop\":" + std::string(stop)), "stop") << stop;
   }
   EXPECT_EQ(RefusedFor(R"("stop":"x")"), "");
   EXPECT_EQ(RefusedFor(R"("stop":[])"), "");
+  EXPECT_EQ(RefusedFor(R"("stop":"")"), "");
   EXPECT_EQ(RefusedFor(R"("stop":null)"), "");
   EXPECT_EQ(RefusedFor("\"stop\":\"" + std::string(1024, 'x') + "\""), "");
   EXPECT_EQ(RefusedFor("\"stop\":\"" + std::string(1025, 'x') + "\""), "stop");

@@ -282,6 +282,23 @@ TEST_F(ResponsesRequestTest, TheReplyRepeatsWhatWasAskedForAndWhatTheServerChose
   EXPECT_STREQ(chat->request.generate.max_tokens_name, "max_output_tokens");
 }
 
+TEST_F(ResponsesRequestTest, DevelopersAreSystemPromptsWhereTheTemplateDoesNotKnowThem) {
+  const auto prompt = [this](bool developer, bool later_system) {
+    limits_.template_roles = {developer, later_system};
+    const Result<ResponsesRequest> request = Read(R"({"instructions":"i","input":[
+        {"role":"developer","content":"d"},{"role":"user","content":"a"}]})");
+    const Result<ResponsesChat> chat = ChatOf(*request, nullptr, Context());
+    EXPECT_TRUE(chat.ok()) << chat.status().message();
+    return std::get<ChatPrompt>(chat->request.generate.prompts[0]).messages_json;
+  };
+  const std::string user = R"({"role":"user","content":"a"}])";
+  const std::string system = R"([{"role":"system","content":"i"},)";
+  EXPECT_EQ(prompt(true, true), system + R"({"role":"developer","content":"d"},)" + user);
+  EXPECT_EQ(prompt(true, false), system + R"({"role":"developer","content":"d"},)" + user);
+  EXPECT_EQ(prompt(false, true), system + R"({"role":"system","content":"d"},)" + user);
+  EXPECT_EQ(prompt(false, false), R"([{"role":"system","content":"i\nd"},)" + user);
+}
+
 TEST_F(ResponsesRequestTest, AnAnswerBeforeItIsPartOfTheConversationButNotItsInstructions) {
   auto object = std::make_shared<ResponseObject>();
   object->items.resize(2);

@@ -88,7 +88,8 @@ TEST_F(TokenRequestTest, WhatIsWrongIsRefusedByItsName) {
   EXPECT_EQ(RefusedFor(R"("token_ids":[1],"sampling_params":[])"), "sampling_params");
   EXPECT_EQ(RefusedFor(R"("token_ids":[1],"features":{"a":1})"), "features");
   EXPECT_EQ(RefusedFor(R"("token_ids":[1],"kv_transfer_params":{"a":1})"), "kv_transfer_params");
-  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"stream_options":{})"), "stream_options");
+  EXPECT_EQ(RefusedFor(R"("token_ids":[1],"stream_options":{"include_usage":true})"),
+            "stream_options");
   EXPECT_EQ(SamplingRefusedFor(R"("temperature":"hot")"), "sampling_params.temperature");
   EXPECT_EQ(SamplingRefusedFor(R"("structured_outputs":{"regex":"a","choice":["b"]})"),
             "structured_outputs.choice");

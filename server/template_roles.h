@@ -1,0 +1,17 @@
+// Which messages beside those of the user, the assistant and one system prompt a chat template
+// shows. Others it refuses, or leaves out without a word. Thread safety: pure functions.
+#pragma once
+
+namespace diffserve {
+
+class ChatTemplate;
+
+struct TemplateRoles {
+  bool developer = true;     // the role developer, which newer clients have for system prompts
+  bool later_system = true;  // messages of the role system after the first message
+};
+
+// nullptr: there is no template.
+TemplateRoles RolesOf(const ChatTemplate* chat_template);
+
+}  // namespace diffserve

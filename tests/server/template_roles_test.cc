@@ -1,0 +1,55 @@
+// What is seen of a chat template, on templates written like those of well-known models.
+#include "server/template_roles.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/text/chat_template.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace diffserve {
+namespace {
+
+TemplateRoles RolesOfSource(const std::string& source) {
+  TemporaryDirectory dir;
+  dir.Write("tokenizer_config.json", nlohmann::json{{"chat_template", source}}.dump());
+  const auto loaded = ChatTemplate::Load(dir.path());
+  EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+  return RolesOf(loaded->get());
+}
+
+TEST(TemplateRolesTest, ATemplateShowsRolesRefusesThemOrLeavesThemOut) {
+  struct Case {
+    const char* source;
+    bool developer, later_system;
+  };
+  const Case kCases[] = {
+      {"{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", true, true},
+      {"{% for m in messages %}{% if m.role in ['user', 'assistant', 'system'] %}<{{ m.role }}>"
+       "{{ m.content }}{% endif %}{% endfor %}",
+       false, true},
+      {"{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
+       "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}"
+       "{% endfor %}",
+       true, false},
+      {"{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+       "{{ raise_exception('only first') }}{% elif m.role not in ['system', 'user', 'assistant'] %}"
+       "{{ raise_exception('unknown role') }}{% endif %}{{ m.content }}{% endfor %}",
+       false, false},
+  };
+  for (const Case& one : kCases) {
+    const TemplateRoles roles = RolesOfSource(one.source);
+    EXPECT_EQ(roles.developer, one.developer) << one.source;
+    EXPECT_EQ(roles.later_system, one.later_system) << one.source;
+  }
+}
+
+TEST(TemplateRolesTest, WithoutATemplateNothingIsChanged) {
+  EXPECT_TRUE(RolesOf(nullptr).developer);
+  EXPECT_TRUE(RolesOf(nullptr).later_system);
+}
+
+}  // namespace
+}  // namespace diffserve
