@@ -10,6 +10,7 @@ mod counted_memory;
 mod gbnf;
 mod grammar;
 mod lark_text;
+mod panics;
 mod python_format;
 mod schema_alternatives;
 mod schema_dialect;
@@ -27,9 +28,7 @@ mod token_bound;
 mod token_bytes;
 mod tokenizer;
 
-use std::cell::Cell;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Once;
+use panics::{one_line, without_panic};
 
 /// Borrowed bytes of the caller, valid during the call.
 #[repr(C)]
@@ -119,8 +118,6 @@ pub struct FfiNumbers {
     size: usize,
 }
 
-const MAX_MESSAGE_BYTES: usize = 600;
-
 impl FfiBytes {
     fn new(mut bytes: Vec<u8>) -> Self {
         let out =
@@ -171,47 +168,6 @@ impl FfiNumbers {
         }
         std::slice::from_raw_parts(self.data, self.size)
     }
-}
-
-thread_local! {
-    static PANIC_LINE: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A panic's own message may quote the text that was tokenized, so it is neither printed nor handed
-/// on: only its line is.
-fn silence_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|info| {
-            PANIC_LINE.with(|line| line.set(info.location().map_or(0, |at| at.line())))
-        }));
-    });
-}
-
-fn one_line(message: &str) -> String {
-    let mut out = String::new();
-    for c in message.chars() {
-        if out.len() + c.len_utf8() > MAX_MESSAGE_BYTES {
-            out.push_str("...");
-            break;
-        }
-        out.push(if c.is_control() { ' ' } else { c });
-    }
-    out
-}
-
-/// What `work` gives; a panic is an error.
-fn without_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    silence_panics();
-    let payload = match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => return result,
-        Err(payload) => payload,
-    };
-    let line = PANIC_LINE.with(|line| line.get());
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(second); // its destructor might panic again
-    }
-    Err(format!("the text library failed (line {line})"))
 }
 
 fn guard<T>(error: *mut FfiBytes, on_error: T, work: impl FnOnce() -> Result<T, String>) -> T {
