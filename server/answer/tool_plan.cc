@@ -107,7 +107,7 @@ Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
 
 Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, AnswerPlan* plan) {
   const bool named = choice.kind == ToolChoice::Kind::kNamed;
-  if (tools.empty())
+  if (tools.empty() && !named)
     return InvalidArgument("tool_choice asks for a call and there are no tools", "tool_choice");
   plan->form.forced_call = true;
   plan->form.parallel = choice.parallel;
@@ -118,7 +118,7 @@ Status PlanForced(const std::vector<Tool>& tools, const ToolChoice& choice, Answ
   const auto tool = std::ranges::find(tools, choice.name, &Tool::name);
   if (tool == tools.end()) {
     return InvalidArgument("tool_choice names '" + choice.name.substr(0, kMaxToolNameBytes) +
-                               "', which is none of the tools",
+                               "', which is none of the client's own tools",
                            "tool_choice");
   }
   plan->form.forced_name = choice.name;

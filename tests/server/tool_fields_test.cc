@@ -268,6 +268,14 @@ TEST_F(ToolFieldsTest, OffersOfOthersToolsAreLeftOut) {
             "tool_choice");
 }
 
+TEST_F(ToolFieldsTest, AChoiceOfOthersToolsIsRefusedByItsName) {
+  const auto refused = Tools(R"({"type":"web_search"})",
+                             R"("tool_choice":{"type":"function","function":{"name":"search"}})");
+  EXPECT_EQ(refused.status().param(), "tool_choice");
+  EXPECT_NE(refused.status().message().find("'search'"), std::string::npos)
+      << refused.status().message();
+}
+
 TEST_F(ToolFieldsTest, NamesHaveAtMost128Characters) {
   limits_.tool_format = FindToolFormat("hermes");
   for (const size_t length : {1u, 64u, 65u, 128u}) {
