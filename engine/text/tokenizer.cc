@@ -83,8 +83,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   if (files->tokenizer.empty())
     return Status(StatusCode::kNotFound, model_dir + "/tokenizer.json: no such file");
   diffserve_ffi::FfiBytes message{};
-  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(Borrow(files->tokenizer),
-                                                                          files->ffi(), &message);
+  diffserve_ffi::FfiTokenizer* handle = diffserve_ffi::ffi_tokenizer_load(files->ffi(), &message);
   if (handle == nullptr) return InvalidArgument(model_dir + "/" + Take(message));
   auto impl = std::make_unique<Impl>(handle);
   std::string error;
