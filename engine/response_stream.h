@@ -25,7 +25,8 @@ namespace diffserve {
 
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;  // for echo; empty of a conversation
+  std::string text;              // for echo; empty of a conversation
+  bool opens_reasoning = false;  // it ends within reasoning, which the answer goes on with
 };
 
 // The first continuation has begun. Comes first, once.
