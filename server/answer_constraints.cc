@@ -19,25 +19,23 @@ Result<GrammarCompiler*> AnswerConstraints::Compiler() {
   return compiler_.get();
 }
 
-Result<std::shared_ptr<const ReasoningMarker>> AnswerConstraints::Marker(const std::string& text) {
+Result<std::shared_ptr<const ReasoningMarker>> AnswerConstraints::Marker(std::string_view text) {
   std::lock_guard lock(mutex_);
-  if (marker_ == nullptr || marker_text_ != text) {
-    Result<std::shared_ptr<const ReasoningMarker>> made = ReasoningMarker::Make(
-        tokenizer_, text, config_.vocab_size, config_.eos_token_ids);
-    if (!made.ok()) return made.status();
-    marker_text_ = text;
-    marker_ = std::move(made).value();
-  }
-  return marker_;
+  if (const auto found = markers_.find(text); found != markers_.end()) return found->second;
+  Result<std::shared_ptr<const ReasoningMarker>> made = ReasoningMarker::Make(
+      tokenizer_, std::string(text), config_.vocab_size, config_.eos_token_ids);
+  if (made.ok()) markers_.emplace(text, *made);
+  return made;
 }
 
-// An answer that reasoning comes before begins within a text.
+// What follows reasoning begins within a text.
 AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
-                                       std::span<const int32_t> prompt) const {
+                                       const PromptInfo& prompt) const {
   AnswerStart start;
   start.skip_special_tokens = request.skip_special_tokens;
-  if (!request.reasoning_end.empty()) return start;
-  const TokenStream stream(tokenizer_.table(), request.skip_special_tokens, prompt);
+  if (prompt.opens_reasoning) return start;
+  const TokenStream stream(tokenizer_.table(), request.skip_special_tokens,
+                           prompt.token_ids.ids());
   start.opens_text = stream.at_start();
   start.incomplete_character = stream.incomplete();
   return start;
@@ -45,7 +43,7 @@ AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
 
 // Null without error: nothing is constrained.
 Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request,
-                                                                 std::span<const int32_t> prompt) {
+                                                                 const PromptInfo& prompt) {
   std::unique_ptr<TokenConstraint> answer;
   if (request.grammar) {
     const Result<GrammarCompiler*> compiler = Compiler();
@@ -58,32 +56,46 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
     answer = std::move(compiled).value();
   }
   const bool budget = request.max_reasoning_tokens >= 0;
-  if (request.reasoning_end.empty()) {
-    if (budget) {
-      return InvalidArgument(
-          "max_reasoning_tokens needs to know where reasoning ends, which this request does not "
-          "say: --reasoning-parser names the model's markers, and completions have none",
-          "max_reasoning_tokens");
-    }
-    return answer;
+  if (request.reasoning == nullptr) {
+    if (!budget) return answer;
+    return InvalidArgument(
+        "max_reasoning_tokens needs to know where reasoning ends, which this request does not "
+        "say: the chat template or --reasoning-parser tells the model's markers, and completions "
+        "have none",
+        "max_reasoning_tokens");
   }
   if (answer == nullptr && !budget) return answer;
-  const Result<std::shared_ptr<const ReasoningMarker>> marker = Marker(request.reasoning_end);
-  if (!marker.ok()) return marker.status();
-  return MakeReasoningConstraint(*marker, request.max_reasoning_tokens, std::move(answer));
+  return AfterReasoning(request, prompt.opens_reasoning, std::move(answer));
 }
 
-Status AnswerConstraints::Constrain(const GenerateRequest& request,
-                                    std::vector<Request>* continuations) {
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::AfterReasoning(
+    const GenerateRequest& request, bool opens_reasoning, std::unique_ptr<TokenConstraint> answer) {
+  ReasoningRules rules;
+  rules.max_tokens = request.max_reasoning_tokens;
+  if (!opens_reasoning) {
+    const Result<std::shared_ptr<const ReasoningMarker>> begin = Marker(request.reasoning->begin);
+    // A model that was not trained on the marker as a token does not open reasoning by itself.
+    if (answer != nullptr && (!begin.ok() || (*begin)->tokens().size() > 1)) return answer;
+    if (!begin.ok()) return begin.status();
+    rules.begin = *begin;
+  }
+  const Result<std::shared_ptr<const ReasoningMarker>> end = Marker(request.reasoning->end);
+  if (!end.ok()) return end.status();
+  rules.end = *end;
+  return MakeReasoningConstraint(std::move(rules), std::move(answer));
+}
+
+Status AnswerConstraints::Constrain(const GenerateRequest& request, TokenizedRequest& tokenized) {
   const auto of_each_prompt = static_cast<size_t>(request.n);
-  for (size_t i = 0; i < continuations->size(); ++i) {
-    Request& continuation = (*continuations)[i];
-    if (i % of_each_prompt != 0) {
-      const auto& first = (*continuations)[i - i % of_each_prompt].constraint;
+  for (size_t i = 0; i < tokenized.continuations.size(); ++i) {
+    Request& continuation = tokenized.continuations[i];
+    if (const size_t choice = i % of_each_prompt; choice != 0) {
+      const auto& first = tokenized.continuations[i - choice].constraint;
       continuation.constraint = first == nullptr ? nullptr : first->Clone();
       continue;
     }
-    Result<std::unique_ptr<TokenConstraint>> made = Make(request, continuation.prompt.ids());
+    Result<std::unique_ptr<TokenConstraint>> made = Make(request,
+                                                         tokenized.prompts[i / of_each_prompt]);
     if (!made.ok()) return made.status();
     continuation.constraint = std::move(made).value();
   }

@@ -4,11 +4,11 @@
 // Thread safety: every method may be called from any thread; text threads do.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "engine/text/grammar.h"
 #include "engine/text/reasoning_constraint.h"
@@ -23,23 +23,24 @@ class AnswerConstraints {
 
   // Gives each of the request's continuations its constraint, if there is one. Error: what the
   // request asks for cannot be enforced.
-  Status Constrain(const GenerateRequest& request, std::vector<Request>* continuations);
+  Status Constrain(const GenerateRequest& request, TokenizedRequest& tokenized);
 
  private:
   Result<GrammarCompiler*> Compiler();
-  Result<std::shared_ptr<const ReasoningMarker>> Marker(const std::string& text);
-  AnswerStart StartOf(const GenerateRequest& request, std::span<const int32_t> prompt) const;
+  Result<std::shared_ptr<const ReasoningMarker>> Marker(std::string_view text);
+  AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;
   Result<std::unique_ptr<TokenConstraint>> Make(const GenerateRequest& request,
-                                                std::span<const int32_t> prompt);
+                                                const PromptInfo& prompt);
+  Result<std::unique_ptr<TokenConstraint>> AfterReasoning(const GenerateRequest& request,
+                                                          bool opens_reasoning,
+                                                          std::unique_ptr<TokenConstraint> answer);
 
   const Tokenizer& tokenizer_;
   const ModelConfig& config_;
   const GrammarLimits limits_;
   std::mutex mutex_;
   std::unique_ptr<GrammarCompiler> compiler_;
-  // The last one asked for, by its text: a server has one or two.
-  std::string marker_text_;
-  std::shared_ptr<const ReasoningMarker> marker_;
+  std::map<std::string, std::shared_ptr<const ReasoningMarker>, std::less<>> markers_;
 };
 
 }  // namespace diffserve

@@ -112,7 +112,7 @@ struct Frontend::Impl {
   }
 
   Result<SharedTokens> Tokens(Prompt& prompt, std::optional<bool> add_special_tokens, Length length,
-                              std::string* text) const;
+                              PromptInfo* info) const;
   Result<int> OutputBudget(const GenerateRequest& request, size_t prompt_tokens,
                            const char* param) const;
   // The memory that the answer can take, set aside. Checks it against both limits.
@@ -141,9 +141,9 @@ struct Frontend::Impl {
   TextPool pool;  // last: its threads use all of the above
 };
 
-// Takes token ids out of the prompt; `text` gets a plain one.
+// Takes token ids out of the prompt; `info` gets all but its tokens.
 Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> add_special_tokens,
-                                            Length length, std::string* text) const {
+                                            Length length, PromptInfo* info) const {
   if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return SharedTokens(std::move(*ids));
   EncodeOptions encode;
   RenderedChat rendered;
@@ -158,11 +158,12 @@ Result<SharedTokens> Frontend::Impl::Tokens(Prompt& prompt, std::optional<bool> 
     if (!made.ok()) return WithParam(made.status(), "messages");
     rendered = std::move(made).value();
     encode.guard = rendered.guard;
+    info->opens_reasoning = OpensReasoning(options.formats.reasoning, rendered.text);
   } else {
-    *text = std::get<std::string>(prompt);
+    info->text = std::get<std::string>(prompt);
     encode.add_special_tokens = true;
   }
-  const std::string& whole = chat != nullptr ? rendered.text : *text;
+  const std::string& whole = chat != nullptr ? rendered.text : info->text;
   encode.add_special_tokens = add_special_tokens.value_or(encode.add_special_tokens);
   // Guards are bytes that no token stands for.
   const bool bounded = length == Length::kContext && encode.guard == 0;
@@ -266,7 +267,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
   const Length length = request.truncate_prompt_tokens ? Length::kAny : Length::kContext;
   for (Prompt& prompt : request.prompts) {
     PromptInfo& info = tokenized.prompts.emplace_back();
-    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, length, &info.text);
+    Result<SharedTokens> ids = Tokens(prompt, request.add_special_tokens, length, &info);
     if (!ids.ok()) return ids.status();
     const size_t found = ids->size();
     ids = Truncated(std::move(ids).value(), request, MaxTokens());
@@ -319,7 +320,7 @@ Result<TokenizedRequest> Frontend::Impl::Prepare(GenerateRequest& request,
       continuation.start_by = TimePoint::max();
     }
   }
-  DS_RETURN_IF_ERROR(constraints.Constrain(request, &tokenized.continuations));
+  DS_RETURN_IF_ERROR(constraints.Constrain(request, tokenized));
   tokenized.stop = std::move(request.stop);
   tokenized.include_stop_in_output = request.include_stop_str_in_output;
   tokenized.skip_special_tokens = request.skip_special_tokens;
@@ -447,9 +448,8 @@ Status Frontend::Tokenize(const std::string& client, Prompt prompt, bool add_spe
       [impl = impl_.get(), shared, add_special_tokens, done = std::move(done)](bool run) {
         if (!run) return done(ShuttingDown());
         TellFailure(done, [&] {
-          std::string text;
-          const Result<SharedTokens> ids = impl->Tokens(*shared, add_special_tokens, Length::kAny,
-                                                        &text);
+          PromptInfo info;
+          const auto ids = impl->Tokens(*shared, add_special_tokens, Length::kAny, &info);
           ids.ok() ? done(ids->ids()) : done(ids.status());
         });
       });

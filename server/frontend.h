@@ -22,15 +22,13 @@
 #include "engine/text/output_loop.h"
 #include "engine/text/tokenizer.h"
 #include "models/model_config.h"
+#include "server/answer/tool_format.h"
 #include "server/template_roles.h"
 
 namespace diffserve {
 
 class HiddenStatePool;
 struct AttentionSource;
-
-struct ReasoningFormat;
-struct ToolFormat;
 
 struct ChatPrompt {
   std::string messages_json;
@@ -77,9 +75,9 @@ struct GenerateRequest {
   // One a prompt, or none: filled when the response is done, as `capture`. REQUIRES: n is 1.
   std::vector<std::shared_ptr<HiddenStatePool>> pools;
   std::optional<GrammarSpec> grammar;  // of the answer, or of what follows its reasoning
-  // The answer begins with reasoning that ends with this marker (or may); empty: it does not. At
-  // most so many tokens of it, then the marker is forced; -1: no limit.
-  std::string reasoning_end;
+  // How reasoning is marked that an answer may begin with; nullptr: none does. At most so many
+  // tokens of it, then its end is forced; -1: no limit.
+  const ReasoningFormat* reasoning = nullptr;
   int max_reasoning_tokens = -1;
   std::vector<int32_t> allowed_token_ids;  // empty: all
   std::vector<std::string> bad_words;
@@ -114,8 +112,7 @@ struct FrontendOptions {
   size_t max_tools_bytes = 1 << 20;  // of all together, as JSON
   TemplateRoles template_roles;
   GrammarLimits grammar;
-  const ToolFormat* tool_format = nullptr;            // --tool-call-parser; nullptr: none
-  const ReasoningFormat* reasoning_format = nullptr;  // --reasoning-parser; nullptr: none
+  AnswerFormats formats;              // of the model's answers
   size_t max_stream_bytes = 1 << 20;  // queued for a slow reader before the request is cancelled
   // What one answer, and all together, may take of memory (answer_price.h).
   size_t max_answer_bytes = size_t{256} << 20;

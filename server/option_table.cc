@@ -28,7 +28,7 @@ FlagSpec::Target InSampling() {
 
 template <typename Format>
 std::vector<std::string_view> NamesOf(std::span<const Format> formats) {
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names = {"auto", "none"};
   for (const Format& format : formats) names.push_back(format.name);
   return names;
 }
@@ -279,14 +279,12 @@ std::vector<FlagSpec> ConversationFlags() {
   return {
       FlagSpec("--tool-call-parser NAME", kServe,
                At<&Options::serve, &ServeOptions::tool_call_parser>(),
-               "how the model writes its calls of tools; needed for tool_choice auto")
-          .OneOf(NamesOf(ToolFormats()))
-          .Default("none"),
+               "how the model writes its calls of tools; auto: as its chat template tells")
+          .OneOf(NamesOf(ToolFormats())),
       FlagSpec("--reasoning-parser NAME", kServe,
                At<&Options::serve, &ServeOptions::reasoning_parser>(),
-               "how the model marks its reasoning, which is then told apart from its answer")
-          .OneOf(NamesOf(ReasoningFormats()))
-          .Default("none"),
+               "how the model marks its reasoning, which is told apart from its answer")
+          .OneOf(NamesOf(ReasoningFormats())),
       {"--allow-special-tokens-in-content", kServe,
        At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
        "a message's text that spells a special token is that token, as in transformers"},

@@ -68,8 +68,8 @@ struct ServeOptions {
   bool ui = true;
   std::string cors_origin;  // as CrossOrigin::Parse reads it; empty: none
   bool allow_special_tokens_in_content = false;
-  std::string tool_call_parser, reasoning_parser;  // names of server/answer/tool_format.h; empty:
-                                                   // none
+  // Names of server/answer/tool_format.h, none, or auto: what the chat template tells.
+  std::string tool_call_parser = "auto", reasoning_parser = "auto";
   int drain_timeout_s = 45;
   int sse_ping_interval_s = 30;  // 0: no pings
   int http_threads = 2;

@@ -9,6 +9,7 @@
 #include "diffserve_text_ffi.h"
 #include "engine/text/model_file.h"
 #include "engine/text/token_files.h"
+#include "kernels/base/check.h"
 #include "kernels/base/memory_reserve.h"
 
 namespace diffserve {
@@ -117,6 +118,14 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& mode
   if (message.size > 0) return InvalidArgument(model_dir + "/" + Take(message));
   if (handle == nullptr) return std::unique_ptr<ChatTemplate>();
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::make_unique<Impl>(handle)));
+}
+
+std::string ChatTemplate::Sources() const {
+  diffserve_ffi::FfiBytes text{};
+  diffserve_ffi::FfiBytes message{};
+  const bool copied = diffserve_ffi::ffi_template_sources(impl_->handle, &text, &message);
+  DS_CHECK(copied, "a template that was loaded has a text");
+  return Take(text);
 }
 
 Result<RenderedChat> ChatTemplate::Render(const Conversation& conversation,

@@ -44,6 +44,9 @@ class ChatTemplate {
   // (raise_exception), or fuel exhausted: kInvalidArgument.
   Result<RenderedChat> Render(const Conversation& conversation, const Tokenizer* tokenizer) const;
 
+  // The Jinja text of all templates: it tells how the model's answers are formed.
+  std::string Sources() const;
+
  private:
   struct Impl;
   explicit ChatTemplate(std::unique_ptr<Impl> impl);

@@ -15,44 +15,62 @@ void AllowAll(std::span<uint32_t> mask, int vocab_size) {
   if (vocab_size % 32 != 0) mask.back() = (1u << (vocab_size % 32)) - 1;
 }
 
+bool Has(std::span<const uint32_t> mask, int32_t token) {
+  return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1u) != 0;
+}
+
+void Set(std::span<uint32_t> mask, int32_t token) {
+  mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+}
+
 class ReasoningConstraint : public TokenConstraint {
  public:
-  ReasoningConstraint(std::shared_ptr<const ReasoningMarker> marker, int max_tokens,
-                      std::unique_ptr<TokenConstraint> answer)
-      : marker_(std::move(marker)), max_tokens_(max_tokens), answer_(std::move(answer)) {}
+  ReasoningConstraint(ReasoningRules rules, std::unique_ptr<TokenConstraint> answer)
+      : rules_(std::move(rules)), end_(*rules_.end), answer_(std::move(answer)) {}
 
   Status Fill(std::span<uint32_t> mask) override {
-    if (IsOver()) {
-      if (answer_ != nullptr) return answer_->Fill(mask);
-      AllowAll(mask, marker_->vocab_size());
+    const Progress now = Now();
+    if (now.place == Place::kOpening && answer_ != nullptr) {
+      DS_RETURN_IF_ERROR(answer_->Fill(mask));
+      Set(mask, rules_.begin->tokens().front());
       return {};
     }
-    if (const int32_t forced = Forced(); forced >= 0) {
+    if (now.place == Place::kAnswer && answer_ != nullptr) return answer_->Fill(mask);
+    if (const int32_t forced = Forced(now); forced >= 0) {
       std::ranges::fill(mask, 0u);
-      mask[static_cast<size_t>(forced) / 32] |= 1u << (forced % 32);
+      Set(mask, forced);
       return {};
     }
-    AllowAll(mask, marker_->vocab_size());
-    if (answer_ == nullptr) return {};
-    for (const int32_t token : marker_->Overshooting(matched())) Clear(mask, token);
-    for (const int32_t token : marker_->eos_token_ids()) Clear(mask, token);
+    AllowAll(mask, end_.vocab_size());
+    if (now.place != Place::kReasoning || answer_ == nullptr) return {};
+    for (const int32_t token : end_.Overshooting(now.matched)) Clear(mask, token);
+    for (const int32_t token : end_.eos_token_ids()) Clear(mask, token);
     return {};
   }
 
   Status Accept(int32_t token) override {
-    if (IsOver()) {
-      if (answer_ != nullptr) {
-        const Status status = answer_->Accept(token);
-        if (!status.ok()) return status;
+    Progress now = Now();
+    if (now.place == Place::kOpening) {
+      const Result<bool> opens = Opens(token, &now);
+      if (!opens.ok()) return opens.status();
+      if (*opens) {
+        history_.push_back(now);
+        return {};
       }
-      ++answer_tokens_;
-      return {};
+      declined_ = true;
+      const Status status = AcceptAnswer(token);
+      declined_ = status.ok();
+      return status;
     }
-    if (!MayReason(token)) {
+    if (now.place == Place::kAnswer) return AcceptAnswer(token);
+    if (!MayReason(token, now)) {
       return Status(StatusCode::kInternal,
                     "token " + std::to_string(token) + " may not come in the reasoning");
     }
-    matched_.push_back(marker_->Advance(matched(), token));
+    now.matched = end_.Advance(now.matched, token);
+    ++now.reasoned;
+    if (now.matched == end_.size()) now.place = Place::kAnswer;
+    history_.push_back(now);
     return {};
   }
 
@@ -60,41 +78,83 @@ class ReasoningConstraint : public TokenConstraint {
     const int of_answer = std::min(count, answer_tokens_);
     if (answer_ != nullptr && of_answer > 0) answer_->Rollback(of_answer);
     answer_tokens_ -= of_answer;
-    const auto of_reasoning = static_cast<size_t>(count - of_answer);
-    DS_CHECK(of_reasoning <= matched_.size(), "no more is taken back than was accepted");
-    matched_.resize(matched_.size() - of_reasoning);
+    if (answer_tokens_ == 0) declined_ = false;
+    const auto before = static_cast<size_t>(count - of_answer);
+    DS_CHECK(before <= history_.size(), "no more is taken back than was accepted");
+    history_.resize(history_.size() - before);
   }
 
   std::unique_ptr<TokenConstraint> Clone() const override {
     auto copy = std::make_unique<ReasoningConstraint>(
-        marker_, max_tokens_, answer_ == nullptr ? nullptr : answer_->Clone());
-    copy->matched_ = matched_;
+        rules_, answer_ == nullptr ? nullptr : answer_->Clone());
+    copy->history_ = history_;
+    copy->declined_ = declined_;
     copy->answer_tokens_ = answer_tokens_;
     return copy;
   }
 
  private:
-  size_t matched() const { return matched_.empty() ? 0 : matched_.back(); }
-  bool IsOver() const { return matched() == marker_->size(); }
-
-  // The next token of the marker once the budget is used up, else -1.
-  int32_t Forced() const {
-    if (max_tokens_ < 0 || matched_.size() < static_cast<size_t>(max_tokens_)) return -1;
-    return marker_->tokens()[matched_.size() - static_cast<size_t>(max_tokens_)];
+  enum class Place {
+    kOpening,  // the model may still open reasoning
+    kReasoning,
+    kAnswer,
+  };
+  struct Progress {
+    Place place = Place::kReasoning;
+    size_t matched = 0;  // of the marker that may come
+    int reasoned = 0;    // tokens of reasoning, its end's among them
+  };
+  Progress Now() const {
+    if (declined_) return {.place = Place::kAnswer};
+    if (!history_.empty()) return history_.back();
+    return {.place = rules_.begin == nullptr ? Place::kReasoning : Place::kOpening};
   }
 
-  bool MayReason(int32_t token) const {
-    if (token < 0 || token >= marker_->vocab_size()) return false;
-    if (const int32_t forced = Forced(); forced >= 0) return token == forced;
+  // Whether `token` belongs to the marker that opens reasoning, or to whitespace before it.
+  Result<bool> Opens(int32_t token, Progress* now) {
+    if (answer_ != nullptr) {
+      if (token != rules_.begin->tokens().front()) return false;
+      std::vector<uint32_t> mask((static_cast<size_t>(end_.vocab_size()) + 31) / 32);
+      DS_RETURN_IF_ERROR(answer_->Fill(mask));
+      if (Has(mask, token)) return false;
+      *now = {.place = Place::kReasoning};
+      return true;
+    }
+    const std::optional<size_t> matched = rules_.begin->Begin(now->matched, token);
+    if (!matched) return false;
+    if (*matched == rules_.begin->size())
+      *now = {.place = Place::kReasoning};
+    else
+      now->matched = *matched;
+    return true;
+  }
+
+  Status AcceptAnswer(int32_t token) {
+    if (answer_ != nullptr) DS_RETURN_IF_ERROR(answer_->Accept(token));
+    ++answer_tokens_;
+    return {};
+  }
+
+  // The next token of the end once the budget is used up, else -1.
+  int32_t Forced(const Progress& now) const {
+    if (now.place != Place::kReasoning || rules_.max_tokens < 0) return -1;
+    const int beyond = now.reasoned - rules_.max_tokens;
+    return beyond < 0 ? -1 : end_.tokens()[static_cast<size_t>(beyond)];
+  }
+
+  bool MayReason(int32_t token, const Progress& now) const {
+    if (token < 0 || token >= end_.vocab_size()) return false;
+    if (const int32_t forced = Forced(now); forced >= 0) return token == forced;
     return answer_ == nullptr ||
-           (!std::ranges::binary_search(marker_->Overshooting(matched()), token) &&
-            std::ranges::find(marker_->eos_token_ids(), token) == marker_->eos_token_ids().end());
+           (!std::ranges::binary_search(end_.Overshooting(now.matched), token) &&
+            std::ranges::find(end_.eos_token_ids(), token) == end_.eos_token_ids().end());
   }
 
-  const std::shared_ptr<const ReasoningMarker> marker_;
-  const int max_tokens_;
+  const ReasoningRules rules_;
+  const ReasoningMarker& end_;
   const std::unique_ptr<TokenConstraint> answer_;
-  std::vector<size_t> matched_;  // of the marker, after each token of reasoning
+  std::vector<Progress> history_;  // after each token before the answer
+  bool declined_ = false;          // the answer has begun without reasoning
   int answer_tokens_ = 0;
 };
 
@@ -125,6 +185,18 @@ size_t ReasoningMarker::Advance(size_t matched, int32_t token) const {
   for (const char c : tokenizer_.table().Bytes(token)) {
     matched = Step(matched, c);
     if (matched == size()) break;
+  }
+  return matched;
+}
+
+std::optional<size_t> ReasoningMarker::Begin(size_t matched, int32_t token) const {
+  if (!tokenizer_.table().Contains(token)) return std::nullopt;
+  for (const char c : tokenizer_.table().Bytes(token)) {
+    if (matched == size()) break;
+    if (c == text_[matched])
+      ++matched;
+    else if (matched > 0 || std::string_view(" \t\n\r").find(c) == std::string_view::npos)
+      return std::nullopt;
   }
   return matched;
 }
@@ -177,10 +249,9 @@ Result<std::shared_ptr<const ReasoningMarker>> ReasoningMarker::Make(
   return std::shared_ptr<const ReasoningMarker>(std::move(marker));
 }
 
-std::unique_ptr<TokenConstraint> MakeReasoningConstraint(
-    std::shared_ptr<const ReasoningMarker> marker, int max_tokens,
-    std::unique_ptr<TokenConstraint> answer) {
-  return std::make_unique<ReasoningConstraint>(std::move(marker), max_tokens, std::move(answer));
+std::unique_ptr<TokenConstraint> MakeReasoningConstraint(ReasoningRules rules,
+                                                         std::unique_ptr<TokenConstraint> answer) {
+  return std::make_unique<ReasoningConstraint>(std::move(rules), std::move(answer));
 }
 
 }  // namespace diffserve

@@ -1,10 +1,11 @@
-// The constraint of an answer that begins with reasoning: everything may come until the marker that
-// ends the reasoning has been drawn, then what the grammar allows. A budget of tokens ends the
-// reasoning by force.
+// The constraint of an answer that begins with reasoning, or may: everything may come until the
+// marker that ends the reasoning has been drawn, then what the grammar allows. A budget of tokens
+// ends the reasoning by force.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ class ReasoningMarker {
                                                              int vocab_size,
                                                              std::vector<int32_t> eos_token_ids);
 
+  // How much of the marker an answer has begun with, whitespace aside, after `token`; nullopt: it
+  // begins otherwise.
+  std::optional<size_t> Begin(size_t matched, int32_t token) const;
   // How much of the marker the text ends with after `token`, if it ended with `matched` bytes of it
   // before. size(): it is complete.
   size_t Advance(size_t matched, int32_t token) const;
@@ -52,10 +56,16 @@ class ReasoningMarker {
   std::vector<std::vector<int32_t>> overshooting_;  // [size()]
 };
 
-// `max_tokens`: of reasoning, then the marker is forced; -1: no limit. `answer`: what follows the
-// marker; nullptr: anything.
-std::unique_ptr<TokenConstraint> MakeReasoningConstraint(
-    std::shared_ptr<const ReasoningMarker> marker, int max_tokens,
-    std::unique_ptr<TokenConstraint> answer);
+struct ReasoningRules {
+  // What the model opens reasoning with, if it does; nullptr: the prompt has opened it.
+  std::shared_ptr<const ReasoningMarker> begin;
+  std::shared_ptr<const ReasoningMarker> end;
+  int max_tokens = -1;  // of reasoning, then the end is forced; -1: no limit
+};
+
+// `answer`: what follows the reasoning; nullptr: anything. REQUIRES: with an answer, `begin` is one
+// token. Where the answer itself may begin with that token, no reasoning comes before it.
+std::unique_ptr<TokenConstraint> MakeReasoningConstraint(ReasoningRules rules,
+                                                         std::unique_ptr<TokenConstraint> answer);
 
 }  // namespace diffserve

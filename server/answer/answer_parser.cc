@@ -4,6 +4,7 @@
 #include <span>
 
 #include "server/answer/call_scanner.h"
+#include "server/answer/json_scanner.h"
 
 namespace diffserve {
 namespace {
@@ -22,12 +23,12 @@ struct AnswerParser::State : CallSink {
     kArguments,  // all that is left, of the named tool
     kDropped,
   };
-  enum class Marker { kReasoningBegin, kReasoningEnd, kCallBegin, kCallEnd, kCallPrefix };
-  using Markers = std::array<std::pair<std::string_view, Marker>, 3>;
+  enum class Marker { kReasoningBegin, kReasoningEnd, kCallBegin, kBareCallBegin, kCallEnd };
+  using Markers = std::array<std::pair<std::string_view, Marker>, 4>;
 
-  explicit State(const AnswerForm& form_in) : form(form_in) {
+  State(const AnswerForm& form_in, bool in_reasoning) : form(form_in) {
     reasoning_may_begin = form.reasoning != nullptr;
-    if (form.reasoning != nullptr && form.reasoning->opened_by_template)
+    if (in_reasoning)
       EnterReasoning();
     else if (!reasoning_may_begin)
       BeginForced();
@@ -49,25 +50,39 @@ struct AnswerParser::State : CallSink {
   AnswerPart::Kind TextKind() const {
     return place == Place::kReasoning ? AnswerPart::Kind::kReasoning : AnswerPart::Kind::kContent;
   }
-  bool bare() const {
-    return form.tools != nullptr && form.tools->begin.empty() && !form.forced_call;
+  // Whether a call may begin here without its marker.
+  bool MayBeBare() const {
+    return !form.tools->bare_begin.empty() && (fresh || !form.tools->bare_at_start_only);
+  }
+  bool MayGoOnWithCalls(char c);
+  // Whether what is held is a part of a call's marker: its first byte alone is one only behind a
+  // call.
+  bool CutsCallMarker() const {
+    if (place != Place::kText || form.tools == nullptr || form.forced_call) return false;
+    const bool after_call = fresh && calls > 0;
+    return held.size() > (after_call ? 0u : 1u) &&
+           (form.tools->begin.starts_with(held) || form.tools->bare_begin.starts_with(held) ||
+            (end_due && form.tools->end.starts_with(held)));
   }
 
   bool BeginCall(std::string_view name) override;
-  void Arguments(std::string_view text) override { Emit(AnswerPart::Kind::kToolArguments, text); }
+  void Arguments(std::string_view text) override;
   void EndCall() override { in_call = false; }
 
   const AnswerForm form;
   std::vector<AnswerPart>* out = nullptr;
   Place place = Place::kText;
   bool reasoning_may_begin = false;  // nothing but whitespace came so far
-  bool fresh = true;                 // no content but whitespace came so far
-  bool drops_spaces = false;         // those beside a marker
-  bool end_due = false;              // the marker behind a call
-  std::string spaces;                // that a marker may follow
-  std::string held;                  // the beginning of a marker
-  std::string raw;                   // what could become a call, from its marker on
+  bool fresh = true;          // no content but whitespace came so far, or since the last call
+  bool drops_spaces = false;  // those beside a marker
+  bool end_due = false;       // the marker behind a call
+  std::string spaces;         // that a marker may follow
+  std::string held;           // the beginning of a marker
+  std::string raw;            // what could become a call, from its marker on
+  bool marked = false;  // `raw` began with a marker, not with a brace or name as text may have too
   std::unique_ptr<CallScanner> scanner;
+  JsonScanner arguments;  // of the last call
+  bool arguments_ended = false;
   bool in_call = false;  // it has begun, so it is handed on
   int calls = 0;
   int calls_before = 0;  // this scanner's first one
@@ -101,12 +116,16 @@ void AnswerParser::State::BeginForced() {
 }
 
 void AnswerParser::State::EnterCall(std::string_view marker) {
-  const ToolCallSyntax syntax = form.forced_call ? ToolCallSyntax::kJsonList : form.tools->syntax;
-  if (syntax == ToolCallSyntax::kXml) {
-    scanner = NewXmlCallScanner(form.text_parameters);
+  marked = !marker.empty();
+  reasoning_may_begin = false;
+  if (form.forced_call) {
+    scanner = NewJsonCallScanner({.object = false});
+  } else if (form.tools->syntax == ToolCallSyntax::kXml) {
+    scanner = NewXmlCallScanner(form.parameter_types);
+  } else if (form.tools->syntax == ToolCallSyntax::kNamedJson) {
+    scanner = NewNamedJsonCallScanner();
   } else {
-    scanner = NewJsonCallScanner(
-        {.list = syntax == ToolCallSyntax::kJsonList, .needs_arguments = bare()});
+    scanner = NewJsonCallScanner({.list = marked, .needs_arguments = !marked});
   }
   place = Place::kCall;
   raw = marker;
@@ -120,8 +139,16 @@ bool AnswerParser::State::BeginCall(std::string_view name) {
   in_call = true;
   raw.clear();
   spaces.clear();
+  arguments = {};
+  arguments_ended = false;
   Emit(AnswerPart::Kind::kToolCall, name);
   return true;
+}
+
+void AnswerParser::State::Arguments(std::string_view text) {
+  for (const char c : text)
+    arguments_ended = arguments_ended || arguments.Push(c) == JsonScanner::Step::kEnd;
+  Emit(AnswerPart::Kind::kToolArguments, text);
 }
 
 // What looked like a call is content.
@@ -153,10 +180,12 @@ void AnswerParser::State::InCall(char c) {
   const int calls_then = calls;
   const CallScanner::Step step = scanner->Push(c, *this);
   if (step == CallScanner::Step::kWrong) {
-    if (in_call)
+    if (in_call) {
       LeaveCall(Place::kText);
-    else
+      end_due = !form.forced_call && !form.tools->end.empty();
+    } else {
       GiveUp();
+    }
     return Push(c);
   }
   if (in_call) return;
@@ -169,6 +198,7 @@ void AnswerParser::State::InCall(char c) {
   if (step != CallScanner::Step::kEnd) return;
   if (calls == calls_before) return GiveUp();
   LeaveCall(Place::kText);
+  fresh = true;
   end_due = !form.forced_call && !form.tools->end.empty();
 }
 
@@ -187,8 +217,8 @@ AnswerParser::State::Sought(Markers* markers) const {
   if (reasoning_may_begin) add(form.reasoning->begin, Marker::kReasoningBegin);
   if (form.tools == nullptr || form.forced_call) return {markers->data(), count};
   add(form.tools->begin, Marker::kCallBegin);
+  if (MayBeBare()) add(form.tools->bare_begin, Marker::kBareCallBegin);
   if (end_due) add(form.tools->end, Marker::kCallEnd);
-  if (bare() && fresh) add(form.tools->prefix, Marker::kCallPrefix);
   return {markers->data(), count};
 }
 
@@ -203,13 +233,32 @@ void AnswerParser::State::Found(Marker marker) {
       break;
     case Marker::kCallBegin:
       return EnterCall(form.tools->begin);  // it keeps the spaces: it may be none
-    case Marker::kCallPrefix:
-      return EnterCall(form.tools->prefix);
+    case Marker::kBareCallBegin:
+      EnterCall({});
+      marked = form.tools->syntax == ToolCallSyntax::kXml;
+      for (const char c : form.tools->bare_begin) InCall(c);
+      return;
     case Marker::kCallEnd:
       end_due = false;
       break;
   }
   spaces.clear();
+}
+
+// What may stand between calls: `c` is taken if it can.
+bool AnswerParser::State::MayGoOnWithCalls(char c) {
+  if (form.tools == nullptr || form.forced_call || !fresh || calls == 0) return false;
+  if (form.tools->bare_at_start_only && c == ';') {
+    spaces += c;
+    return true;
+  }
+  if (form.tools->syntax != ToolCallSyntax::kNamedJson || c == '[' || c == '{') return false;
+  EnterCall({});  // the next call's name
+  if (c == ',')
+    raw += c;
+  else
+    InCall(c);
+  return true;
 }
 
 // A byte of no marker.
@@ -227,16 +276,7 @@ void AnswerParser::State::Shown(char c) {
       return Push(c);
     }
   }
-  if (place == Place::kText && bare() && fresh) {
-    if (c == '{') {
-      EnterCall({});
-      return InCall(c);
-    }
-    if (c == ';' && calls > 0) {  // stands between calls
-      spaces += c;
-      return;
-    }
-  }
+  if (place == Place::kText && MayGoOnWithCalls(c)) return;
   Emit(TextKind(), spaces);
   Emit(TextKind(), {&c, 1});
   spaces.clear();
@@ -291,28 +331,34 @@ void AnswerParser::State::Push(char c) {
   }
 }
 
-AnswerParser::AnswerParser(const AnswerForm& form) : state_(std::make_unique<State>(form)) {}
+AnswerParser::AnswerParser(const AnswerForm& form, bool in_reasoning)
+    : state_(std::make_unique<State>(form, in_reasoning)) {}
 AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
+AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
 
 void AnswerParser::Push(std::string_view text, std::vector<AnswerPart>* out) {
   state_->out = out;
   for (const char c : text) state_->Push(c);
 }
 
-void AnswerParser::Finish(std::vector<AnswerPart>* out) {
+void AnswerParser::Finish(bool cut, std::vector<AnswerPart>* out) {
   State& state = *state_;
   state.out = out;
   if (state.place == State::Place::kCall) {
-    if (!state.in_call) state.Restore();
+    if (!cut) state.scanner->Finish(state);
+    const bool of_call = state.calls > state.calls_before || state.form.forced_call;
+    if (!of_call && !(cut && state.marked)) state.Restore();
     return;
   }
   if (state.place != State::Place::kText && state.place != State::Place::kReasoning) return;
   state.Emit(state.TextKind(), state.spaces);
+  if (cut && state.CutsCallMarker()) return;
   state.Emit(state.TextKind(), state.held);
 }
 
 bool AnswerParser::in_reasoning() const { return state_->place == State::Place::kReasoning; }
 int AnswerParser::num_calls() const { return state_->calls; }
+bool AnswerParser::last_call_is_whole() const { return state_->arguments_ended; }
 
 }  // namespace diffserve

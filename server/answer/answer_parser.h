@@ -3,18 +3,18 @@
 // back until it is known. What looks like a call and is none is content.
 // Whitespace beside a marker belongs to it. A call begins when its name and the first byte of its
 // arguments are known; from then on they are handed on as they come, so that what goes wrong behind
-// that point, or is cut off there, leaves arguments that are no JSON.
+// that point, or is cut off there, leaves arguments that are no JSON. Where the model may open
+// reasoning it does so before all else but whitespace.
 // *Invariant*: however the text is cut into pieces, the parts joined by kind and call are the same.
 // Thread safety: one thread at a time.
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "server/answer/parameter_value.h"
 #include "server/answer/tool_format.h"
 
 namespace diffserve {
@@ -31,17 +31,13 @@ struct AnswerPart {
   std::string text;
 };
 
-// The parameters, as {tool, name}, that are strings by their schemas. A syntax without types needs
-// them: what looks like a number is text there.
-using TextParameters = std::set<std::pair<std::string, std::string>, std::less<>>;
-
 struct AnswerForm {
   const ToolFormat* tools = nullptr;           // nullptr: no call is looked for
   const ReasoningFormat* reasoning = nullptr;  // nullptr: none is looked for
   bool forced_call = false;  // the whole answer is one call's arguments of `forced_name` (a named
   std::string forced_name;   // tool) or, without a name, a JSON list of calls (required)
   bool parallel = true;      // false: what follows the first call is dropped
-  std::shared_ptr<const TextParameters> text_parameters;  // nullptr: none is known
+  std::shared_ptr<const ParameterTypes> parameter_types;  // nullptr: none is known
 
   bool parses() const { return tools != nullptr || reasoning != nullptr || forced_call; }
 };
@@ -53,15 +49,21 @@ class AnswerParser {
                                                       // none
   static constexpr size_t kMaxNameBytes = 256;        // of a tool or a parameter
 
-  explicit AnswerParser(const AnswerForm& form);
+  // `in_reasoning`: the prompt has opened the reasoning already. REQUIRES: the form has one then.
+  explicit AnswerParser(const AnswerForm& form, bool in_reasoning = false);
   ~AnswerParser();
   AnswerParser(AnswerParser&&) noexcept;
+  AnswerParser& operator=(AnswerParser&&) noexcept;
 
   void Push(std::string_view text, std::vector<AnswerPart>* out);
-  void Finish(std::vector<AnswerPart>* out);
+  // `cut`: not the model has ended the text here, but a limit, a stop string or the like. What
+  // could have become a call is no content then, and a call that has begun stays as it is.
+  void Finish(bool cut, std::vector<AnswerPart>* out);
   // Whether the text so far ends within reasoning.
   bool in_reasoning() const;
-  int num_calls() const;  // begun so far; > 0: finish_reason is tool_calls where it would be stop
+  int num_calls() const;  // begun so far
+  // Whether the last call's arguments are whole. REQUIRES: there is one.
+  bool last_call_is_whole() const;
 
  private:
   struct State;

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 
-#include "server/answer/answer_parser.h"
-#include "server/answer/json_scanner.h"
+#include "server/answer/parameter_value.h"
 
 namespace diffserve {
 
@@ -28,15 +26,21 @@ class CallScanner {
     kWrong,  // this byte does not belong to a call
   };
   virtual Step Push(char c, CallSink& sink) = 0;
+  // The model has ended the text here: what the syntax lets it leave out is made up for.
+  virtual void Finish(CallSink& sink) = 0;
 };
 
+// {"name": ..., "arguments": {...}} or a list of them. "parameters" may stand for "arguments", and
+// the text of an object for the object; null is {}. Other members are skipped.
 struct JsonCallRules {
-  bool list = false;             // a list of calls
-  bool needs_arguments = false;  // else a call without them has {}
+  bool object = true, list = true;  // which of the two may come
+  bool needs_arguments = false;     // else a call without them has {}
 };
 std::unique_ptr<CallScanner> NewJsonCallScanner(JsonCallRules rules);
-// `text_parameters` may be null.
-std::unique_ptr<CallScanner> NewXmlCallScanner(
-    std::shared_ptr<const TextParameters> text_parameters);
+// NAME{...}, NAME[ARGS]{...}, NAME[CALL_ID]ID[ARGS]{...}, or what the scanner above takes.
+std::unique_ptr<CallScanner> NewNamedJsonCallScanner();
+// <function=NAME><parameter=KEY>VALUE</parameter>...</function>; the closing tags may be missing.
+// `types` may be null.
+std::unique_ptr<CallScanner> NewXmlCallScanner(std::shared_ptr<const ParameterTypes> types);
 
 }  // namespace diffserve

@@ -6,37 +6,30 @@ namespace {
 constexpr ToolFormat kToolFormats[] = {
     // Nous Hermes 2 and 3, Qwen 2.5 and 3.
     {.name = "hermes", .begin = "<tool_call>", .end = "</tool_call>"},
-    // Llama 3.1 and later: {"name": ..., "parameters": {...}}.
+    // Llama 3.1 and later.
     {.name = "llama3_json",
-     .begin = "",
-     .end = "",
-     .prefix = "<|python_tag|>",
-     .special_markers = true},
+     .begin = "<|python_tag|>",
+     .bare_begin = "{",
+     .bare_at_start_only = true},
+    // The list up to the tokenizer's version 7, the name before its arguments from version 11 on.
     {.name = "mistral",
-     .syntax = ToolCallSyntax::kJsonList,
+     .syntax = ToolCallSyntax::kNamedJson,
      .begin = "[TOOL_CALLS]",
-     .end = "",
-     .special_markers = true,
      .short_ids = true},
-    // Qwen 3 Coder.
+    // Qwen 3 Coder, Nemotron 3.
     {.name = "qwen_xml",
      .syntax = ToolCallSyntax::kXml,
      .begin = "<tool_call>",
-     .end = "</tool_call>"},
-    // Motif 3: its markers are tokens of their own.
-    {.name = "motif", .begin = "<tool_call>", .end = "</tool_call>", .special_markers = true},
+     .end = "</tool_call>",
+     .bare_begin = "<function="},
+    // Motif 3.
+    {.name = "motif", .begin = "<tool_call>", .end = "</tool_call>"},
 };
 
 constexpr ReasoningFormat kReasoningFormats[] = {
-    // The template ends with the opening marker.
-    {.name = "deepseek_r1", .begin = "<think>", .end = "</think>", .opened_by_template = true},
-    // The model writes both.
+    {.name = "deepseek_r1", .begin = "<think>", .end = "</think>"},
     {.name = "qwen3", .begin = "<think>", .end = "</think>"},
-    {.name = "motif",
-     .begin = "<think>",
-     .end = "</think>",
-     .opened_by_template = true,
-     .special_markers = true},
+    {.name = "motif", .begin = "<think>", .end = "</think>"},
 };
 
 template <typename Format>
@@ -64,6 +57,12 @@ std::span<const ReasoningFormat> ReasoningFormats() { return kReasoningFormats; 
 
 std::string ToolFormatNames() { return Names(ToolFormats()); }
 std::string ReasoningFormatNames() { return Names(ReasoningFormats()); }
+
+bool OpensReasoning(const ReasoningFormat* format, std::string_view prompt) {
+  if (format == nullptr) return false;
+  const size_t last = prompt.find_last_not_of(" \t\n\r");
+  return last != prompt.npos && prompt.substr(0, last + 1).ends_with(format->begin);
+}
 
 const ToolFormat* FindToolFormat(std::string_view name) { return Find(ToolFormats(), name); }
 

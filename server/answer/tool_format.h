@@ -11,19 +11,20 @@ namespace diffserve {
 
 // What stands between `begin` and `end` of one call.
 enum class ToolCallSyntax {
-  kJsonObject,  // {"name": ..., "arguments": {...}} (or "parameters")
-  kJsonList,    // [{"name": ..., "arguments": {...}}, ...]
-  kXml,         // <function=NAME><parameter=KEY>VALUE</parameter>...</function>
+  kJson,       // {"name": ..., "arguments": {...}} (or "parameters"), or a list of them
+  kNamedJson,  // NAME{...}, NAME[ARGS]{...}, NAME[CALL_ID]ID[ARGS]{...}, or what kJson has
+  kXml,        // <function=NAME><parameter=KEY>VALUE</parameter>...</function>
 };
 
 struct ToolFormat {
   std::string_view name;  // --tool-call-parser
-  ToolCallSyntax syntax = ToolCallSyntax::kJsonObject;
-  std::string_view begin;        // "" : the answer itself is a call if it begins with '{' or '['
-  std::string_view end;          // "" : where the JSON value ends
-  std::string_view prefix = {};  // without `begin`: what may stand before the first call
-  // The markers are special tokens, which an answer shows only without skip_special_tokens.
-  bool special_markers = false;
+  ToolCallSyntax syntax = ToolCallSyntax::kJson;
+  std::string_view begin;
+  std::string_view end = {};  // "" : where the JSON value ends
+  // What a call of the syntax begins with where a model leaves `begin` out; "": nothing.
+  std::string_view bare_begin = {};
+  // `bare_begin` begins a call only where no text came before, or since the last call.
+  bool bare_at_start_only = false;
   bool short_ids = false;  // the template takes ids of nine letters and digits only
 };
 
@@ -31,8 +32,15 @@ struct ReasoningFormat {
   std::string_view name;  // --reasoning-parser
   std::string_view begin;
   std::string_view end;
-  bool opened_by_template = false;  // an answer begins within it
-  bool special_markers = false;     // as ToolFormat's
+};
+
+// Those of a model.
+struct AnswerFormats {
+  const ToolFormat* tools = nullptr;           // nullptr: none is known
+  const ReasoningFormat* reasoning = nullptr;  // nullptr: there is none
+  // Which of their markers are special tokens of the model, which an answer shows only without
+  // skip_special_tokens.
+  bool special_tools = false, special_reasoning = false;
 };
 
 std::span<const ToolFormat> ToolFormats();
@@ -40,6 +48,9 @@ std::span<const ReasoningFormat> ReasoningFormats();
 // "hermes, llama3_json, ..."
 std::string ToolFormatNames();
 std::string ReasoningFormatNames();
+// Whether a prompt ends within reasoning: with its opening marker, whitespace aside. `format` may
+// be null.
+bool OpensReasoning(const ReasoningFormat* format, std::string_view prompt);
 const ToolFormat* FindToolFormat(std::string_view name);            // nullptr: none
 const ReasoningFormat* FindReasoningFormat(std::string_view name);  // nullptr: none
 

@@ -70,30 +70,32 @@ GrammarSpec StrictGrammar(const std::vector<Tool>& tools, const ToolFormat& form
   return Grammar(GrammarSpec::Kind::kStructuralTag, std::move(text));
 }
 
-bool CanBeStrict(const ToolFormat& format) {
-  return format.syntax == ToolCallSyntax::kJsonObject && !format.begin.empty() &&
-         !format.special_markers;
+// Where the marker is text that always comes before a call's object.
+bool CanBeStrict(const AnswerFormats& formats) {
+  return formats.tools->syntax == ToolCallSyntax::kJson && formats.tools->bare_begin.empty() &&
+         !formats.special_tools;
 }
 
 Status PlanAuto(const std::vector<Tool>& tools, const ToolChoice& choice,
                 const AnswerFormats& formats, AnswerPlan* plan) {
   if (formats.tools == nullptr) {
     return InvalidArgument(
-        "tool_choice auto needs a server with --tool-call-parser (" + ToolFormatNames() +
-            "), which says how the model writes calls; required, a named function and none need "
-            "nothing",
+        "tool_choice auto needs to know how the model writes calls, which its chat template does "
+        "not tell: --tool-call-parser says it (" +
+            ToolFormatNames() + "); required, a named function and none need nothing",
         "tool_choice");
   }
   plan->form.tools = formats.tools;
   plan->form.parallel = choice.parallel;
-  plan->shows_special_tokens |= formats.tools->special_markers;
-  auto text_parameters = std::make_shared<TextParameters>();
+  plan->shows_special_tokens |= formats.special_tools;
+  auto types = std::make_shared<ParameterTypes>();
   for (const Tool& tool : tools) {
-    for (const std::string& name : tool.text_parameters) text_parameters->emplace(tool.name, name);
+    for (const auto& [name, type] : tool.parameter_types)
+      types->emplace(std::pair(tool.name, name), type);
   }
-  plan->form.text_parameters = std::move(text_parameters);
+  plan->form.parameter_types = std::move(types);
   if (!std::ranges::any_of(tools, &Tool::strict)) return {};
-  if (!CanBeStrict(*formats.tools)) {
+  if (!CanBeStrict(formats)) {
     return InvalidArgument(
         "a strict function with tool_choice auto is not supported with "
         "--tool-call-parser " +
@@ -139,12 +141,8 @@ bool IsToolName(std::string_view name) {
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
                               const AnswerFormats& formats) {
   AnswerPlan plan;
-  const ReasoningFormat* const reasoning = formats.reasoning;
-  if (reasoning != nullptr && (formats.thinks || !reasoning->opened_by_template)) {
-    plan.form.reasoning = reasoning;
-    plan.shows_special_tokens = reasoning->special_markers;
-    if (reasoning->opened_by_template) plan.reasoning_end = reasoning->end;
-  }
+  plan.form.reasoning = formats.reasoning;
+  plan.shows_special_tokens = formats.special_reasoning;
   switch (choice.kind) {
     case ToolChoice::Kind::kNone:
       break;

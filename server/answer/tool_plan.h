@@ -6,11 +6,12 @@
 // each with the schema of the tool that it names. Both hold for any model, whatever format it was
 // trained on. Auto: the model writes calls in the format of --tool-call-parser; as soon as it has
 // opened one, the schemas of strict functions hold, where the format's markers are text.
-// With reasoning that the template opens, the constraint begins behind it. Where the model itself
-// may open it, a constrained answer has none.
+// Reasoning may come before all of it, and a constraint begins after it.
 // Thread safety: functions without state.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ struct Tool {
   bool has_type = false;        // the schema says "type"
   bool only_objects = false;    // and it is "object"
   bool strict = false;
-  std::vector<std::string> text_parameters;  // those whose type is "string"
+  std::map<std::string, uint8_t> parameter_types;  // ParameterType's bits, by name
 };
 
 struct ToolChoice {
@@ -39,16 +40,9 @@ struct ToolChoice {
   bool parallel = true;  // more than one call in an answer
 };
 
-struct AnswerFormats {
-  const ToolFormat* tools = nullptr;           // --tool-call-parser
-  const ReasoningFormat* reasoning = nullptr;  // --reasoning-parser
-  bool thinks = true;  // false: the request told the template to open no reasoning
-};
-
 struct AnswerPlan {
   AnswerForm form;
   std::optional<GrammarSpec> grammar;
-  std::string reasoning_end;          // GenerateRequest's
   bool shows_special_tokens = false;  // the form's markers are some
 };
 

@@ -16,7 +16,7 @@
 #include "kernels/base/memory_reserve.h"
 #include "kernels/base/thread_registry.h"
 #include "models/diagnostics/attention_capture.h"
-#include "server/answer/tool_format.h"
+#include "server/answer_formats.h"
 #include "server/commands/commands.h"
 #include "server/commands/model_session.h"
 #include "server/commands/stop_signals.h"
@@ -162,8 +162,8 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
     server.frontend.attention = std::make_shared<AttentionSource>(loaded.summary.config.attention,
                                                                   loaded.layouts);
   }
-  server.frontend.tool_format = FindToolFormat(serve.tool_call_parser);
-  server.frontend.reasoning_format = FindReasoningFormat(serve.reasoning_parser);
+  server.frontend.formats = ChooseFormats({serve.tool_call_parser, serve.reasoning_parser},
+                                          parts.chat_template.get(), *parts.tokenizer);
   server.frontend.cancelled_mass_sample = serve.cancelled_mass_sample;
   server.frontend.text_threads = std::max(2, AvailableCpus() / 4);
   server.routes.model_root = server.grpc.model_root = options.model_dir;

@@ -72,7 +72,7 @@ void AnswerMessages::Append(const ResponseEvent& event, Messages* out) {
 }
 
 void AnswerMessages::AppendOne(const ResponseStarted& started, Messages* out) {
-  for (int i = 0; i < n_; ++i) choices_.emplace_back(form_);
+  for (int i = 0; i < n_; ++i) choices_.emplace_back(form_, started.prompts.front());
   v1::PromptStart& start = *out->emplace_back().mutable_start();
   start.set_request_id(form_.response_id);
   for (const PromptInfo& prompt : started.prompts)
@@ -95,7 +95,7 @@ void AnswerMessages::AppendOne(const ResponseDelta& delta, Messages* out) {
   const bool ends = delta.finish != FinishReason::kNone;
   const std::string_view text = ShownText(delta, hides_eos_,
                                           [this](int32_t id) { return tokenizer_.TokenBytes(id); });
-  AnswerMessage read = choice.Read(text, delta.tokens.size(), ends);
+  AnswerMessage read = choice.Read(delta, text);
   if (!read.empty() || !delta.tokens.empty()) {
     v1::Delta& message = *out->emplace_back().mutable_delta();
     message.set_choice(delta.choice);
@@ -109,7 +109,7 @@ void AnswerMessages::AppendOne(const ResponseDelta& delta, Messages* out) {
   if (!ends) return;
   v1::Finish& finish = *out->emplace_back().mutable_finish();
   finish.set_choice(delta.choice);
-  finish.set_reason(ToProto(delta.finish, choice.has_calls()));
+  finish.set_reason(ToProto(delta.finish, choice.calls_tools()));
   if (const auto* stop = std::get_if<std::string>(&delta.stop_reason))
     finish.set_stop_string(*stop);
   if (const auto* id = std::get_if<int32_t>(&delta.stop_reason)) finish.set_stop_token_id(*id);

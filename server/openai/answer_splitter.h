@@ -14,13 +14,19 @@
 
 namespace diffserve {
 
-// Appends the parts that the next delta brings; with the last one also what was held back.
-using AnswerSplitter =
-    std::function<void(const ResponseDelta& delta, std::vector<AnswerPart>* parts)>;
+struct AnswerSplitter {
+  // Before the first delta: what the answer goes on with.
+  std::function<void(const PromptInfo& prompt)> begin;
+  // Appends the parts that the next delta brings; with the last one also what was held back.
+  std::function<void(const ResponseDelta& delta, std::vector<AnswerPart>* parts)> read;
+};
 
 // Of the one answer to `request`, read as its AnswerForm says. Where that has neither tools nor
 // reasoning, all of it is content.
 AnswerSplitter SplitterOf(const OpenAiRequest& request, TokenBytes token_bytes);
+
+// Whether the text ends where the model has not ended it.
+bool IsCut(const ResponseDelta& last);
 
 // The delta's text; where the end of text is hidden (OpenAiRequest::hides_eos), without the token
 // that ended it.

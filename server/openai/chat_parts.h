@@ -28,19 +28,21 @@ std::string CallIdOf(const ChatForm& form, int choice, int call);
 class ChatText {
  public:
   // `form` outlives it.
-  explicit ChatText(const ChatForm& form);
+  ChatText(const ChatForm& form, const PromptInfo& prompt);
 
-  // What this piece of the text brings; with the last one, all that was held back.
-  AnswerMessage Read(std::string_view text, size_t num_tokens, bool ends);
+  // What the delta, of which `text` is shown, brings; with the last one, all that was held back.
+  AnswerMessage Read(const ResponseDelta& delta, std::string_view text);
   // OpenAI's name for how it ended.
   const char* FinishName(FinishReason reason) const;
-  bool has_calls() const { return parser_ && parser_->num_calls() > 0; }
+  // It ends with calls, the last of which is not cut.
+  bool calls_tools() const { return calls_tools_; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
   const bool include_reasoning_;
   std::optional<AnswerParser> parser_;  // none: all text is content
   int64_t reasoning_tokens_ = 0;
+  bool calls_tools_ = false;
 };
 
 // These write to `pieces`; the message must live until they are written.

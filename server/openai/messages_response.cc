@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "kernels/base/check.h"
+#include "server/answer/json_scanner.h"
 #include "server/openai/json.h"
 
 namespace diffserve {
@@ -59,8 +60,9 @@ void MessagesResponse::Take(ResponseEvent event) {
   DS_CHECK(written(), "an event is written before the next one comes");
   if (done_) return;
   if (auto* begun = std::get_if<ResponseStarted>(&event)) {
-    for (const PromptInfo& prompt : begun->prompts)
-      prompt_tokens_ += static_cast<int64_t>(prompt.token_ids.size());
+    const PromptInfo& prompt = begun->prompts.front();
+    prompt_tokens_ = static_cast<int64_t>(prompt.token_ids.size());
+    split_.begin(prompt);
   } else if (auto* delta = std::get_if<ResponseDelta>(&event)) {
     OnDelta(std::move(*delta));
   } else if (auto* done = std::get_if<ResponseDone>(&event)) {
@@ -77,7 +79,7 @@ void MessagesResponse::OnDelta(ResponseDelta event) {
   tokens_ += static_cast<int64_t>(event.tokens.size());
   const bool ends = event.finish != FinishReason::kNone;
   parts_.clear();
-  split_(event, &parts_);
+  split_.read(event, &parts_);
   if (stream_) Begin();
   for (const AnswerPart& part : parts_) TakePart(part);
   if (!ends) return;
@@ -197,12 +199,12 @@ void MessagesResponse::OnDone(ResponseDone event) {
               "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
-// A call that max_tokens has cut has no input that could be used, and is left out.
+// A call that was cut, or whose arguments went wrong, has no input that could be used, and is left
+// out.
 void MessagesResponse::AddBody() {
-  if (finish_ == FinishReason::kLength && !blocks_.empty() &&
-      blocks_.back().kind == Kind::kToolCall && !JsonFields::Parse(blocks_.back().text).ok()) {
-    blocks_.pop_back();
-  }
+  num_calls_ -= static_cast<int>(std::erase_if(blocks_, [](const Block& block) {
+    return block.kind == Kind::kToolCall && !block.text.empty() && !IsJsonObject(block.text);
+  }));
   pieces_.Add(Head());
   pieces_.AddItems(blocks_.size(), [this](size_t i, std::string* out) {
     if (i > 0) *out += ',';

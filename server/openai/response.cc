@@ -118,8 +118,8 @@ bool OpenAiResponse::Write(size_t enough, std::string* out) {
 void OpenAiResponse::OnStarted(ResponseStarted event) {
   prompts_ = std::move(event.prompts);
   choices_.resize(prompts_.size() * static_cast<size_t>(n_));
-  if (chat_) {
-    for (Choice& choice : choices_) choice.chat = std::make_unique<ChatText>(chat_form_);
+  for (size_t i = 0; chat_ && i < choices_.size(); ++i) {
+    choices_[i].chat = std::make_unique<ChatText>(chat_form_, PromptOf(static_cast<int>(i)));
   }
   for (const PromptInfo& prompt : prompts_)
     prompt_tokens_ += static_cast<int64_t>(prompt.token_ids.size());
@@ -156,7 +156,7 @@ void OpenAiResponse::OnDelta(ResponseDelta event) {
   AnswerMessage message;
   if (chat_) {
     const std::string_view text = ShownText(event, hides_eos_, texts_.bytes);
-    message = choice.chat->Read(text, event.tokens.size(), ends);
+    message = choice.chat->Read(event, text);
     event.text.clear();
   }
   if (!stream_) {

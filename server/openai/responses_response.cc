@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernels/base/check.h"
+#include "server/answer/json_scanner.h"
 #include "server/openai/json.h"
 #include "server/status_codes.h"
 
@@ -137,8 +138,9 @@ void ResponsesResponse::Take(ResponseEvent event) {
   DS_CHECK(written(), "an event is written before the next one comes");
   if (done_) return;
   if (auto* begun = std::get_if<ResponseStarted>(&event)) {
-    for (const PromptInfo& prompt : begun->prompts)
-      prompt_tokens_ += static_cast<int64_t>(prompt.token_ids.size());
+    const PromptInfo& prompt = begun->prompts.front();
+    prompt_tokens_ = static_cast<int64_t>(prompt.token_ids.size());
+    split_.begin(prompt);
   } else if (auto* delta = std::get_if<ResponseDelta>(&event)) {
     OnDelta(std::move(*delta));
   } else if (auto* done = std::get_if<ResponseDone>(&event)) {
@@ -180,7 +182,7 @@ void ResponsesResponse::OnDelta(ResponseDelta event) {
   const bool ends = event.finish != FinishReason::kNone;
   tokens_ += tokens;
   parts_.clear();
-  split_(event, &parts_);
+  split_.read(event, &parts_);
   if (stream_) Begin();
   for (const AnswerPart& part : parts_) TakePart(part);
   // A token belongs to what it led to.
@@ -238,7 +240,7 @@ void ResponsesResponse::OpenItem(Kind kind, std::string_view name) {
 // with the vector; so they hold the text of their own.
 void ResponsesResponse::CloseItem(bool complete) {
   if (!std::exchange(open_, false)) return;
-  item().complete = complete;
+  item().complete = complete && (item().kind != Kind::kToolCall || IsJsonObject(item().text));
   if (!stream_) return;
   const auto closed = std::make_shared<const ResponseItem>(item());
   const bool call = closed->kind == Kind::kToolCall;

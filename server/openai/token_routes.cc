@@ -14,17 +14,22 @@ namespace diffserve {
 namespace {
 
 // What /inference/v1/generate cannot be told would be lost.
+Status Lost(const std::string& what, const char* param) {
+  return InvalidArgument("a rendered request has tokens alone and would lose " + what, param);
+}
+
 Status CheckRenders(const GenerateRequest& request) {
-  const auto lost = [](const std::string& what, const char* param) {
-    return InvalidArgument("a rendered request has tokens alone and would lose " + what, param);
-  };
   if (request.max_reasoning_tokens >= 0)
-    return lost("max_reasoning_tokens", "max_reasoning_tokens");
+    return Lost("max_reasoning_tokens", "max_reasoning_tokens");
   if (!request.grammar) return {};
   const char* const param = request.grammar->param;
-  if (!request.reasoning_end.empty())
-    return lost(std::string(param) + ", which begins behind the reasoning", param);
-  return StructuredOutputsText(*request.grammar).empty() ? lost(param, param) : Status();
+  return StructuredOutputsText(*request.grammar).empty() ? Lost(param, param) : Status();
+}
+
+Status CheckRendered(const TokenizedRequest& rendered, const GenerateRequest& asked) {
+  if (!asked.grammar || !rendered.prompts.front().opens_reasoning) return {};
+  return Lost(std::string(asked.grammar->param) + ", which begins after the reasoning",
+              asked.grammar->param);
 }
 
 }  // namespace
@@ -70,6 +75,7 @@ HttpAnswer OpenAiRoutes::Impl::RenderParsed(RouteCall& call, Result<OpenAiReques
 Result<std::string> OpenAiRoutes::Impl::RenderedText(const TokenizedRequest& rendered,
                                                      const GenerateRequest& asked,
                                                      const std::string& id, bool chat) const {
+  DS_RETURN_IF_ERROR(CheckRendered(rendered, asked));
   const size_t n = rendered.continuations.size() / rendered.prompts.size();
   std::string body = chat ? "" : "[";
   for (size_t i = 0; i < rendered.prompts.size(); ++i) {

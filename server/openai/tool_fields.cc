@@ -5,6 +5,7 @@
 
 #include "server/answer/json_scanner.h"
 #include "server/openai/chat_fields.h"
+#include "server/openai/parameter_types.h"
 #include "server/request_checks.h"
 
 namespace diffserve {
@@ -29,17 +30,6 @@ void ReadParameters(JsonFields& function, const std::string& path, Tool* tool) {
           path + ".parameters.type"));
     }
     function.Fail(schema.status());
-    if (!schema.IsObject("properties")) continue;
-    for (JsonFields& properties : schema.Object("properties")) {
-      for (const std::string& name : properties.Names()) {
-        if (!properties.IsObject(name)) continue;
-        for (JsonFields& property : properties.Object(name)) {
-          std::string property_type;
-          if (property.IsString("type")) property.String("type", kMaxNameBytes, &property_type);
-          if (property_type == "string") tool->text_parameters.push_back(name);
-        }
-      }
-    }
   }
 }
 
@@ -84,28 +74,25 @@ void AddMember(std::string_view name, const std::string& value, std::string* obj
   *object += JsonQuoted(name) + ':' + value + '}';
 }
 
-// Whether the template may open reasoning; `reasoning_effort` becomes a variable of it, and none
-// turns it off where the template has a switch.
-bool ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
-  std::optional<bool> thinks;
-  bool effort_given = false;
+// `reasoning_effort` becomes a variable of the template, and none turns reasoning off where the
+// template has a switch.
+void ReadReasoning(JsonFields& fields, ChatPrompt* chat) {
+  bool switched = false, effort_given = false;
   for (JsonFields& kwargs : fields.Object("chat_template_kwargs")) {
     for (const char* name : {"enable_thinking", "thinking"}) {
-      if (!kwargs.Has(name)) continue;
-      kwargs.Bool(name, &thinks.emplace(true));
+      bool thinks = true;
+      switched |= kwargs.Has(name);
+      kwargs.Bool(name, &thinks);
     }
     effort_given = kwargs.Has("reasoning_effort");
     fields.Fail(kwargs.status());
   }
   std::string effort;
   fields.String("reasoning_effort", kMaxEffortBytes, &effort);
-  if (effort.empty() || effort_given || !fields.status().ok()) return thinks.value_or(true);
+  if (effort.empty() || effort_given || !fields.status().ok()) return;
   AddMember("reasoning_effort", JsonQuoted(effort), &chat->template_kwargs_json);
-  if (effort == "none" && !thinks) {
-    thinks = false;
+  if (effort == "none" && !switched)
     AddMember("enable_thinking", "false", &chat->template_kwargs_json);
-  }
-  return thinks.value_or(true);
 }
 
 // A function with its arguments, as text or as an object, or a custom tool with the text that it
@@ -193,6 +180,7 @@ Tool ReadTool(JsonFields& tool, const std::string& path, const FrontendOptions& 
       function.ObjectText("parameters", limits.max_tools_bytes, &read.parameters_json);
       ReadParameters(function, inner, &read);
     }
+    read.parameter_types = ParameterTypesOf(read.parameters_json);
     tool.Fail(function.status());
   }
   return read;
@@ -227,11 +215,10 @@ void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest*
   auto& chat = std::get<ChatPrompt>(generate.prompts.front());
   const std::vector<Tool> tools = ReadToolList(fields, limits);
   const ToolChoice choice = ReadChoice(fields, !tools.empty());
-  const bool thinks = ReadReasoning(fields, &chat);
+  ReadReasoning(fields, &chat);
   fields.Bool("include_reasoning", &request->include_reasoning);
   if (!fields.status().ok()) return;
-  Result<AnswerPlan> plan = PlanAnswer(tools, choice,
-                                       {limits.tool_format, limits.reasoning_format, thinks});
+  Result<AnswerPlan> plan = PlanAnswer(tools, choice, limits.formats);
   if (!plan.ok()) return fields.Fail(plan.status());
   chat.tools_json = ToolsJson(tools);
   if (plan->form.tools != nullptr && generate.grammar) {
@@ -241,7 +228,7 @@ void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest*
         "tool_choice"));
   }
   if (plan->grammar) generate.grammar = std::move(plan->grammar);
-  generate.reasoning_end = std::move(plan->reasoning_end);
+  generate.reasoning = plan->form.reasoning;
   request->hides_eos = plan->shows_special_tokens && generate.skip_special_tokens;
   if (request->hides_eos) generate.skip_special_tokens = false;
   request->answer = std::move(plan->form);

@@ -56,7 +56,7 @@ Reading Read(const AnswerForm& form, const std::vector<std::string_view>& pieces
     take(std::move(parts));
   }
   std::vector<AnswerPart> parts;
-  parser.Finish(&parts);
+  parser.Finish(/*cut=*/false, &parts);
   take(std::move(parts));
   reading.num_calls = parser.num_calls();
   reading.in_reasoning = parser.in_reasoning();
@@ -123,7 +123,8 @@ AnswerForm FormOf(uint8_t bits) {
   form.forced_call = bits / 24u % 3u != 0;
   if (bits / 24u % 3u == 1) form.forced_name = "f";
   form.parallel = bits / 72u % 2u == 0;
-  form.text_parameters = std::make_shared<TextParameters>(TextParameters{{"f", "zip"}});
+  form.parameter_types = std::make_shared<ParameterTypes>(ParameterTypes{
+      {{"f", "zip"}, ParameterType::kString}, {{"f", "n"}, ParameterType::kInteger}});
   return form;
 }
 
@@ -158,7 +159,7 @@ void CheckConstrained(const OpenAiRequest& request, uint64_t seed) {
     DS_CHECK(made.status().code() == StatusCode::kInvalidArgument, made.status().message());
     return;
   }
-  std::string text = request.generate.reasoning_end;
+  std::string text;
   const bool ended = Draw(**made, *tokenizer, seed, &text);
   const Reading reading = Read(request.answer, {text});
   const AnswerMessage message = MessageOf(reading);
@@ -199,8 +200,8 @@ void Take(const uint8_t* head, std::string_view body) {
   const AnswerForm form = FormOf(head[1]);
   const uint64_t seed = head[2] + body.size();
   FrontendOptions limits;
-  limits.tool_format = form.tools;
-  limits.reasoning_format = form.reasoning;
+  limits.formats.tools = form.tools;
+  limits.formats.reasoning = form.reasoning;
   const OpenAiContext context{&limits, SamplingParams(), (head[0] & 4) != 0};
   switch (head[0] & 3) {
     case 0: {

@@ -8,65 +8,23 @@
 #include <vector>
 
 #include "server/answer/answer_message.h"
+#include "tests/testing/answer_reading.h"
 
 namespace diffserve {
 namespace {
 
-// "content|reasoning|name(arguments)...": what the parts come to.
-std::string Shown(const AnswerMessage& message) {
-  std::string text = message.content + '|' + message.reasoning;
-  for (const AnswerCall& call : message.calls) text += '|' + call.name + '(' + call.arguments + ')';
-  return text;
-}
-
-std::string ReadIn(const AnswerForm& form, const std::vector<std::string>& pieces) {
-  AnswerParser parser(form);
-  AnswerMessage message;
-  int calls = 0;
-  const auto take = [&](std::vector<AnswerPart> parts) {
-    for (const AnswerPart& part : parts) {
-      if (part.kind != AnswerPart::Kind::kToolCall) continue;
-      EXPECT_EQ(part.call, calls++);
-    }
-    message.Add(std::move(parts));
-  };
-  for (const std::string& piece : pieces) {
-    std::vector<AnswerPart> parts;
-    parser.Push(piece, &parts);
-    take(std::move(parts));
-  }
-  std::vector<AnswerPart> parts;
-  parser.Finish(&parts);
-  take(std::move(parts));
-  EXPECT_EQ(parser.num_calls(), calls);
-  return Shown(message);
-}
-
-// The same in one piece, byte by byte, and for every cut into two.
-std::string Read(const AnswerForm& form, const std::string& text) {
-  const std::string whole = ReadIn(form, {text});
-  std::vector<std::string> bytes;
-  for (const char c : text) bytes.emplace_back(1, c);
-  EXPECT_EQ(ReadIn(form, bytes), whole) << text;
-  for (size_t cut = 0; cut <= text.size(); ++cut)
-    EXPECT_EQ(ReadIn(form, {text.substr(0, cut), text.substr(cut)}), whole)
-        << text << " at " << cut;
-  return whole;
-}
-
-AnswerForm Form(const char* tools, const char* reasoning = "") {
-  AnswerForm form;
-  form.tools = FindToolFormat(tools);
-  form.reasoning = FindReasoningFormat(reasoning);
-  return form;
-}
+using testing::Ending;
+using testing::FormOf;
+using testing::Read;
+using testing::ReadIn;
+using testing::ReadInReasoning;
 
 TEST(AnswerParserTest, WithoutAFormTextIsContent) {
   EXPECT_EQ(Read({}, " <think>a</think> <tool_call>{} \n"), " <think>a</think> <tool_call>{} \n|");
 }
 
 TEST(AnswerParserTest, HermesCallsAreFound) {
-  const AnswerForm form = Form("hermes");
+  const AnswerForm form = FormOf("hermes");
   EXPECT_EQ(
       Read(form, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {}]}}\n</tool_call>"),
       "||f({\"a\": [1, {}]})");
@@ -82,14 +40,14 @@ TEST(AnswerParserTest, HermesCallsAreFound) {
 }
 
 TEST(AnswerParserTest, WhatIsNoCallIsContent) {
-  const AnswerForm form = Form("hermes");
+  const AnswerForm form = FormOf("hermes");
   for (const char* text :
        {"a < b", "<tool", "<tool_cal", " x <tool_call>", "<tool_call>{",
         "<tool_call>[1]</tool_call>", "<tool_call>{\"arguments\":{}}</tool_call>",
         "<tool_call>{\"name\":7,\"arguments\":{}}", "<tool_call>{\"name\":\"f\",\"arguments\":[1]}",
         "<tool_call>{\"name\":\"\",\"arguments\":{}}", "<tool_call>call f</tool_call>",
         "</tool_call>", "<<tool_call", "a\n", "<tool_call> {\"name\" \"f\"",
-        "<tool_call>{\"name\":\"f\",\"arguments\":null}"}) {
+        "<tool_call>{\"name\":\"f\",\"arguments\":7}"}) {
     EXPECT_EQ(Read(form, text), std::string(text) + "|");
   }
   EXPECT_EQ(Read(form, "<tool_call>oh <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"),
@@ -97,14 +55,14 @@ TEST(AnswerParserTest, WhatIsNoCallIsContent) {
 }
 
 TEST(AnswerParserTest, ACallThatIsCutOrGoesWrongKeepsWhatCame) {
-  const AnswerForm form = Form("hermes");
+  const AnswerForm form = FormOf("hermes");
   EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": \"x"), "||f({\"a\": \"x)");
   EXPECT_EQ(Read(form, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\" 1}} rest"),
             "1}} rest||f({\"a\" )");
 }
 
 TEST(AnswerParserTest, BareJsonIsACallAtTheBeginning) {
-  const AnswerForm form = Form("llama3_json");
+  const AnswerForm form = FormOf("llama3_json");
   EXPECT_EQ(Read(form, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}"), "||f({\"a\": 1})");
   EXPECT_EQ(
       Read(form,
@@ -119,7 +77,7 @@ TEST(AnswerParserTest, BareJsonIsACallAtTheBeginning) {
 }
 
 TEST(AnswerParserTest, MistralCallsAreAList) {
-  const AnswerForm form = Form("mistral");
+  const AnswerForm form = FormOf("mistral");
   EXPECT_EQ(Read(form, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a\":1}}, {\"name\":\"g\"}]"),
             "||f({\"a\":1})|g({})");
   EXPECT_EQ(Read(form, "[TOOL_CALLS] [ ]"), "[TOOL_CALLS] [ ]|");
@@ -129,8 +87,9 @@ TEST(AnswerParserTest, MistralCallsAreAList) {
 }
 
 TEST(AnswerParserTest, XmlCallsBecomeJson) {
-  AnswerForm form = Form("qwen_xml");
-  form.text_parameters = std::make_shared<TextParameters>(TextParameters{{"f", "zip"}});
+  AnswerForm form = FormOf("qwen_xml");
+  form.parameter_types = std::make_shared<ParameterTypes>(ParameterTypes{
+      {{"f", "zip"}, ParameterType::kString}, {{"f", "n"}, ParameterType::kInteger}});
   EXPECT_EQ(
       Read(form,
            "<tool_call>\n<function=f>\n<parameter=zip>\n01234\n</parameter>\n"
@@ -146,26 +105,33 @@ TEST(AnswerParserTest, XmlCallsBecomeJson) {
 }
 
 TEST(AnswerParserTest, ReasoningIsToldFromContent) {
-  EXPECT_EQ(Read(Form("", "deepseek_r1"), "I think\n</think>\n\nSo."), "So.|I think");
-  EXPECT_EQ(Read(Form("", "deepseek_r1"), "<think>\nI think</think>So. </think>"),
-            "So. </think>|I think");
-  EXPECT_EQ(Read(Form("", "deepseek_r1"), "cut <th"), "|cut <th");
-  EXPECT_EQ(Read(Form("", "qwen3"), "\n<think>a < b\n\nc</think>\nd"), "d|a < b\n\nc");
-  EXPECT_EQ(Read(Form("", "qwen3"), "No <think>a</think>"), "No <think>a</think>|");
-  EXPECT_EQ(Read(Form("", "qwen3"), "<think></think>"), "|");
-  EXPECT_EQ(Read(Form("hermes", "qwen3"),
+  for (const ReasoningFormat& format : ReasoningFormats()) {
+    const AnswerForm form = FormOf("", format.name);
+    EXPECT_EQ(ReadInReasoning(form, "I think\n</think>\n\nSo."), "So.|I think");
+    EXPECT_EQ(ReadInReasoning(form, "<think>\nI think</think>So. </think>"),
+              "So. </think>|I think");
+    EXPECT_EQ(ReadInReasoning(form, "cut <th"), "|cut <th");
+    EXPECT_EQ(Read(form, "So. </think>"), "So. </think>|");
+    EXPECT_EQ(Read(form, "<think>\nI think</think>So."), "So.|I think");
+  }
+  EXPECT_EQ(Read(FormOf("", "qwen3"), "\n<think>a < b\n\nc</think>\nd"), "d|a < b\n\nc");
+  EXPECT_EQ(Read(FormOf("", "qwen3"), "No <think>a</think>"), "No <think>a</think>|");
+  EXPECT_EQ(Read(FormOf("", "qwen3"), "<think></think>"), "|");
+  EXPECT_EQ(Read(FormOf("hermes", "qwen3"),
                  "<think>Call <tool_call>?</think>\n<tool_call>{\"name\":\"f\"}</tool_call>"),
             "|Call <tool_call>?|f({})");
-  EXPECT_EQ(Read(Form("motif", "motif"), "hm</think><tool_call>{\"name\":\"f\"}</tool_call>"),
+  EXPECT_EQ(ReadInReasoning(FormOf("motif", "motif"),
+                            "hm</think><tool_call>{\"name\":\"f\"}</tool_call>"),
             "|hm|f({})");
 }
 
 TEST(AnswerParserTest, AForcedCallIsTheWholeAnswer) {
-  AnswerForm form = Form("hermes", "deepseek_r1");
+  AnswerForm form = FormOf("hermes", "deepseek_r1");
   form.forced_call = true;
   form.forced_name = "f";
-  EXPECT_EQ(Read(form, "hm</think>\n{\"a\": \"<tool_call>\"}"), "|hm|f({\"a\": \"<tool_call>\"})");
-  EXPECT_EQ(Read(form, "hm"), "|hm");
+  EXPECT_EQ(ReadInReasoning(form, "hm</think>\n{\"a\": \"<tool_call>\"}"),
+            "|hm|f({\"a\": \"<tool_call>\"})");
+  EXPECT_EQ(ReadInReasoning(form, "hm"), "|hm");
   form.reasoning = nullptr;
   EXPECT_EQ(Read(form, "{\"a\":"), "||f({\"a\":)");
   form.forced_name.clear();
@@ -179,7 +145,7 @@ TEST(AnswerParserTest, AForcedCallIsTheWholeAnswer) {
 }
 
 TEST(AnswerParserTest, WithoutParallelCallsTheFirstOneCounts) {
-  AnswerForm form = Form("hermes");
+  AnswerForm form = FormOf("hermes");
   form.parallel = false;
   const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
   EXPECT_EQ(Read(form, "a " + call + call + " b"), "a||f({})");
@@ -187,24 +153,25 @@ TEST(AnswerParserTest, WithoutParallelCallsTheFirstOneCounts) {
 
 TEST(AnswerParserTest, HeldTextAndCallsAreLimited) {
   const std::string spaces(AnswerParser::kMaxHeldBytes + 100, ' ');
-  EXPECT_EQ(ReadIn(Form("hermes"), {"<tool_call>" + spaces + "x"}), "<tool_call>" + spaces + "x|");
+  EXPECT_EQ(ReadIn(FormOf("hermes"), {"<tool_call>" + spaces + "x"}),
+            "<tool_call>" + spaces + "x|");
   const std::string name(AnswerParser::kMaxNameBytes + 1, 'n');
   const std::string call = "<tool_call>{\"name\":\"" + name;
-  EXPECT_EQ(ReadIn(Form("hermes"), {call}), call + "|");
+  EXPECT_EQ(ReadIn(FormOf("hermes"), {call}), call + "|");
   const std::string value(AnswerParser::kMaxHeldBytes + 1, 'v');
-  EXPECT_EQ(ReadIn(Form("qwen_xml"), {"<tool_call><function=f><parameter=p>" + value + "w"}),
+  EXPECT_EQ(ReadIn(FormOf("qwen_xml"), {"<tool_call><function=f><parameter=p>" + value + "w"}),
             "vw||f({)");
   std::string many;
   for (int i = 0; i < AnswerParser::kMaxCalls + 2; ++i)
     many += "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
-  AnswerParser parser(Form("hermes"));
+  AnswerParser parser(FormOf("hermes"));
   std::vector<AnswerPart> parts;
   parser.Push(many, &parts);
   EXPECT_EQ(parser.num_calls(), AnswerParser::kMaxCalls);
 }
 
 TEST(AnswerParserTest, ArgumentsAreHandedOnAsTheyCome) {
-  AnswerParser parser(Form("hermes"));
+  AnswerParser parser(FormOf("hermes"));
   std::vector<AnswerPart> parts;
   parser.Push("<tool_call>{\"name\":\"f\",\"arguments\":{\"text\":\"abc", &parts);
   ASSERT_EQ(parts.size(), 2u);
@@ -233,6 +200,8 @@ TEST(AnswerParserTest, EveryFormReadsEveryTextTheSameHoweverItIsCut) {
                                           "<",
                                           "<|python_tag|>",
                                           "<function=f>",
+                                          "[ARGS]",
+                                          ", f",
                                           "<parameter=p>",
                                           "1",
                                           "</parameter>",
@@ -248,11 +217,12 @@ TEST(AnswerParserTest, EveryFormReadsEveryTextTheSameHoweverItIsCut) {
     std::string text;
     for (size_t i = 0; i < 8; ++i) text += words[draw(words.size())];
     for (const ToolFormat& tools : ToolFormats()) {
-      for (const char* reasoning : {"", "qwen3", "deepseek_r1"}) {
-        AnswerForm form = Form("", reasoning);
+      for (const char* reasoning : {"", "qwen3"}) {
+        AnswerForm form = FormOf("", reasoning);
         form.tools = &tools;
         form.parallel = draw(2) == 0;
         Read(form, text);
+        Read(form, text, Ending::kCut);
       }
     }
   }

@@ -25,7 +25,8 @@ class ChatResponseTest : public ::testing::Test {
   // One token a piece.
   std::string Run(const std::vector<std::string>& pieces,
                   FinishReason finish = FinishReason::kStop) {
-    std::vector<ResponseEvent> events = {ResponseStarted{{{{10}, ""}}}};
+    const bool opens_reasoning = request_.answer.reasoning != nullptr;
+    std::vector<ResponseEvent> events = {ResponseStarted{{{{10}, "", opens_reasoning}}}};
     for (size_t i = 0; i < pieces.size(); ++i) {
       ResponseDelta delta;
       delta.text = pieces[i];

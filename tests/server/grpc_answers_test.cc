@@ -130,11 +130,12 @@ TEST(GrpcAnswersTest, ACallIsTheOneOfTheSameChatOverHttp) {
 
 TEST(GrpcAnswersTest, ReasoningComesApartAndEndsWithItsBudget) {
   GrpcStackOptions options = WithTemplate();
-  options.frontend.reasoning_format = FindReasoningFormat("deepseek_r1");
+  options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
   GrpcStack stack(std::move(options));
   v1::GenerateRequest request = ChatOf("Why?", 40);
   request.mutable_stopping()->set_ignore_eos(true);
   request.set_max_reasoning_tokens(4);
+  request.set_reasoning_effort("high");  // the template opens reasoning
   const auto stub = stack.NewStub();
   const Generated result = Generate(*stub, request);
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
@@ -150,11 +151,17 @@ TEST(GrpcAnswersTest, ReasoningComesApartAndEndsWithItsBudget) {
   const Generated without = Generate(*stub, request);
   EXPECT_EQ(ReasoningOf(without), "");
   EXPECT_EQ(without.TextOf(0), result.TextOf(0));
+
+  request.set_include_reasoning(true);
+  request.set_reasoning_effort("low");  // the template opens none, and the model neither
+  const Generated unopened = Generate(*stub, request);
+  EXPECT_EQ(ReasoningOf(unopened), "");
+  EXPECT_EQ(unopened.messages.back().usage().reasoning_tokens(), 0);
 }
 
 TEST(GrpcAnswersTest, AnAnswerToATextIsNotReadAndHasNoBudget) {
   GrpcStackOptions options = WithTemplate();
-  options.frontend.reasoning_format = FindReasoningFormat("deepseek_r1");
+  options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
   GrpcStack stack(std::move(options));
   v1::GenerateRequest request = testing::RequestOf({5, 6}, 10);
   const auto stub = stack.NewStub();

@@ -229,10 +229,10 @@ TEST_F(ToolsOverGrpcTest, AutoIsTheDefaultAndNeedsAParser) {
   EXPECT_EQ(RefusedFor(), "tool_choice");
   message_.mutable_tool_choice()->set_mode(v1::ToolChoice::AUTO);
   EXPECT_EQ(RefusedFor(), "tool_choice");
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   const Result<OpenAiRequest> mapped = Mapped();
   ASSERT_TRUE(mapped.ok()) << mapped.status().message();
-  EXPECT_EQ(mapped->answer.tools, limits_.tool_format);
+  EXPECT_EQ(mapped->answer.tools, limits_.formats.tools);
   EXPECT_TRUE(mapped->answer.parallel);
   message_.mutable_tool_choice()->set_parallel(false);
   EXPECT_FALSE(Mapped()->answer.parallel);
@@ -280,18 +280,16 @@ TEST_F(ToolsOverGrpcTest, WhatCannotBeChosenIsRefused) {
 
 TEST_F(ToolsOverGrpcTest, ReasoningHasAnEndWhereItsMarkersAreKnown) {
   message_.mutable_chat()->clear_tools_json();
-  EXPECT_EQ(Mapped()->generate.reasoning_end, "");
-  limits_.reasoning_format = FindReasoningFormat("deepseek_r1");
+  EXPECT_EQ(Mapped()->generate.reasoning, nullptr);
+  limits_.formats.reasoning = FindReasoningFormat("deepseek_r1");
   message_.set_max_reasoning_tokens(9);
   message_.set_include_reasoning(false);
   const Result<OpenAiRequest> mapped = Mapped();
   ASSERT_TRUE(mapped.ok()) << mapped.status().message();
-  EXPECT_EQ(mapped->generate.reasoning_end, "</think>");
+  EXPECT_EQ(mapped->generate.reasoning, limits_.formats.reasoning);
   EXPECT_EQ(mapped->generate.max_reasoning_tokens, 9);
-  EXPECT_EQ(mapped->answer.reasoning, limits_.reasoning_format);
+  EXPECT_EQ(mapped->answer.reasoning, limits_.formats.reasoning);
   EXPECT_FALSE(mapped->include_reasoning);
-  message_.set_reasoning_effort("none");
-  EXPECT_EQ(Mapped()->generate.reasoning_end, "") << "the template opens none";
 }
 
 TEST(GrpcMessagesTest, AnEmbeddingsInputsAndPoolingArrive) {

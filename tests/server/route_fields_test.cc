@@ -236,7 +236,7 @@ class RouteFieldsTest : public ::testing::Test {
 
   RouteFieldsTest() {
     limits_.served_model_name = "tiny";
-    limits_.tool_format = FindToolFormat("hermes");
+    limits_.formats.tools = FindToolFormat("hermes");
   }
   OpenAiContext Context(bool strict) const { return {&limits_, SamplingParams(), strict}; }
   Status Checked(const GenerateRequest& request) const {

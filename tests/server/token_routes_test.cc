@@ -237,14 +237,15 @@ TEST(TokenRoutesTest, AFormOfTheAnswerHoldsAlsoWhereThePromptWasRendered) {
 
 TEST(TokenRoutesTest, WhatARenderedPromptWouldLoseIsRefused) {
   ServingOptions options;
-  options.frontend.reasoning_format = FindReasoningFormat("deepseek_r1");
+  options.config.eos_token_ids = {0};
+  options.frontend.formats.reasoning = FindReasoningFormat("deepseek_r1");
   ServingFixture server(std::move(options));
   HttpClient client(server.port());
   const auto param = [&](const std::string& member) {
     const ClientReply reply = client.Post(
         "/v1/chat/completions/render",
-        R"({"messages":[{"role":"user","content":"a"}],)" + member + "}");
-    EXPECT_EQ(reply.status, 400) << member;
+        R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"high",)" + member + "}");
+    EXPECT_EQ(reply.status, 400) << reply.body;
     return reply.json()["error"]["param"];
   };
   EXPECT_EQ(param(R"("structured_outputs":{"regex":"a"})"), "structured_outputs.regex");

@@ -38,17 +38,18 @@ class ToolFieldsTest : public ::testing::Test {
 };
 
 TEST_F(ToolFieldsTest, ToolsReachTheTemplateAsTheClientWroteThem) {
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   const auto parsed = Tools(std::string(kTool) + ',' + kBareTool);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   const Json tools = Json::parse(PromptOf(parsed).tools_json);
   ASSERT_EQ(tools.size(), 2u);
   EXPECT_EQ(tools[0].dump(), Json::parse(kTool).dump());
   EXPECT_EQ(tools[1]["function"]["parameters"].dump(), R"({"type":"object","properties":{}})");
-  EXPECT_EQ(parsed->answer.tools, limits_.tool_format);
+  EXPECT_EQ(parsed->answer.tools, limits_.formats.tools);
   EXPECT_TRUE(parsed->answer.parallel);
-  EXPECT_TRUE(parsed->answer.text_parameters->contains(Parameter("get_weather", "zip")));
-  EXPECT_FALSE(parsed->answer.text_parameters->contains(Parameter("get_weather", "days")));
+  const ParameterTypes& types = *parsed->answer.parameter_types;
+  EXPECT_EQ(types.at(Parameter("get_weather", "zip")), ParameterType::kString);
+  EXPECT_EQ(types.at(Parameter("get_weather", "days")), ParameterType::kInteger);
   EXPECT_FALSE(parsed->generate.grammar);
   EXPECT_TRUE(parsed->generate.skip_special_tokens);
 }
@@ -103,7 +104,7 @@ TEST_F(ToolFieldsTest, RequiredIsAListOfCallsWithTheSchemasEmbedded) {
 TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
   const std::string strict =
       R"({"type":"function","function":{"name":"s","strict":true,"parameters":{"properties":{"a":{"type":"integer"}}}}})";
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   const auto parsed = Tools(strict + ',' + kBareTool);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   ASSERT_TRUE(parsed->generate.grammar);
@@ -114,7 +115,7 @@ TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
       {"begin":"<tool_call>\n{\"name\": \"now\", \"arguments\": ",
        "schema":{"type":"object"},"end":"}\n</tool_call>"}],
       "triggers":["<tool_call>"]})"));
-  limits_.tool_format = FindToolFormat("mistral");
+  limits_.formats.tools = FindToolFormat("mistral");
   EXPECT_EQ(Tools(strict).status().param(), "tools");
   EXPECT_TRUE(Tools(strict, R"("tool_choice":"required")").ok());
 }
@@ -153,7 +154,7 @@ TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
 }
 
 TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   const auto refused_for = [&](const std::string& tools) { return Tools(tools).status().param(); };
   const auto function = [](const std::string& members) {
     return R"({"type":"function","function":{)" + members + "}}";
@@ -185,7 +186,7 @@ TEST_F(ToolFieldsTest, WrongToolsAreRefusedWithTheirPlace) {
 }
 
 TEST_F(ToolFieldsTest, WrongChoicesAreRefused) {
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   for (const char* choice :
        {"\"any\"", "7", R"({"type":"function"})", R"({"type":"function","function":{}})",
         R"({"type":"allowed_tools","function":{"name":"now"}})",
@@ -352,16 +353,12 @@ TEST_F(ToolFieldsTest, WhatAnAnswerHasIsTakenBack) {
 }
 
 TEST_F(ToolFieldsTest, ReasoningFollowsTheServersParserAndTheRequestsSwitches) {
-  limits_.reasoning_format = FindReasoningFormat("deepseek_r1");
+  limits_.formats.reasoning = FindReasoningFormat("deepseek_r1");
   const auto plain = Chat(R"("include_reasoning":false)");
   ASSERT_TRUE(plain.ok());
-  EXPECT_EQ(plain->answer.reasoning, limits_.reasoning_format);
-  EXPECT_EQ(plain->generate.reasoning_end, "</think>");
+  EXPECT_EQ(plain->answer.reasoning, limits_.formats.reasoning);
+  EXPECT_EQ(plain->generate.reasoning, limits_.formats.reasoning);
   EXPECT_FALSE(plain->include_reasoning);
-  const auto off = Chat(R"("chat_template_kwargs":{"enable_thinking":false})");
-  ASSERT_TRUE(off.ok());
-  EXPECT_EQ(off->answer.reasoning, nullptr);
-  EXPECT_EQ(off->generate.reasoning_end, "");
   const auto low = Chat(R"("reasoning_effort":"low","chat_template_kwargs":{"k":1})");
   ASSERT_TRUE(low.ok());
   EXPECT_EQ(PromptOf(low).template_kwargs_json, R"({"k":1,"reasoning_effort":"low"})");
@@ -369,14 +366,13 @@ TEST_F(ToolFieldsTest, ReasoningFollowsTheServersParserAndTheRequestsSwitches) {
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(PromptOf(none).template_kwargs_json,
             R"({"reasoning_effort":"none","enable_thinking":false})");
-  EXPECT_EQ(none->answer.reasoning, nullptr);
   EXPECT_EQ(Chat(R"("reasoning_effort":7)").status().param(), "reasoning_effort");
-  limits_.reasoning_format = FindReasoningFormat("qwen3");
-  EXPECT_EQ(Chat(R"("seed":1)")->generate.reasoning_end, "");
 }
 
 TEST_F(ToolFieldsTest, MarkersThatAreSpecialTokensAreShown) {
-  limits_.tool_format = FindToolFormat("mistral");
+  limits_.formats.tools = FindToolFormat("mistral");
+  EXPECT_TRUE(Tools(kBareTool)->generate.skip_special_tokens);
+  limits_.formats.special_tools = true;
   const auto parsed = Tools(kBareTool);
   ASSERT_TRUE(parsed.ok());
   EXPECT_FALSE(parsed->generate.skip_special_tokens);

@@ -25,7 +25,8 @@ inline ResponseDelta Delta(std::string text, FinishReason finish = FinishReason:
 // A model's markers as short as can be: a piece that begins with '?' is reasoning, with '@' a
 // call's name, with '=' its arguments.
 inline AnswerSplitter MarkedSplitter() {
-  return [call = -1](const ResponseDelta& delta, std::vector<AnswerPart>* parts) mutable {
+  const auto read = [call = -1](const ResponseDelta& delta,
+                                std::vector<AnswerPart>* parts) mutable {
     using Kind = AnswerPart::Kind;
     const std::string_view text = delta.text;
     if (text.empty()) return;
@@ -37,6 +38,7 @@ inline AnswerSplitter MarkedSplitter() {
     parts->push_back({kind, kind == Kind::kContent || kind == Kind::kReasoning ? 0 : call,
                       std::string(text.substr(kind == Kind::kContent ? 0 : 1))});
   };
+  return {[](const PromptInfo&) {}, read};
 }
 
 // What an encoder that `make` makes writes of `events`, in one go and in pieces as small as they

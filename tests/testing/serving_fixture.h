@@ -132,7 +132,8 @@ class ServingFixture {
     }
     dir.Write("chat_template.jinja",
               "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"
-              "{% if shout %}!{% endif %}{% if add_generation_prompt %}<|assistant|>{% endif %}");
+              "{% if shout %}!{% endif %}{% if add_generation_prompt %}<|assistant|>"
+              "{% if reasoning_effort == 'high' %}<think>\n{% endif %}{% endif %}");
     Result<std::unique_ptr<ChatTemplate>> loaded = ChatTemplate::Load(dir.path());
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     return loaded.ok() ? std::move(loaded).value() : nullptr;

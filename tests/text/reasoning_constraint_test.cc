@@ -18,6 +18,8 @@ class ReasoningConstraintTest : public ::testing::Test {
     marker_ = ReasoningMarker::Make(*tokenizer_, kMarker, vocab_size_, {eos_}).value();
   }
 
+  // Of an answer whose prompt has opened the reasoning.
+  ReasoningRules Rules(int max_tokens) const { return {nullptr, marker_, max_tokens}; }
   std::unique_ptr<TokenConstraint> Answer(const char* choices) {
     if (compiler_ == nullptr)
       compiler_ = GrammarCompiler::Make(*tokenizer_, vocab_size_, {eos_}).value();
@@ -51,7 +53,7 @@ class ReasoningConstraintTest : public ::testing::Test {
 };
 
 TEST_F(ReasoningConstraintTest, EverythingButTheEndMayComeBeforeTheMarker) {
-  const auto constraint = MakeReasoningConstraint(marker_, -1, Answer(R"(["yes"])"));
+  const auto constraint = MakeReasoningConstraint(Rules(-1), Answer(R"(["yes"])"));
   EXPECT_FALSE(IsAllowed(*constraint, eos_));
   EXPECT_EQ(Allowed(*constraint).size(),
             static_cast<size_t>(vocab_size_) - 1 - marker_->Overshooting(0).size());
@@ -68,7 +70,7 @@ TEST_F(ReasoningConstraintTest, TheGrammarBeginsBehindTheMarkerHoweverItIsSpelle
   }
   spellings.push_back(bytes);
   for (const std::vector<int32_t>& spelling : spellings) {
-    const auto constraint = MakeReasoningConstraint(marker_, -1, Answer(R"(["yes"])"));
+    const auto constraint = MakeReasoningConstraint(Rules(-1), Answer(R"(["yes"])"));
     AcceptAll(*constraint, spelling);
     EXPECT_LE(Allowed(*constraint).size(), 3u);  // y, ye, yes
     AcceptAll(*constraint, Ids("yes"));
@@ -90,7 +92,7 @@ TEST_F(ReasoningConstraintTest, NoTokenReachesOverTheMarker) {
 TEST_F(ReasoningConstraintTest, ABudgetForcesTheMarker) {
   const std::vector<int32_t> marker = Ids(kMarker);
   for (const int budget : {0, 3}) {
-    const auto constraint = MakeReasoningConstraint(marker_, budget, Answer(R"(["yes"])"));
+    const auto constraint = MakeReasoningConstraint(Rules(budget), Answer(R"(["yes"])"));
     for (int i = 0; i < budget; ++i) AcceptAll(*constraint, Ids("x"));
     for (const int32_t token : marker) {
       EXPECT_EQ(Allowed(*constraint), std::vector<int32_t>{token});
@@ -103,7 +105,7 @@ TEST_F(ReasoningConstraintTest, ABudgetForcesTheMarker) {
 }
 
 TEST_F(ReasoningConstraintTest, WithoutAGrammarAnythingFollows) {
-  const auto constraint = MakeReasoningConstraint(marker_, 1, nullptr);
+  const auto constraint = MakeReasoningConstraint(Rules(1), nullptr);
   EXPECT_EQ(Allowed(*constraint).size(), static_cast<size_t>(vocab_size_));
   AcceptAll(*constraint, Ids("x"));
   EXPECT_EQ(Allowed(*constraint).size(), 1u);
@@ -113,7 +115,7 @@ TEST_F(ReasoningConstraintTest, WithoutAGrammarAnythingFollows) {
 }
 
 TEST_F(ReasoningConstraintTest, ARollbackGoesBackIntoTheReasoning) {
-  const auto constraint = MakeReasoningConstraint(marker_, 9, Answer(R"(["yes"])"));
+  const auto constraint = MakeReasoningConstraint(Rules(9), Answer(R"(["yes"])"));
   const std::vector<int32_t> reasoning = Ids("a b");
   AcceptAll(*constraint, reasoning);
   const auto before = Allowed(*constraint);
@@ -129,6 +131,55 @@ TEST_F(ReasoningConstraintTest, ARollbackGoesBackIntoTheReasoning) {
   EXPECT_EQ(Allowed(*copy), before);
   AcceptAll(*copy, marker);
   EXPECT_TRUE(IsAllowed(*copy, yes[0]));
+}
+
+// The model opens reasoning by itself, or does not: the budget begins behind the opening marker.
+TEST_F(ReasoningConstraintTest, ABudgetHoldsForReasoningThatTheModelOpens) {
+  const auto begin = ReasoningMarker::Make(*tokenizer_, "<think>", vocab_size_, {eos_}).value();
+  const auto constraint = MakeReasoningConstraint({begin, marker_, 2}, nullptr);
+  const auto all = static_cast<size_t>(vocab_size_);
+  AcceptAll(*constraint, Ids("\n<think>"));
+  AcceptAll(*constraint, Ids("x"));
+  EXPECT_EQ(Allowed(*constraint).size(), all);
+  AcceptAll(*constraint, Ids("x"));
+  EXPECT_EQ(Allowed(*constraint), std::vector<int32_t>{Ids(kMarker)[0]});
+  AcceptAll(*constraint, Ids(kMarker));
+  EXPECT_EQ(Allowed(*constraint).size(), all);
+
+  const auto declines = MakeReasoningConstraint({begin, marker_, 0}, nullptr);
+  AcceptAll(*declines, Ids("<thin air, and <think> is a word"));
+  EXPECT_EQ(Allowed(*declines).size(), all);
+}
+
+// With a grammar, a marker that is one token may come before the answer.
+TEST_F(ReasoningConstraintTest, TheModelMayOpenReasoningBeforeAConstrainedAnswer) {
+  const std::string text = "t";
+  const int32_t opens = Ids(text)[0];
+  const auto begin = ReasoningMarker::Make(*tokenizer_, text, vocab_size_, {eos_}).value();
+  ASSERT_EQ(begin->tokens().size(), 1u);
+  const auto constraint = MakeReasoningConstraint({begin, marker_, 1}, Answer(R"(["yes"])"));
+  EXPECT_TRUE(IsAllowed(*constraint, opens));
+  EXPECT_TRUE(IsAllowed(*constraint, Ids("yes")[0]));
+  EXPECT_FALSE(IsAllowed(*constraint, Ids("x")[0]));
+  const auto before = Allowed(*constraint);
+  const auto copy = constraint->Clone();
+  AcceptAll(*constraint, {opens});
+  AcceptAll(*constraint, Ids("x"));
+  const std::vector<int32_t> marker = Ids(kMarker);
+  AcceptAll(*constraint, marker);
+  EXPECT_FALSE(IsAllowed(*constraint, opens));
+  EXPECT_TRUE(IsAllowed(*constraint, Ids("yes")[0]));
+  constraint->Rollback(static_cast<int>(marker.size()) + 2);
+  EXPECT_EQ(Allowed(*constraint), before);
+  AcceptAll(*copy, Ids("yes"));
+  EXPECT_TRUE(IsAllowed(*copy, eos_));
+  copy->Rollback(static_cast<int>(Ids("yes").size()));
+  EXPECT_EQ(Allowed(*copy), before);
+  EXPECT_FALSE(constraint->Accept(Ids("x")[0]).ok());
+
+  const auto clash = MakeReasoningConstraint({begin, marker_, 1}, Answer(R"(["two"])"));
+  AcceptAll(*clash, {opens});
+  EXPECT_TRUE(IsAllowed(*clash, Ids("wo")[0])) << "the answer itself begins so";
 }
 
 TEST_F(ReasoningConstraintTest, RefusesAMarkerThatCannotBeFound) {

@@ -303,6 +303,19 @@ pub unsafe extern "C" fn ffi_template_load(
     })
 }
 
+/// The Jinja text of the templates.
+#[no_mangle]
+pub unsafe extern "C" fn ffi_template_sources(
+    template: *const FfiTemplate,
+    text: *mut FfiBytes,
+    error: *mut FfiBytes,
+) -> bool {
+    guard(error, false, || {
+        text.write(FfiBytes::new((*template).0.sources().into_bytes()));
+        Ok(true)
+    })
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn ffi_template_free(template: *mut FfiTemplate) {
     if !template.is_null() {

@@ -207,6 +207,11 @@ impl Template {
         self.environment.get_template(key).map_err(|e| describe(&e))
     }
 
+    /// The templates themselves, one after the other.
+    pub fn sources(&self) -> String {
+        self.environment.templates().map(|(_, template)| template.source().to_string()).collect()
+    }
+
     /// The text, and the character that guards what `spellings` has in it.
     pub fn render(
         &self,

@@ -1,0 +1,15 @@
+// What a tool's JSON schema says of its parameters' types, for the syntaxes that write values
+// without them (server/answer/parameter_value.h). Thread safety: functions without state.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace diffserve {
+
+// ParameterType's bits, by parameter. `schema`: an object, as JSON text; empty: no parameter.
+std::map<std::string, uint8_t> ParameterTypesOf(std::string_view schema);
+
+}  // namespace diffserve

@@ -1,0 +1,75 @@
+// For tests of AnswerParser: what a text comes to, however it is cut into pieces.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/answer/answer_message.h"
+#include "server/answer/answer_parser.h"
+
+namespace diffserve::testing {
+
+enum class Ending { kByModel, kCut };
+
+inline AnswerForm FormOf(std::string_view tools, std::string_view reasoning = "") {
+  AnswerForm form;
+  form.tools = FindToolFormat(tools);
+  form.reasoning = FindReasoningFormat(reasoning);
+  return form;
+}
+
+// "content|reasoning|name(arguments)...": what the parts come to.
+inline std::string Shown(const AnswerMessage& message) {
+  std::string text = message.content + '|' + message.reasoning;
+  for (const AnswerCall& call : message.calls) text += '|' + call.name + '(' + call.arguments + ')';
+  return text;
+}
+
+inline std::string ReadIn(const AnswerForm& form, const std::vector<std::string>& pieces,
+                          Ending ending = Ending::kByModel, bool in_reasoning = false) {
+  AnswerParser parser(form, in_reasoning);
+  AnswerMessage message;
+  int calls = 0;
+  const auto take = [&](std::vector<AnswerPart> parts) {
+    for (const AnswerPart& part : parts) {
+      if (part.kind != AnswerPart::Kind::kToolCall) continue;
+      EXPECT_EQ(part.call, calls++);
+    }
+    message.Add(std::move(parts));
+  };
+  for (const std::string& piece : pieces) {
+    std::vector<AnswerPart> parts;
+    parser.Push(piece, &parts);
+    take(std::move(parts));
+  }
+  std::vector<AnswerPart> parts;
+  parser.Finish(ending == Ending::kCut, &parts);
+  take(std::move(parts));
+  EXPECT_EQ(parser.num_calls(), calls);
+  return Shown(message);
+}
+
+// The same in one piece, byte by byte, and for every cut into two.
+inline std::string Read(const AnswerForm& form, const std::string& text,
+                        Ending ending = Ending::kByModel, bool in_reasoning = false) {
+  const std::string whole = ReadIn(form, {text}, ending, in_reasoning);
+  std::vector<std::string> bytes;
+  for (const char c : text) bytes.emplace_back(1, c);
+  EXPECT_EQ(ReadIn(form, bytes, ending, in_reasoning), whole) << text;
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    const std::vector<std::string> halves = {text.substr(0, cut), text.substr(cut)};
+    EXPECT_EQ(ReadIn(form, halves, ending, in_reasoning), whole) << text << " at " << cut;
+  }
+  return whole;
+}
+
+// Of an answer whose prompt has opened the reasoning.
+inline std::string ReadInReasoning(const AnswerForm& form, const std::string& text) {
+  return Read(form, text, Ending::kByModel, /*in_reasoning=*/true);
+}
+
+}  // namespace diffserve::testing
