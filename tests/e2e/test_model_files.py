@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import tiny_model
-from grpc_client import channel, pb, pb_grpc
+from grpc_client import channel, generate_request, pb, pb_grpc
 from server_process import BINARY, REPOSITORY, ServerProcess
 
 DATA = REPOSITORY / "tests" / "text" / "data"
@@ -151,9 +151,7 @@ class ServedNamesTest(unittest.TestCase):
                 stub = pb_grpc.InferenceStub(connection)
                 self.assertEqual(stub.GetModel(pb.GetModelRequest()).name, "a")
                 for name in "abc":
-                    request = pb.GenerateRequest(model=name,
-                                                 prompts=[pb.Prompt(text="x")],
-                                                 stopping=pb.StoppingParams(max_tokens=1))
+                    request = generate_request([5], 1, model=name)
                     self.assertTrue(list(stub.Generate(request)))
 
     def test_a_snapshot_of_hugging_faces_cache_has_its_repositorys_name(self):

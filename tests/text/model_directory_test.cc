@@ -23,7 +23,6 @@ class ModelDirectory {
  public:
   explicit ModelDirectory(const json& files) {
     dir_.Write("tokenizer.json", FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json"));
-    std::filesystem::create_directory(dir_.path() + "/additional_chat_templates");
     for (const auto& [path, text] : files.items()) dir_.Write(path, text.get<std::string>());
   }
   std::string path() const { return dir_.path(); }
