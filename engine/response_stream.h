@@ -25,8 +25,8 @@ namespace diffserve {
 
 struct PromptInfo {
   SharedTokens token_ids;
-  std::string text;           // for echo; empty of a conversation
-  size_t opening_tokens = 0;  // of token_ids: those that no text comes before
+  std::string text;              // for echo; empty of a conversation
+  size_t opening_tokens = 0;     // of token_ids: those that no text comes before
   bool opens_reasoning = false;  // it ends within reasoning, which the answer goes on with
 };
 

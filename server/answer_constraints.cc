@@ -34,8 +34,7 @@ AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
   AnswerStart start;
   start.skip_special_tokens = request.skip_special_tokens;
   if (prompt.opens_reasoning) return start;
-  const TokenStream stream(tokenizer_.table(), request.skip_special_tokens,
-                           prompt.token_ids.ids());
+  const TokenStream stream(tokenizer_.table(), request.skip_special_tokens, prompt.token_ids.ids());
   start.opens_text = stream.at_start();
   start.incomplete_character = stream.incomplete();
   return start;
