@@ -1,6 +1,7 @@
-// Calls as models write them. The right values are those of vLLM 0.11.2's tool parsers and SGLang
-// 0.5.23's detectors, run on the same texts, where one of them or both find calls; a number or
-// object that JSON writes in several ways is compared as JSON.
+// Calls as models write them. The right values of llama3_json, mistral and qwen_xml are those of
+// vLLM 0.11.2's tool parsers, of hermes those of SGLang 0.5.23's detector, run on the same texts.
+// Neither was run on Mistral's [CALL_ID] and bare objects, nor on a call that lacks its last brace.
+// A number or object that JSON writes in several ways is compared as JSON.
 #include <gtest/gtest.h>
 
 #include <memory>
