@@ -9,6 +9,7 @@ mod counted_memory;
 mod gbnf;
 mod grammar;
 mod lark_text;
+mod number_guard;
 mod python_format;
 mod schema_alternatives;
 mod schema_dialect;
