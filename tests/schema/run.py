@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""JSON Schema's own test suite (draft 2020-12) against what response_format enforces.
+"""JSON Schema's own test suites (drafts 4, 7, 2019-09, 2020-12) against what response_format
+enforces.
 
 Each schema is refused, by a keyword of it that is named and with a reason, or compiled, and then no
 spelling of an instance that the suite calls invalid may be accepted. Valid ones that are not
@@ -25,7 +26,14 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("DIFFSERVE_SCHEMA_SUITE",
                               REPOSITORY / "build/release/tests/schema_suite"))
-FOLDER = "json/tests/draft2020-12/"
+SUITES = "json/tests/"
+DRAFTS = {"draft4": "http://json-schema.org/draft-04/schema#",
+          "draft7": "http://json-schema.org/draft-07/schema#",
+          "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+          "draft2020-12": "https://json-schema.org/draft/2020-12/schema"}
+# Formats are annotations; these are asserted as well.
+FORMATS = ("date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid",
+           "uri")
 # What no text satisfies is refused without a keyword; then no instance may be valid.
 NOTHING = ("no text satisfies it", "nothing satisfies it", "Unsatisfiable schema", "contradict")
 
@@ -62,15 +70,22 @@ def is_text(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
+def is_asserted(file: str) -> bool:
+    is_annotation = "optional/format/" in file and Path(file).stem not in FORMATS
+    return not is_annotation and not file.endswith("optional/content.json")
+
+
 def cases() -> list[Case]:
     found = []
     with tarfile.open(archive()) as tar:
         for member in sorted(tar.getmembers(), key=lambda member: member.name):
             _, _, name = member.name.partition("/")
-            if not name.startswith(FOLDER) or not name.endswith(".json"):
+            file = name.removeprefix(SUITES)
+            draft = DRAFTS.get(file.partition("/")[0])
+            if draft is None or not name.endswith(".json") or not is_asserted(file):
                 continue
             for group in json.load(tar.extractfile(member)):
-                case = Case(name.removeprefix(FOLDER), group["description"], group["schema"])
+                case = Case(file, group["description"], of_draft(group["schema"], draft))
                 for test in group["tests"]:
                     texts = spellings(test["data"])
                     if test["valid"]:
@@ -79,6 +94,11 @@ def cases() -> list[Case]:
                         case.invalid.append(texts)
                 found.append(case)
     return found
+
+
+def of_draft(schema, draft: str):
+    """Earlier drafts' suites leave it to their folder to say which draft they are."""
+    return {"$schema": draft, **schema} if isinstance(schema, dict) else schema
 
 
 def outcomes(suite: list[Case]) -> list[dict]:

@@ -111,7 +111,7 @@ TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
   EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kStructuralTag);
   EXPECT_EQ(Json::parse(parsed->generate.grammar->text), Json::parse(R"({"structures":[
       {"begin":"<tool_call>\n{\"name\": \"s\", \"arguments\": ",
-       "schema":{"type":"object","properties":{"a":{"type":"integer"}}},"end":"}\n</tool_call>"},
+       "schema":{"properties":{"a":{"type":"integer"}},"type":"object"},"end":"}\n</tool_call>"},
       {"begin":"<tool_call>\n{\"name\": \"now\", \"arguments\": ",
        "schema":{"type":"object"},"end":"}\n</tool_call>"}],
       "triggers":["<tool_call>"]})"));

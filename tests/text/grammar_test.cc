@@ -3,6 +3,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "tests/testing/grammar_fixture.h"
 
@@ -126,10 +127,71 @@ TEST_F(GrammarTest, AStructuralTagConstrainsOnlyBehindItsTrigger) {
   EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, "so <f=a>twelve</f>"));
   EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, "so <f=c>1</f>"));
   EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, "<f=a>12"));
-  EXPECT_THAT(Refusal(Kind::kStructuralTag, R"({"format":{}})"), HasSubstr("'format'"));
+  EXPECT_THAT(Refusal(Kind::kStructuralTag, R"({"form":{}})"), HasSubstr("'form'"));
   EXPECT_THAT(Refusal(Kind::kStructuralTag,
                       R"({"structures":[{"begin":"a","schema":{},"end":"b"}],"triggers":["c"]})"),
               HasSubstr("begins with none of the triggers"));
+}
+
+// A structural tag's formats, after xgrammar's own.
+std::string Tag(const char* begin, const char* content, const char* end) {
+  return R"({"type":"tag","begin":")" + std::string(begin) + R"(","content":)" + content +
+         R"(,"end":")" + end + "\"}";
+}
+
+TEST_F(GrammarTest, AStructuralTagHasFormatsWithinFormats) {
+  const std::string number = Tag(
+      "<f=a>", R"({"type":"json_schema","json_schema":{"type":"integer"}})", "</f>");
+  const std::string thought = Tag("<t>", R"({"type":"any_text"})", "</t>");
+  const std::string triggered = R"({"type":"triggered_tags","triggers":["<f="],"tags":[)" + number +
+                                "]";
+  const std::string separated = R"({"type":"tags_with_separator","separator":",","tags":[)" +
+                                number + "]";
+  const std::string a = R"({"type":"const_string","value":"a"})";
+  const auto content = [&](const char* type) {
+    return R"({"type":")" + std::string(type) + R"(","content":)" + a + "}";
+  };
+  const std::vector<std::tuple<std::string, std::vector<const char*>, std::vector<const char*>>>
+      kFormats = {
+          {a, {"a"}, {"", "aa"}},
+          {R"({"type":"json_schema","json_schema":{"type":"integer"}})", {"12"}, {"x", ""}},
+          {R"({"type":"regex","pattern":"a+b?"})", {"aab"}, {"b"}},
+          {R"({"type":"grammar","grammar":"root ::= \"x\" y*\ny ::= \"y\""})", {"xyy"}, {"y"}},
+          {R"({"type":"any_text"})", {"", "one 1"}, {}},
+          {R"({"type":"any_text","excludes":["<t>"]})", {"", "<t"}, {"a<t>b"}},
+          {thought, {"<t>x y</t>", "<t></t>"}, {"<t>x", "<t>x</t>y"}},
+          {R"({"type":"sequence","elements":[)" + a + "," + thought + "]}", {"a<t></t>"}, {"a"}},
+          {R"({"type":"or","elements":[)" + a + "," + thought + "]}", {"a", "<t></t>"}, {"b"}},
+          {triggered + "}", {"", "x", "x<f=a>1</f>y<f=a>2</f>"}, {"<f=a>x</f>", "<f=b>"}},
+          {triggered + R"(,"at_least_one":true})", {"<f=a>1</f> x"}, {"", "x", "x<f=a>1</f>"}},
+          {triggered + R"(,"stop_after_first":true})", {"", "x", "x<f=a>1</f>"}, {"<f=a>1</f>x"}},
+          {separated + "}", {"", "<f=a>1</f>,<f=a>2</f>"}, {"<f=a>1</f>,", "<f=a>1</f><f=a>2</f>"}},
+          {separated + R"(,"at_least_one":true,"stop_after_first":true})",
+           {"<f=a>1</f>"},
+           {"", "<f=a>1</f>,<f=a>1</f>"}},
+          {Tag("<o>", (triggered + "}").c_str(), "</o>"),
+           {"<o>x<f=a>1</f></o>", "<o></o>"},
+           {"<o><f=a>x</f></o>", "<o></o>x"}},
+          {content("optional"), {"", "a"}, {"aa"}},
+          {content("star"), {"", "aaa"}, {"b"}},
+          {content("plus"), {"aaa"}, {""}},
+          {R"({"type":"repeat","min":1,"max":2,"content":)" + a + "}", {"a", "aa"}, {"", "aaa"}}};
+  for (const auto& [format, right, wrong] : kFormats) {
+    const std::string tag = R"({"type":"structural_tag","format":)" + format + "}";
+    for (const char* text : right)
+      EXPECT_TRUE(Accepts(Kind::kStructuralTag, tag, text)) << format << " " << text;
+    for (const char* text : wrong)
+      EXPECT_FALSE(Accepts(Kind::kStructuralTag, tag, text)) << format << " " << text;
+  }
+  for (const auto& [format, why] : std::vector<std::pair<std::string, const char*>>{
+           {R"({"type":"sequence","elements":[{"type":"any_text"},)" + a + "]}", "elements[0]"},
+           {R"({"type":"token","token":1})", "format.type"},
+           {R"({"type":"json_schema","json_schema":{},"style":"qwen_xml"})", "format.style"},
+           {R"({"type":"json_schema","json_schema":{"if":{}}})", "format.json_schema: #: if"},
+           {R"({"type":"or","elements":[]})", "format.elements"},
+           {"{}", "format.type"}}) {
+    EXPECT_THAT(Refusal(Kind::kStructuralTag, R"({"format":)" + format + "}"), HasSubstr(why));
+  }
 }
 
 TEST_F(GrammarTest, PropertiesComeInTheOrderOfTheSchema) {

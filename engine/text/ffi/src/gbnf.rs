@@ -192,8 +192,9 @@ impl Parser<'_> {
         }
         let too_many = min.unwrap_or(0).max(max.unwrap_or(0)) > MAX_REPEAT;
         let crossed = max.is_some_and(|max| max < min.unwrap_or(0));
-        if self.peek() != '}' || (min.is_none() && max.is_none()) || too_many || crossed {
-            let forms = "a repetition is {m}, {m,} or {m,n} with at most";
+        let none = max == Some(0);
+        if self.peek() != '}' || none || (min.is_none() && max.is_none()) || too_many || crossed {
+            let forms = "a repetition is {m}, {m,} or {m,n} of 1 to";
             return Err(self.fail(&format!("{forms} {MAX_REPEAT}")));
         }
         Ok((min.unwrap_or(0), max))

@@ -9,6 +9,7 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokR
 use llguidance::{regex_to_lark, Matcher, ParserFactory};
 use serde_json::{json, Value};
 
+use crate::number_guard::{DigitTokens, Limits, NumberGuard};
 use crate::schema_policy::SchemaPolicy;
 use crate::{gbnf, lark_text, structural_tag};
 
@@ -37,6 +38,7 @@ pub struct Tokens<'a> {
 
 pub struct GrammarFactory {
     factory: ParserFactory,
+    digits: Arc<DigitTokens>,
     eos: Arc<[u32]>,
     vocab_size: usize,
     bytes: Arc<ByteTokens>,
@@ -118,45 +120,69 @@ fn lark_choice(text: &str) -> Result<String, String> {
     Ok(format!("start: CHOICE\nCHOICE: {}\n", options.join(" | ")))
 }
 
+fn ends_in_escape(text: &str) -> bool {
+    text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
+}
+
 /// The whole text matches anyway: an anchor at either end says nothing more.
 fn without_anchors(pattern: &str) -> &str {
-    let escaped = |text: &str| text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1;
     let inner = pattern.strip_prefix('^').unwrap_or(pattern);
     match inner.strip_suffix('$') {
-        Some(rest) if !escaped(rest) => rest,
+        Some(rest) if !ends_in_escape(rest) => rest,
         _ => inner,
     }
 }
 
-fn lark_regex(pattern: &str) -> Result<String, String> {
+/// A regular expression as a terminal of Lark.
+pub fn regex_terminal(pattern: &str) -> Result<String, String> {
     let inner = without_anchors(pattern);
     // Anchors of a part of the alternatives stay, and are refused by the library.
     let inner = if inner.contains('|') { pattern } else { inner };
     if inner.is_empty() {
         return Err("the expression is empty".into());
     }
-    Ok(format!("start: EXPRESSION\nEXPRESSION: /{}/\n", regex_to_lark(inner, "")))
+    if ends_in_escape(inner) {
+        return Err("the expression ends with a \\ that escapes nothing".into());
+    }
+    Ok(format!("/{}/", regex_to_lark(inner, "")))
+}
+
+fn lark_regex(pattern: &str) -> Result<String, String> {
+    Ok(format!("start: EXPRESSION\nEXPRESSION: {}\n", regex_terminal(pattern)?))
 }
 
 pub fn parse_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))
 }
 
-fn top_level(kind: Kind, text: &str, max_whitespace: usize) -> Result<TopLevelGrammar, String> {
+/// The grammar, and where its texts are JSON as a whole, how long their numbers may be.
+fn top_level(
+    kind: Kind,
+    text: &str,
+    max_whitespace: usize,
+) -> Result<(TopLevelGrammar, Option<Limits>), String> {
+    if text.trim().is_empty() && kind != Kind::JsonObject {
+        return Err("it is empty".into());
+    }
     let policy = SchemaPolicy { max_whitespace };
-    Ok(match kind {
-        Kind::JsonObject => {
-            TopLevelGrammar::from_json_schema(policy.apply(&json!({"type": "object"}))?)
+    let of_schema = |schema: Value| -> Result<_, String> {
+        let made = policy.apply(&schema)?;
+        Ok((TopLevelGrammar::from_json_schema(made), Some(Limits::of(&schema))))
+    };
+    let lark = match kind {
+        Kind::JsonObject => return of_schema(json!({"type": "object"})),
+        Kind::JsonSchema => return of_schema(parse_json(text)?),
+        Kind::Lark => {
+            let (lark, schemas) = lark_text::with_checked_schemas(text, &policy)?;
+            let limits = schemas.map(|schemas| Limits::of(&schemas));
+            return Ok((TopLevelGrammar::from_lark(lark), limits));
         }
-        Kind::JsonSchema => TopLevelGrammar::from_json_schema(policy.apply(&parse_json(text)?)?),
-        Kind::Regex => TopLevelGrammar::from_lark(lark_regex(text)?),
-        Kind::Choice => TopLevelGrammar::from_lark(lark_choice(text)?),
-        Kind::Lark => TopLevelGrammar::from_lark(lark_text::with_checked_schemas(text, &policy)?),
-        Kind::Ebnf => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
-        Kind::StructuralTag => {
-            TopLevelGrammar::from_lark(structural_tag::to_lark(&parse_json(text)?, &policy)?)
-        }
-    })
+        Kind::Regex => lark_regex(text)?,
+        Kind::Choice => lark_choice(text)?,
+        Kind::Ebnf => gbnf::to_lark(text)?,
+        Kind::StructuralTag => structural_tag::to_lark(&parse_json(text)?, &policy)?,
+    };
+    Ok((TopLevelGrammar::from_lark(lark), None))
 }
 
 /// The library's messages, in our words where a client needs to know what to do.
@@ -200,7 +226,8 @@ impl GrammarFactory {
             .map_err(|e| e.to_string())?;
         factory.quiet();
         *factory.limits_mut() = LIMITS;
-        Ok(GrammarFactory { factory, eos: eos.into(), vocab_size, bytes })
+        let digits = Arc::new(DigitTokens::new(&env));
+        Ok(GrammarFactory { factory, digits, eos: eos.into(), vocab_size, bytes })
     }
 
     /// The matcher, and why no token may come first; empty: some may.
@@ -210,10 +237,11 @@ impl GrammarFactory {
         text: &str,
         max_whitespace: usize,
     ) -> Result<(TokenMatcher, String), String> {
-        let grammar = top_level(kind, text, max_whitespace)?;
+        let (grammar, limits) = top_level(kind, text, max_whitespace)?;
         let parser = self.factory.create_parser(grammar).map_err(|e| explained(e.to_string()))?;
         let made = TokenMatcher {
             matcher: Matcher::new(Ok(parser)),
+            numbers: limits.map(|limits| NumberGuard::new(&self.digits, limits)),
             eos: self.eos.clone(),
             vocab_size: self.vocab_size,
             bytes: self.bytes.clone(),
@@ -222,15 +250,21 @@ impl GrammarFactory {
         // One that was asked for a token and had none is of no more use; the others, and their
         // copies, know the first states.
         let mut asked = made.deep_clone();
-        match asked.fill(&mut vec![0; self.vocab_size.div_ceil(32)]) {
-            Ok(()) => Ok((asked, String::new())),
-            Err(why) => Ok((made, why)),
+        let mut mask = vec![0; self.vocab_size.div_ceil(32)];
+        if let Err(why) = asked.fill(&mut mask) {
+            return Ok((made, why));
         }
+        self.eos.iter().for_each(|id| mask[*id as usize / 32] &= !(1 << (id % 32)));
+        if mask.iter().all(|word| *word == 0) {
+            return Err("no text but the empty one satisfies it".into());
+        }
+        Ok((asked, String::new()))
     }
 }
 
 pub struct TokenMatcher {
     matcher: Matcher,
+    numbers: Option<NumberGuard>,
     eos: Arc<[u32]>,
     vocab_size: usize,
     bytes: Arc<ByteTokens>,
@@ -263,6 +297,9 @@ impl TokenMatcher {
         if self.vocab_size % 32 != 0 {
             mask[self.vocab_size / 32] &= (1 << (self.vocab_size % 32)) - 1;
         }
+        if let Some(numbers) = &self.numbers {
+            numbers.restrict(mask);
+        }
         match mask.iter().all(|word| *word == 0) {
             true => Err("no text that the model's tokens can spell satisfies it".into()),
             false => Ok(()),
@@ -277,6 +314,9 @@ impl TokenMatcher {
             }
             let token = self.bytes[usize::from(*byte)];
             self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))?;
+            if let Some(numbers) = &mut self.numbers {
+                numbers.accept(token);
+            }
         }
         Ok(())
     }
@@ -289,18 +329,29 @@ impl TokenMatcher {
             self.tokens_past_end += 1;
             return Ok(());
         }
-        self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))
+        if self.numbers.as_ref().is_some_and(|numbers| !numbers.accepts(token)) {
+            return Err(format!("with token {token} a number has too many digits"));
+        }
+        self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))?;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.accept(token);
+        }
+        Ok(())
     }
 
     pub fn rollback(&mut self, count: usize) -> Result<(), String> {
         let past_end = count.min(self.tokens_past_end);
         self.tokens_past_end -= past_end;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.rollback(count - past_end);
+        }
         self.matcher.rollback(count - past_end).map_err(|e| explained(e.to_string()))
     }
 
     pub fn deep_clone(&self) -> Self {
         TokenMatcher {
             matcher: self.matcher.deep_clone(),
+            numbers: self.numbers.clone(),
             eos: self.eos.clone(),
             vocab_size: self.vocab_size,
             bytes: self.bytes.clone(),

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::number_guard::{Limits, Place};
 use crate::schema_policy::SchemaPolicy;
 
 /// Attributes of a rule that nothing here acts on, or that take back text that was sent.
@@ -60,7 +61,20 @@ fn check_word(word: &str, rest: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub fn with_checked_schemas(text: &str, policy: &SchemaPolicy) -> Result<String, String> {
+/// Whether a string of the grammar leaves a JSON text outside of a string.
+fn keeps_outside_strings(literal: &str) -> bool {
+    let text = serde_json::from_str::<String>(literal).unwrap_or_default();
+    let limits = Limits::of(&Value::Null);
+    let end = text.bytes().try_fold(Place::default(), |place, byte| place.after(byte, &limits));
+    !text.is_empty() && end.is_some_and(|place| !place.is_in_string())
+}
+
+/// The text for the library; and its schemas where the rest is strings that make JSON of it.
+pub fn with_checked_schemas(
+    text: &str,
+    policy: &SchemaPolicy,
+) -> Result<(String, Option<Value>), String> {
+    let (mut schemas, mut is_json) = (Vec::new(), true);
     let bytes = text.as_bytes();
     let mut out = String::new();
     let mut copied = 0;
@@ -71,14 +85,17 @@ pub fn with_checked_schemas(text: &str, policy: &SchemaPolicy) -> Result<String,
         if rest.starts_with("//") || bytes[at] == b'#' {
             at = end_of_line(bytes, at);
         } else if bytes[at] == b'"' || bytes[at] == b'/' {
+            let start = at;
             at = end_of_quoted(bytes, at);
             while !text.is_char_boundary(at) {
                 at += 1;
             }
+            is_json &= bytes[start] == b'"' && keeps_outside_strings(&text[start..at]);
         } else if bytes[at] == b'%' {
             let name = at + 1 + bytes[at + 1..].iter().take_while(|b| is_word(**b)).count();
             let is_schema = &text[at..name] == "%json";
             if !is_schema && &text[at..name] != "%llguidance" {
+                is_json = false;
                 at = name;
                 continue;
             }
@@ -87,6 +104,7 @@ pub fn with_checked_schemas(text: &str, policy: &SchemaPolicy) -> Result<String,
                 out.push_str(&text[copied..name]);
                 out.push(' ');
                 out.push_str(&policy.apply(&value)?.to_string());
+                schemas.push(value);
                 copied = name + size;
             } else {
                 check_options(&value)?;
@@ -105,5 +123,6 @@ pub fn with_checked_schemas(text: &str, policy: &SchemaPolicy) -> Result<String,
         }
     }
     out.push_str(&text[copied..]);
-    Ok(out)
+    is_json &= !schemas.is_empty();
+    Ok((out, is_json.then_some(Value::Array(schemas))))
 }

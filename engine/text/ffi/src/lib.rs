@@ -10,6 +10,7 @@ mod counted_memory;
 mod gbnf;
 mod grammar;
 mod lark_text;
+mod number_guard;
 mod panics;
 mod python_format;
 mod schema_alternatives;

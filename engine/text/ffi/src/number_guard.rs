@@ -1,0 +1,185 @@
+//! Numbers of a JSON text that end: a schema's expression for them may take digits without end, and
+//! readers of JSON round what has too many. Follows a text that is JSON as a whole, token by token,
+//! and takes from a mask the tokens with which a number would become too long.
+
+use std::sync::Arc;
+
+use llguidance::toktrie::TokEnv;
+use serde_json::Value;
+
+use crate::schema_numbers::PLACES;
+
+const MAX_WHOLE_DIGITS: usize = 20;
+/// With as many digits before the point it is still a number of 64 bits.
+const MAX_EXPONENT: usize = 287;
+const MAX_EXPONENT_DIGITS: usize = 3;
+
+/// How many digits a number may have before its point and after it.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    whole: usize,
+    places: usize,
+}
+
+impl Limits {
+    /// What every number may have, and the constants of the schema.
+    pub fn of(schema: &Value) -> Self {
+        let mut limits = Limits { whole: MAX_WHOLE_DIGITS, places: PLACES };
+        limits.take_constants(schema, false);
+        limits
+    }
+
+    fn take_constants(&mut self, value: &Value, is_constant: bool) {
+        match value {
+            Value::Number(number) if is_constant => {
+                let text = number.as_f64().map_or(String::new(), |number| format!("{number}"));
+                let (whole, places) = text.split_once('.').unwrap_or((&text, ""));
+                self.whole = self.whole.max(whole.trim_start_matches('-').len());
+                self.places = self.places.max(places.len());
+            }
+            Value::Array(entries) => {
+                entries.iter().for_each(|entry| self.take_constants(entry, is_constant));
+            }
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let constant = is_constant || name == "const" || name == "enum";
+                    self.take_constants(member, constant);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Part {
+    #[default]
+    None,
+    Whole,
+    Places,
+    Exponent,
+}
+
+/// Where in the JSON a text ends.
+#[derive(Clone, Copy, Default)]
+pub struct Place {
+    in_string: bool,
+    escaped: bool,
+    part: Part,
+    digits: usize,
+    exponent: usize,
+}
+
+impl Place {
+    pub fn is_in_string(&self) -> bool {
+        self.in_string
+    }
+
+    /// None: a number has too many digits.
+    pub fn after(mut self, byte: u8, limits: &Limits) -> Option<Place> {
+        if self.in_string {
+            self.in_string = self.escaped || byte != b'"';
+            self.escaped = !self.escaped && byte == b'\\';
+            return Some(self);
+        }
+        let enter = |part, digits| Place { part, digits, ..Place::default() };
+        Some(match (self.part, byte) {
+            (_, b'"') => Place { in_string: true, ..Place::default() },
+            (Part::None, b'-') => enter(Part::Whole, 0),
+            (Part::None, b'0'..=b'9') => enter(Part::Whole, 1),
+            (Part::Whole, b'.') => enter(Part::Places, 0),
+            (Part::Whole | Part::Places, b'e' | b'E') => enter(Part::Exponent, 0),
+            (Part::Exponent, b'+' | b'-') => self,
+            (Part::Whole | Part::Places | Part::Exponent, b'0'..=b'9') => {
+                self.digits += 1;
+                self.exponent = 10 * self.exponent + usize::from(byte - b'0');
+                let (most, too_large) = match self.part {
+                    Part::Whole => (limits.whole, false),
+                    Part::Places => (limits.places, false),
+                    _ => (MAX_EXPONENT_DIGITS, self.exponent > MAX_EXPONENT),
+                };
+                if self.digits > most || too_large {
+                    return None;
+                }
+                if self.part != Part::Exponent {
+                    self.exponent = 0;
+                }
+                self
+            }
+            _ => Place::default(),
+        })
+    }
+
+    /// Digits that may certainly follow.
+    fn room(&self, limits: &Limits) -> usize {
+        match self.part {
+            Part::None => limits.whole.min(limits.places),
+            Part::Whole => (limits.whole - self.digits).min(limits.places),
+            Part::Places => limits.places - self.digits,
+            Part::Exponent => 0,
+        }
+    }
+}
+
+/// The tokens that have digits, those with the longest runs of them first.
+pub struct DigitTokens {
+    env: TokEnv,
+    by_run: Vec<(usize, u32)>,
+}
+
+impl DigitTokens {
+    pub fn new(env: &TokEnv) -> Self {
+        let trie = env.tok_trie();
+        let run = |token: &[u8]| {
+            token.split(|b| !b.is_ascii_digit()).map(<[u8]>::len).max().unwrap_or(0)
+        };
+        let ids = 0..trie.vocab_size() as u32;
+        let mut by_run: Vec<(usize, u32)> = ids.map(|id| (run(trie.token(id)), id)).collect();
+        by_run.retain(|(run, _)| *run > 0);
+        by_run.sort_unstable_by(|one, other| other.cmp(one));
+        DigitTokens { env: env.clone(), by_run }
+    }
+}
+
+#[derive(Clone)]
+pub struct NumberGuard {
+    tokens: Arc<DigitTokens>,
+    limits: Limits,
+    /// After each token so far.
+    places: Vec<Place>,
+}
+
+impl NumberGuard {
+    pub fn new(tokens: &Arc<DigitTokens>, limits: Limits) -> Self {
+        NumberGuard { tokens: tokens.clone(), limits, places: Vec::new() }
+    }
+
+    fn after(&self, token: u32) -> Option<Place> {
+        let bytes = self.tokens.env.tok_trie().token(token);
+        let start = self.places.last().copied().unwrap_or_default();
+        bytes.iter().try_fold(start, |place, byte| place.after(*byte, &self.limits))
+    }
+
+    pub fn accepts(&self, token: u32) -> bool {
+        self.after(token).is_some()
+    }
+
+    pub fn accept(&mut self, token: u32) {
+        let place = self.after(token).unwrap_or_default();
+        self.places.push(place);
+    }
+
+    pub fn rollback(&mut self, count: usize) {
+        self.places.truncate(self.places.len().saturating_sub(count));
+    }
+
+    pub fn restrict(&self, mask: &mut [u32]) {
+        let room = self.places.last().copied().unwrap_or_default().room(&self.limits);
+        for (_, id) in self.tokens.by_run.iter().take_while(|(run, _)| *run > room) {
+            let (word, bit) = (*id as usize / 32, 1 << (id % 32));
+            if mask.get(word).is_some_and(|bits| bits & bit != 0) && !self.accepts(*id) {
+                mask[word] &= !bit;
+            }
+        }
+    }
+}
