@@ -1,5 +1,5 @@
 // ChatTemplate: a conversation rendered to a prompt by the model's own Jinja template (the Rust
-// crate `minijinja`), from tokenizer_config.json's chat_template or chat_template.jinja. The
+// module `jinja`), from tokenizer_config.json's chat_template or chat_template.jinja. The
 // template is the operator's, never the client's; it is run with a fuel limit and has no access to
 // files, environment or network. Thread safety: const after Load.
 #pragma once
