@@ -1,5 +1,5 @@
 // ChatTemplate: a conversation rendered to a prompt by the model's own Jinja template (the Rust
-// crate `minijinja`), from chat_template.jinja and additional_chat_templates, else
+// module `jinja`), from chat_template.jinja and additional_chat_templates, else
 // tokenizer_config.json, else chat_template.json. Of several named ones a conversation with tools
 // gets "tool_use" if there is one, every other "default". The
 // template is the operator's, never the client's; it is run with a fuel limit and has no access to

@@ -1,0 +1,87 @@
+//! Jinja2 as transformers sets it up for chat templates: its sandbox, whose values cannot be
+//! changed, trim_blocks, lstrip_blocks, loop controls and a few functions more. There are no files,
+//! no other templates and no network, and what a rendering takes is bounded.
+
+mod arguments;
+mod ast;
+mod budget;
+mod calls;
+mod characters;
+mod checks;
+mod dict;
+mod error;
+mod evaluate;
+mod expressions;
+mod filters;
+mod format_spec;
+mod globals;
+mod interpreter;
+mod json;
+mod lexer;
+mod loops;
+mod markup;
+mod methods;
+mod number;
+mod operators;
+mod parser;
+mod parser_functions;
+mod percent_format;
+mod range;
+mod scope;
+mod sequence_filters;
+mod str_format;
+mod str_methods;
+mod subscript;
+mod text_filters;
+mod value;
+mod write;
+
+use std::sync::Arc;
+
+use interpreter::Interpreter;
+use scope::Scope;
+
+/// A template that was read.
+pub struct Template(ast::Template);
+
+/// Why there is no text.
+pub enum Failure {
+    /// The template's own words, by raise_exception.
+    Raised(String),
+    /// The engine's, with the template's line.
+    Failed(String),
+}
+
+fn with_line(message: &str, line: u32) -> String {
+    format!("{message} (in chat template:{line})")
+}
+
+impl Template {
+    pub fn new(source: &str) -> Result<Self, String> {
+        match parser::parse(source) {
+            Ok(template) => Ok(Template(template)),
+            Err((message, line)) => Err(with_line(&message, line)),
+        }
+    }
+
+    pub fn render(
+        &self,
+        variables: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<String, Failure> {
+        budget::begin();
+        let root = Scope::new(None);
+        let interpreter = Interpreter::new(&self.0, root.clone());
+        let made = || {
+            for (name, value) in variables {
+                root.set(&Arc::from(name.as_str()), globals::from_json(value)?);
+            }
+            interpreter.render()
+        };
+        made().map_err(|error| match error {
+            error::Error::Raised(message) => Failure::Raised(message),
+            error::Error::Failed(message) => {
+                Failure::Failed(with_line(&message, interpreter.error_line.get()))
+            }
+        })
+    }
+}
