@@ -12,6 +12,12 @@
 namespace diffserve {
 namespace {
 
+using testing::ClientReply;
+using testing::HttpClient;
+using testing::ServingFixture;
+using testing::ServingOptions;
+using Json = nlohmann::json;
+
 TEST(ServedNamesTest, EachOfSeveralNamesIsServedAndAnswersHaveTheFirst) {
   ServingOptions options;
   options.frontend.served_model_name = "first";

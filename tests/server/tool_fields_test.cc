@@ -250,7 +250,7 @@ TEST_F(ToolFieldsTest, WrongToolMessagesAreRefusedWithTheirPlace) {
 }
 
 TEST_F(ToolFieldsTest, OffersOfOthersToolsAreLeftOut) {
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   for (const char* other :
        {R"({"type":"web_search"})", R"({"type":"custom","custom":{"name":"patch"}})",
         R"({"type":"mcp","server_label":"x"})", R"({"type":"image_generation"})"}) {
@@ -278,7 +278,7 @@ TEST_F(ToolFieldsTest, AChoiceOfOthersToolsIsRefusedByItsName) {
 }
 
 TEST_F(ToolFieldsTest, NamesHaveAtMost128Characters) {
-  limits_.tool_format = FindToolFormat("hermes");
+  limits_.formats.tools = FindToolFormat("hermes");
   for (const size_t length : {1u, 64u, 65u, 128u}) {
     const std::string name(length, 'a');
     EXPECT_TRUE(Tools(R"({"type":"function","function":{"name":")" + name + "\"}}").ok()) << length;

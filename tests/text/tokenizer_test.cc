@@ -125,7 +125,7 @@ TEST(TokenizerTest, RefusesTextThatIsNotUtf8) {
 TEST(TokenizerTest, SaysInOneLineWhatIsWrongWithAFile) {
   const std::string good = FileBytes(TextDataDir() + "/byte_bpe/tokenizer.json");
   const std::vector<std::pair<std::string, std::string>> bad = {
-      {"", "EOF"},
+      {"", "is empty"},
       {"{", "EOF"},
       {"[]", "tokenizer.json"},
       {"\xFF\xFE", "line 1"},

@@ -100,24 +100,57 @@ fn merge_map(config: &mut Map<String, Value>, map: Map<String, Value>) {
     }
 }
 
-fn names_of(config: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+/// Takes out what the configuration itself says of further names, as strings or under
+/// extra_special_tokens; without either, what model_specific_special_tokens says.
+fn take_own_names(config: &mut Map<String, Value>) -> Result<Map<String, Value>, String> {
+    let mut own = Map::new();
+    config.retain(|name, value| {
+        let is_own = is_token_of_its_own(name, value) && value.is_string();
+        if is_own {
+            own.insert(name.clone(), value.clone());
+        }
+        !is_own
+    });
+    take_extra_names(config, &mut own)?;
+    if own.is_empty() {
+        if let Some(Value::Object(names)) = config.get("model_specific_special_tokens") {
+            for (name, value) in names {
+                own.insert(name.clone(), named_content(name, value)?.into());
+            }
+        }
+    }
+    Ok(own)
+}
+
+/// extra_special_tokens as an object.
+fn take_extra_names(
+    config: &mut Map<String, Value>,
+    own: &mut Map<String, Value>,
+) -> Result<(), String> {
+    if !config.get("extra_special_tokens").is_some_and(Value::is_object) {
+        return Ok(());
+    }
+    let Some(Value::Object(names)) = config.shift_remove("extra_special_tokens") else {
+        return Ok(());
+    };
+    for (name, value) in &names {
+        own.insert(name.clone(), named_content(name, value)?.into());
+    }
+    Ok(())
+}
+
+/// The standard names, then those that stand in the configuration by themselves, then its own.
+fn names_of(
+    config: &Map<String, Value>,
+    own: Map<String, Value>,
+) -> Result<Map<String, Value>, String> {
     let mut named = Map::new();
     for name in STANDARD_NAMES {
         let Some(value) = config.get(name).filter(|value| !value.is_null()) else { continue };
         named.insert(name.into(), named_content(name, value)?.into());
     }
-    let mut own = Map::new();
     for (name, value) in config.iter().filter(|(name, value)| is_token_of_its_own(name, value)) {
-        own.insert(name.clone(), named_content(name, value)?.into());
-    }
-    let object = |key: &str| config.get(key).and_then(Value::as_object);
-    for (name, value) in object("extra_special_tokens").into_iter().flatten() {
-        own.insert(name.clone(), named_content(name, value)?.into());
-    }
-    if own.is_empty() {
-        for (name, value) in object("model_specific_special_tokens").into_iter().flatten() {
-            own.insert(name.clone(), named_content(name, value)?.into());
-        }
+        named.insert(name.clone(), named_content(name, value)?.into());
     }
     named.extend(own);
     Ok(named)
@@ -147,9 +180,11 @@ fn listed_token(id: &str, value: &Value) -> Result<ListedToken, String> {
 impl SpecialTokens {
     pub fn read(files: &TokenFiles) -> Result<Self, String> {
         let mut config = parse_config(files.tokenizer_config)?;
+        let mut own = take_own_names(&mut config)?;
         let decoder = config.get("added_tokens_decoder").cloned();
         if decoder.is_none() {
             merge_map(&mut config, parse_object(files.special_tokens_map, MAP)?);
+            take_extra_names(&mut config, &mut own)?;
         }
         let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or("").to_string();
         for (name, content) in class_tokens(&class, files.tokenizer) {
@@ -160,7 +195,7 @@ impl SpecialTokens {
         let additional_special_tokens = unnamed.clone();
         unnamed.extend(contents_of(&config, "extra_special_tokens"));
         let mut tokens = SpecialTokens {
-            named: names_of(&config)?,
+            named: names_of(&config, own)?,
             additional_special_tokens,
             unnamed,
             listed: Vec::new(),
