@@ -25,8 +25,9 @@ class ChatResponseTest : public ::testing::Test {
   // One token a piece.
   std::string Run(const std::vector<std::string>& pieces,
                   FinishReason finish = FinishReason::kStop) {
-    const bool opens_reasoning = request_.answer.reasoning != nullptr;
-    std::vector<ResponseEvent> events = {ResponseStarted{{{{10}, "", opens_reasoning}}}};
+    PromptInfo prompt{SharedTokens{10}, ""};
+    prompt.opens_reasoning = request_.answer.reasoning != nullptr;
+    std::vector<ResponseEvent> events = {ResponseStarted{{prompt}}};
     for (size_t i = 0; i < pieces.size(); ++i) {
       ResponseDelta delta;
       delta.text = pieces[i];

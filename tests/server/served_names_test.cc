@@ -25,7 +25,8 @@ TEST(ServedNamesTest, EachOfSeveralNamesIsServedAndAnswersHaveTheFirst) {
   ServingFixture server(options);
   HttpClient client(server.port());
   std::vector<std::string> listed;
-  for (const Json& model : client.Get("/v1/models").json()["data"]) listed.push_back(model["id"]);
+  const Json models = client.Get("/v1/models").json();
+  for (const Json& model : models["data"]) listed.push_back(model["id"]);
   EXPECT_EQ(listed, (std::vector<std::string>{"first", "second", "org/third"}));
   for (const std::string& name : listed) {
     EXPECT_EQ(client.Get("/v1/models/" + name).json()["id"], name);
