@@ -70,8 +70,8 @@ TEST_F(GrammarLimitsTest, RefusesContradictions) {
 TEST_F(GrammarLimitsTest, RefusesWhatIsNoGrammar) {
   EXPECT_THAT(SchemaRefusal("{"), HasSubstr("not JSON"));
   // What Python's re, llguidance or llama.cpp refuse, or what has no text but the empty one.
-  for (const char* regex : {"\\", "a\\", "^\\$", "(a", "a)", "", "^$", "()", "|", "a(?=b)",
-                            "(?<!a)b", "(a)\\1", "[a", "[z-a]", "a{3,2}", "*a", "\\q", "\\x"})
+  for (const char* regex : {"\\", "a\\", "(a", "a)", "", "^$", "()", "|", "a(?=b)", "(?<!a)b",
+                            "(a)\\1", "[a", "[z-a]", "a{3,2}", "*a", "\\q", "\\x"})
     EXPECT_NE(Refusal(Kind::kRegex, regex), "compiled") << regex;
   for (const char* grammar : {"",
                               " \n",

@@ -39,6 +39,8 @@ pub struct SpecialTokens {
     pub additional_special_tokens: Vec<String>,
     /// Special tokens without a name, the additional ones among them.
     pub unnamed: Vec<String>,
+    /// Those that are special even where tokenizer.json adds them as others.
+    pub marked: Vec<String>,
     /// In the order of their ids.
     pub listed: Vec<ListedToken>,
     /// Rows of the model's embedding: a token of a higher id cannot be computed.
@@ -156,6 +158,12 @@ fn names_of(
     Ok(named)
 }
 
+/// What the configuration names by an object that says "special".
+fn marked_objects(config: &Map<String, Value>) -> Vec<String> {
+    let is_marked = |value: &&Value| value.get("special") == Some(&Value::Bool(true));
+    config.values().filter(is_marked).filter_map(content_of).map(str::to_string).collect()
+}
+
 fn contents_of(config: &Map<String, Value>, key: &str) -> Vec<String> {
     let tokens = config.get(key).and_then(Value::as_array).into_iter().flatten();
     tokens.filter_map(content_of).map(str::to_string).collect()
@@ -194,10 +202,20 @@ impl SpecialTokens {
         let mut unnamed = contents_of(&config, "additional_special_tokens");
         let additional_special_tokens = unnamed.clone();
         unnamed.extend(contents_of(&config, "extra_special_tokens"));
+        let objects = marked_objects(&config);
+        let named = names_of(&config, own)?;
+        let marked = match decoder {
+            Some(_) => objects,
+            None => {
+                let named = named.values().filter_map(Value::as_str).map(str::to_string);
+                named.chain(additional_special_tokens.clone()).collect()
+            }
+        };
         let mut tokens = SpecialTokens {
-            named: names_of(&config, own)?,
+            named,
             additional_special_tokens,
             unnamed,
+            marked,
             listed: Vec::new(),
             model_rows: model_config
                 .get("vocab_size")

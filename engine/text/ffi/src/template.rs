@@ -39,14 +39,16 @@ fn parse_object(json: &[u8], what: &str) -> Result<serde_json::Map<String, Json>
 }
 
 impl Template {
-    /// None: there is no template. Those that no conversation gets may be wrong.
+    /// None: there is no template. Of two with one name the last counts; those that no conversation
+    /// gets may be wrong.
     pub fn new(sources: Vec<Source>, tokens: SpecialTokens) -> Result<Option<Self>, String> {
         let names: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
-        let mut served = Vec::new();
+        let mut served: Vec<Served> = Vec::new();
         for Source { name, file, text } in sources {
             if SERVED.contains(&name.as_str()) {
                 let template = without_panic(|| jinja::Template::new(&text))
                     .map_err(|e| format!("{file}: {e}"))?;
+                served.retain(|known| known.name != name);
                 served.push(Served { name, source: text, template });
             }
         }

@@ -46,9 +46,8 @@ fn next_id(tokenizer: &Tokenizer) -> usize {
 }
 
 /// Adds what the model's files name beside tokenizer.json, as transformers does: listed tokens with
-/// their flags, in the order of their ids, then the other special ones. A token that tokenizer.json
-/// adds keeps the flags that it has there. One that the vocabulary lacks gets the next id if the
-/// model has a row for it, and stays unknown otherwise.
+/// their flags, in the order of their ids, then the other special ones. One that the vocabulary
+/// lacks gets the next id if the model has a row for it, and stays unknown otherwise.
 fn add_named(tokenizer: &mut Tokenizer, tokens: &SpecialTokens) -> Result<(), String> {
     let added = tokenizer.get_added_tokens_decoder();
     let mut wanted = Vec::new();
@@ -64,9 +63,13 @@ fn add_named(tokenizer: &mut Tokenizer, tokens: &SpecialTokens) -> Result<(), St
         if wanted.iter().any(|token| token.content == content) {
             continue;
         }
-        let is_added = tokenizer.token_to_id(content).is_some_and(|id| added.contains_key(&id));
-        if !is_added {
-            wanted.push(AddedToken::from(content, true));
+        let is_marked = tokens.marked.iter().any(|known| known == content);
+        match tokenizer.token_to_id(content).and_then(|id| added.get(&id)) {
+            None => wanted.push(AddedToken::from(content, true)),
+            Some(token) if is_marked && !token.special => {
+                wanted.push(token.clone().special(true));
+            }
+            Some(_) => {}
         }
     }
     for token in wanted {
