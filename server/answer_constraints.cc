@@ -1,5 +1,6 @@
 #include "server/answer_constraints.h"
 
+#include <string>
 #include <utility>
 
 namespace diffserve {
@@ -52,6 +53,13 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
     Result<std::unique_ptr<TokenConstraint>> compiled = (*compiler)->Compile(
         *request.grammar, StartOf(request, prompt));
     if (!compiled.ok()) return compiled.status();
+    // After the compilation: a fault of the form is named first.
+    if (request.ignore_eos) {
+      return InvalidArgument(std::string("ignore_eos cannot be had with ") +
+                                 request.grammar->param +
+                                 ": what comes after a finished answer has no form",
+                             "ignore_eos");
+    }
     answer = std::move(compiled).value();
   }
   const bool budget = request.max_reasoning_tokens >= 0;

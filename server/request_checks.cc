@@ -193,11 +193,6 @@ Status CheckRequest(const GenerateRequest& request, const RequestLimits& limits)
   DS_RETURN_IF_ERROR(CheckSampling(request.sampling, limits));
   DS_RETURN_IF_ERROR(CheckStops(request, limits));
   DS_RETURN_IF_ERROR(CheckTokenRules(request, limits));
-  if (request.grammar && request.ignore_eos) {
-    return InvalidArgument(std::string("ignore_eos cannot be had with ") + request.grammar->param +
-                               ": what comes behind a finished answer has no form",
-                           "ignore_eos");
-  }
   if (request.cache_salt.size() > options.max_cache_salt_bytes) {
     return InvalidArgument("cache_salt has " + std::to_string(request.cache_salt.size()) +
                                " bytes; at most " + std::to_string(options.max_cache_salt_bytes) +

@@ -141,7 +141,7 @@ run format tests/tidy/format.sh
 build release all
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 replay release ""
-run schema_suite python3 tests/schema/run.py
+run schema_suite .venv/bin/python tests/schema/run.py
 run template_suite .venv/bin/python tests/templates/run.py
 run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
 run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'

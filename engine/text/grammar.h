@@ -19,12 +19,12 @@ namespace diffserve {
 struct GrammarSpec {
   enum class Kind {
     kJsonObject,     // any JSON object; `text` is empty
-    kJsonSchema,     // `text` is a JSON schema, draft 2020-12
+    kJsonSchema,     // `text` is a JSON schema of draft 4 to 2020-12, or OpenAPI's
     kRegex,          // the whole answer matches
     kChoice,         // `text` is a JSON list of strings, one of which is the answer
     kLark,           // llguidance's Lark, which may embed %json { } and %regex { }
     kEbnf,           // GBNF, as llama.cpp and SGLang have it, with `root`
-    kStructuralTag,  // `text` is {"structures": [{"begin", "schema", "end"}], "triggers": [...]}
+    kStructuralTag,  // `text` is {"format": ...}, or {"structures": [...], "triggers": [...]}
   };
   Kind kind = Kind::kJsonObject;
   std::string text;

@@ -276,6 +276,18 @@ class StreamFramingTest(unittest.TestCase):
 
 
 class BadBodiesTest(unittest.TestCase):
+    def test_a_fault_of_the_form_is_named_before_ignore_eos(self):
+        body = {"prompt": "x", "max_tokens": 1, "ignore_eos": True}
+        schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"if": {}}}}
+        forms = {
+            "response_format.json_schema.schema": {"response_format": schema},
+            "regex": {"regex": "\\"}, "ebnf": {"ebnf": "root ::="},
+            "structured_outputs.grammar": {"structured_outputs": {"grammar": "start:"}}
+        }
+        for param, form in forms.items():
+            self.expect_refusal(COMPLETIONS, body | form, param)
+        self.expect_refusal(COMPLETIONS, body | {"regex": "a+"}, "ignore_eos")
+
     def expect_refusal(self, path, body, param):
         response = server.post(path, body)
         self.assertEqual(response.status, 400, response.body[:500])

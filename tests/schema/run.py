@@ -5,7 +5,8 @@ enforces.
 Each schema is refused, by a keyword of it that is named and with a reason, or compiled, and then no
 spelling of an instance that the suite calls invalid may be accepted. Valid ones that are not
 accepted are counted: a constraint may be stricter than its schema (properties in its order, formats
-asserted). The last line is `N passed, N failed` (schemas).
+asserted). generated.json has schemas as generators write them: all are enforced, and instances are
+accepted as the package jsonschema judges them. The last line is `N passed, N failed` (schemas).
 
     run.py                  the suite
     run.py --list           and each schema's outcome
@@ -22,6 +23,8 @@ import sys
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import jsonschema
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("DIFFSERVE_SCHEMA_SUITE",
@@ -45,6 +48,7 @@ class Case:
     schema: object
     valid: list[str] = field(default_factory=list)  # JSON texts
     invalid: list[tuple[str, ...]] = field(default_factory=list)  # spellings of each
+    is_exact: bool = False  # what is valid is accepted
 
 
 def archive() -> Path:
@@ -96,6 +100,21 @@ def cases() -> list[Case]:
     return found
 
 
+def generated() -> list[Case]:
+    found = []
+    for row in json.loads((Path(__file__).parent / "generated.json").read_text()):
+        case = Case("generated.json", row["generator"], row["schema"], is_exact=True)
+        judge = jsonschema.validators.validator_for(
+            row["schema"], default=jsonschema.Draft202012Validator)(row["schema"])
+        for instance in row["instances"]:
+            if judge.is_valid(instance):
+                case.valid.append(spellings(instance)[0])
+            else:
+                case.invalid.append(spellings(instance))
+        found.append(case)
+    return found
+
+
 def of_draft(schema, draft: str):
     """Earlier drafts' suites leave it to their folder to say which draft they are."""
     return {"$schema": draft, **schema} if isinstance(schema, dict) else schema
@@ -137,7 +156,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--times", type=Path)
     options = parser.parse_args()
-    suite = cases()
+    suite = cases() + generated()
     made = outcomes(suite)
     enforced, refused, faults = 0, 0, []
     accepted, total, stricter = 0, 0, collections.Counter()
@@ -145,12 +164,16 @@ def main() -> int:
         if "refused" in outcome:
             refused += 1
             fault = fault_of_refusal(case, outcome["refused"])
+            if case.is_exact:
+                fault = f"is refused: {outcome['refused']}"
             shown = "refused: " + outcome["refused"]
         else:
             taken = iter(outcome["accepted"])
             valid = [next(taken) for _ in case.valid]
             wrong = [text for texts in case.invalid for text in texts if next(taken)]
             fault = f"accepts {wrong}, which is invalid" if wrong else None
+            if case.is_exact and not all(valid):
+                fault = f"does not accept all of {case.valid}"
             enforced += fault is None
             accepted, total = accepted + sum(valid), total + len(valid)
             stricter[case.file] += len(valid) - sum(valid)

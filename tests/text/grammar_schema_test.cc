@@ -1,6 +1,8 @@
 // What a JSON schema's keywords mean to ECMA-262 and RFC 8259, where the library reads them in
 // another way, and hostile schemas: refused by name, or compiled within the limits.
 #include <chrono>
+#include <limits>
+#include <nlohmann/json.hpp>
 
 #include "tests/testing/grammar_fixture.h"
 
@@ -95,6 +97,74 @@ TEST_F(GrammarSchemaTest, ABoundBeyondWhatIsWrittenIsOpenOrRefused) {
     EXPECT_THAT(SchemaRefusal(schema), HasSubstr("number out of range")) << schema;
   EXPECT_THAT(SchemaRefusal(R"({"multipleOf":1e-400})"), HasSubstr("#: multipleOf"));
   EXPECT_THAT(SchemaRefusal(R"({"multipleOf":1e300})"), HasSubstr("multipleOf"));
+}
+
+// Draws the first of `preferred` that may come; where none may, the end, or what leads on to it.
+std::string Preferred(TokenConstraint& constraint, const std::string& preferred,
+                      const Tokenizer& tokenizer, int vocab_size, int32_t eos) {
+  std::vector<uint32_t> mask(MaskWords(vocab_size));
+  std::string text;
+  while (text.size() < 200) {
+    if (!constraint.Fill(mask).ok()) return text + " fails";
+    const auto may_come = [&](int32_t id) {
+      return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+    };
+    int32_t drawn = eos;
+    for (const char c : preferred + (may_come(eos) ? "" : "0123456789-.")) {
+      const int32_t id = tokenizer.Encode(std::string(1, c), false).value().at(0);
+      if (!may_come(id)) continue;
+      drawn = id;
+      break;
+    }
+    if (drawn == eos && !may_come(eos)) return text + " has no end";
+    if (drawn == eos) return text;
+    EXPECT_TRUE(constraint.Accept(drawn).ok());
+    text += tokenizer.TokenBytes(drawn);
+  }
+  return text + " runs away";
+}
+
+TEST_F(GrammarSchemaTest, NumbersEndWithinTheirBoundsHoweverTheyAreDrawn) {
+  struct Bounded {
+    const char* schema;
+    double above, below;  // as a reader of 64 bits sees them
+  };
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  for (const Bounded& bounded : {
+           Bounded{R"({"type":"number"})", -kNone, kNone},
+           Bounded{R"({"type":"integer"})", -kNone, kNone},
+           Bounded{R"({"type":"number","exclusiveMaximum":1})", -kNone, 1},
+           Bounded{R"({"type":"number","exclusiveMinimum":0})", 0, kNone},
+           Bounded{R"({"type":"number","exclusiveMinimum":-0.1,"exclusiveMaximum":0.1})", -0.1,
+                   0.1},
+           Bounded{R"({"type":"number","exclusiveMinimum":0.01,"exclusiveMaximum":0.02})", 0.01,
+                   0.02},
+           Bounded{R"({"type":"number","exclusiveMaximum":9007199254740994})", -kNone,
+                   9007199254740994},
+           Bounded{R"({"type":"integer","exclusiveMaximum":9007199254740996})", -kNone,
+                   9007199254740996},
+           Bounded{R"({"type":"integer","multipleOf":7})", -kNone, kNone},
+           Bounded{R"({"type":"number","multipleOf":0.01})", -kNone, kNone},
+       }) {
+    const std::unique_ptr<TokenConstraint> compiled = Make(Kind::kJsonSchema, bounded.schema);
+    ASSERT_NE(compiled, nullptr);
+    for (const char* preferred :
+         {"9.0e-", "09.e", "0.9e", "-09.", "-0.9", "-9.9", "1e9", "-.0123456789", "0.019", "18.",
+          "-0.09", "9007199254740995.", "e9.1"}) {
+      const std::string text = Preferred(*compiled->Clone(), preferred, *tokenizer_, vocab_size_,
+                                         eos_);
+      const auto value = nlohmann::json::parse(text, nullptr, false);
+      ASSERT_TRUE(value.is_number()) << bounded.schema << " " << preferred << " " << text;
+      EXPECT_GT(value.get<double>(), bounded.above) << bounded.schema << " " << text;
+      EXPECT_LT(value.get<double>(), bounded.below) << bounded.schema << " " << text;
+    }
+  }
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, R"({"type":"number"})", "3.141592653589793"));
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, R"({"type":"integer"})", "18446744073709551615"));
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, R"({"type":"number"})", "1.5e-300"));
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, R"({"const":1e25})", "10000000000000000000000000"));
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, R"({"type":"string"})", Quoted(std::string(40, '9'))));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, R"({"type":"number"})", "1e309"));
 }
 
 std::string Repeated(int count, const std::function<std::string(int)>& entry) {

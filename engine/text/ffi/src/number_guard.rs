@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::schema_numbers::PLACES;
 
 const MAX_WHOLE_DIGITS: usize = 20;
-/// With as many digits before the point it is still a number of 64 bits.
-const MAX_EXPONENT: usize = 287;
+/// Digits before the point and an exponent come to this at most: a number of 64 bits.
+const MAX_MAGNITUDE: usize = 308;
 const MAX_EXPONENT_DIGITS: usize = 3;
 
 /// How many digits a number may have before its point and after it.
@@ -67,6 +67,7 @@ pub struct Place {
     escaped: bool,
     part: Part,
     digits: usize,
+    whole_digits: usize,
     exponent: usize,
 }
 
@@ -87,27 +88,31 @@ impl Place {
             (_, b'"') => Place { in_string: true, ..Place::default() },
             (Part::None, b'-') => enter(Part::Whole, 0),
             (Part::None, b'0'..=b'9') => enter(Part::Whole, 1),
-            (Part::Whole, b'.') => enter(Part::Places, 0),
-            (Part::Whole | Part::Places, b'e' | b'E') => enter(Part::Exponent, 0),
-            (Part::Exponent, b'+' | b'-') => self,
-            (Part::Whole | Part::Places | Part::Exponent, b'0'..=b'9') => {
-                self.digits += 1;
-                self.exponent = 10 * self.exponent + usize::from(byte - b'0');
-                let (most, too_large) = match self.part {
-                    Part::Whole => (limits.whole, false),
-                    Part::Places => (limits.places, false),
-                    _ => (MAX_EXPONENT_DIGITS, self.exponent > MAX_EXPONENT),
-                };
-                if self.digits > most || too_large {
-                    return None;
-                }
-                if self.part != Part::Exponent {
-                    self.exponent = 0;
-                }
-                self
+            (Part::Whole, b'.') => Place { whole_digits: self.digits, ..enter(Part::Places, 0) },
+            (Part::Whole, b'e' | b'E') => {
+                Place { whole_digits: self.digits, ..enter(Part::Exponent, 0) }
             }
+            (Part::Places, b'e' | b'E') => {
+                Place { whole_digits: self.whole_digits, ..enter(Part::Exponent, 0) }
+            }
+            (Part::Exponent, b'+' | b'-') => self,
+            (_, b'0'..=b'9') => return self.after_digit(byte, limits),
             _ => Place::default(),
         })
+    }
+
+    fn after_digit(mut self, byte: u8, limits: &Limits) -> Option<Place> {
+        self.digits += 1;
+        let fits = match self.part {
+            Part::Exponent => {
+                self.exponent = 10 * self.exponent + usize::from(byte - b'0');
+                let magnitude = self.whole_digits + self.exponent;
+                self.digits <= MAX_EXPONENT_DIGITS && magnitude <= MAX_MAGNITUDE
+            }
+            Part::Places => self.digits <= limits.places,
+            _ => self.digits <= limits.whole,
+        };
+        fits.then_some(self)
     }
 
     /// Digits that may certainly follow.
@@ -130,9 +135,8 @@ pub struct DigitTokens {
 impl DigitTokens {
     pub fn new(env: &TokEnv) -> Self {
         let trie = env.tok_trie();
-        let run = |token: &[u8]| {
-            token.split(|b| !b.is_ascii_digit()).map(<[u8]>::len).max().unwrap_or(0)
-        };
+        let run =
+            |token: &[u8]| token.split(|b| !b.is_ascii_digit()).map(<[u8]>::len).max().unwrap_or(0);
         let ids = 0..trie.vocab_size() as u32;
         let mut by_run: Vec<(usize, u32)> = ids.map(|id| (run(trie.token(id)), id)).collect();
         by_run.retain(|(run, _)| *run > 0);

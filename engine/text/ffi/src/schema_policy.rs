@@ -1,6 +1,7 @@
-//! What a JSON schema of a client may say (draft 2020-12): each keyword is enforced by the library,
-//! is an annotation, or is refused by its name and place. The library gets a schema made anew of
-//! what it enforces, so it sees nothing else; each target of a reference is a definition of it.
+//! What a JSON schema of a client may say (`schema_dialect` has its drafts): each keyword is
+//! enforced by the library, is an annotation, or is refused by its name and place. The library gets
+//! a schema made anew of what it enforces, so it sees nothing else; each target of a reference is a
+//! definition of it.
 
 use serde_json::{json, Map, Value};
 
