@@ -368,4 +368,13 @@ people.0.name
 "%d" % '1'
 'a' is string and 1 is not string
 (messages | last).role
+(1, 'x') | map('length') is integer
+(5)[1:] is defined
+(-3) ** 2.5
+mapping | pprint
+'a b.example.org' | urlize
+'some words' | wordwrap(4)
+lipsum(1) is string
+'\N{BULLET}'
+℘ is undefined
 """.strip().splitlines()

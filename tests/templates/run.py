@@ -10,6 +10,7 @@ without a difference. The last line is `N passed, N failed`.
 """
 
 import argparse
+import copy
 import json
 import os
 import re
@@ -78,7 +79,8 @@ def templates() -> dict[str, str]:
 
 def variables() -> dict:
     """Those that the engine gives every template, and the cases' own."""
-    return {"documents": None, "add_generation_prompt": False, **VARIABLES}
+    own = copy.deepcopy(VARIABLES)  # a template can change a list: its `indent` does
+    return {"documents": None, "add_generation_prompt": False, **own}
 
 
 def expected(env: ImmutableSandboxedEnvironment, template: str) -> dict:
@@ -91,7 +93,7 @@ def expected(env: ImmutableSandboxedEnvironment, template: str) -> dict:
 def outcomes(found: dict[str, str]) -> list[dict]:
     lines = [json.dumps({"template": text, "variables": VARIABLES}) for text in found.values()]
     ran = subprocess.run([PROGRAM], input="\n".join(lines), capture_output=True, text=True)
-    made = [json.loads(line) for line in ran.stdout.splitlines()]
+    made = [json.loads(line) for line in ran.stdout.split("\n") if line]
     if ran.returncode != 0 or len(made) != len(found):
         at = list(found)[min(len(made), len(found) - 1)]
         raise SystemExit(f"{PROGRAM} ended with {ran.returncode} at {at}\n"

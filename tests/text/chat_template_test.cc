@@ -1,5 +1,7 @@
 #include "engine/text/chat_template.h"
 
+#include <chrono>
+
 #include "tests/testing/text_fixture.h"
 
 namespace diffserve {
@@ -110,6 +112,32 @@ TEST(ChatTemplateTest, AnEndlessTemplateRunsOutOfSteps) {
       "%}");
   EXPECT_NE(message.find("steps"), std::string::npos) << message;
   EXPECT_FALSE(RenderSource("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").ok());
+}
+
+// Each would take minutes, gigabytes or the whole stack.
+TEST(ChatTemplateTest, WorkOnLongValuesCountsByItsSize) {
+  const std::string doubled =
+      "{% set n = namespace(a=(1,), b=(1,)) %}{% for i in range(99) %}"
+      "{% set n.a = (n.a, n.a) %}{% set n.b = (n.b, n.b) %}{% endfor %}";
+  const std::string long_text =
+      "{% set a = 'a' * 30000000 %}{% set b = 'a' * 30000000 %}{% for i in range(99999) %}";
+  for (const std::string& source :
+       {doubled + "{{ n.a }}", doubled + "{{ n.a == n.b }}", doubled + "{{ n.a < n.b }}",
+        doubled + "{{ {n.a: 1} }}", doubled + "{{ n.a | tojson }}",
+        long_text + "{{ a == b }}{% endfor %}", long_text + "{{ a in [b] }}{% endfor %}",
+        long_text + "{{ a | length }}{% endfor %}", long_text + "{{ a is lower }}{% endfor %}",
+        long_text + "{{ {a: 1} | length }}{% endfor %}", std::string("{{ 'x' * 10 ** 30 }}"),
+        std::string("{{ [1] * 10 ** 9 }}"), std::string("{{ 10 ** 9999999999 }}"),
+        std::string("{{ '%99999999d' % 1 }}"), std::string("{{ ('<' * 9999999) | e | e }}"),
+        std::string("{{ [1] | slice(999999999) | list }}"),
+        std::string("{% for i in range(99999) %}{{ range(99999) | sort | length }}{% endfor %}"),
+        "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}",
+        "{{ " + std::string(100000, '-') + "1 }}"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(RenderSource(source).ok()) << source.substr(0, 200);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20))
+        << source.substr(0, 200);
+  }
 }
 
 TEST(ChatTemplateTest, TheTextIsBounded) {
