@@ -1,9 +1,9 @@
 // ChatTemplate: a conversation rendered to a prompt by the model's own Jinja template (the Rust
 // module `jinja`), from chat_template.jinja and additional_chat_templates, else
 // tokenizer_config.json, else chat_template.json. Of several named ones a conversation with tools
-// gets "tool_use" if there is one, every other "default". The
-// template is the operator's, never the client's; it is run with a fuel limit and has no access to
-// files, environment or network. Thread safety: const after Load.
+// gets "tool_use" if there is one, every other "default". The template is the operator's, never the
+// client's. Its steps, memory, text and stack are limited, and it has no access to files,
+// environment or network. Thread safety: const after Load.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class ChatTemplate {
 
   // With a tokenizer, its special tokens are text where the conversation spells them: a guard in
   // the rendered text keeps Tokenizer::Encode from finding them. Error: what the template raised
-  // (raise_exception), or fuel exhausted: kInvalidArgument.
+  // (raise_exception), or a limit that was met: kInvalidArgument.
   Result<RenderedChat> Render(const Conversation& conversation, const Tokenizer* tokenizer) const;
 
   // The Jinja text of all templates: it tells how the model's answers are formed.
