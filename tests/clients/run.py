@@ -24,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 INSTALLED = HERE.parents[1] / "build" / "clients"
 FILE_LIMIT_S = 600
 CLIENTS = {
+    "shapes": "shapes.py",
     "openai-node": "openai_node.mjs",
     "ai-sdk": "ai_sdk.mjs",
     "langchain-js": "langchain_js.mjs",
