@@ -41,6 +41,11 @@ class City(pydantic.BaseModel):
     degrees: int
 
 
+class Other(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    kind: None
+
+
 class Shape(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
     kind: bool
@@ -137,7 +142,7 @@ async def output_as_a_tool(model):
 
 @for_each_model
 async def output_of_a_union(model):
-    agent = Agent(model(DEMO, "diff"), output_type=[Shape, City], model_settings=SETTINGS)
+    agent = Agent(model(DEMO, "diff"), output_type=[Shape, Other], model_settings=SETTINGS)
     await agent.run("Who are you?")
 
 
