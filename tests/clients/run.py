@@ -108,7 +108,7 @@ def main(binary, model, names):
         "SCRIPTED_URL": (scripted, *formats),
         "KEYED_URL": (model, "--api-key-file", key_file),
         "FULL_URL": (scripted, *formats, "--max-num-seqs", "1", "--max-waiting-requests", "8",
-                     "--kv-cache-memory", "64M"),
+                     "--kv-cache-memory", "64M", "--max-queue-wait", "600"),
     }
     record = os.environ.get("RECORD")
     results = []
