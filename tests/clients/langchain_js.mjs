@@ -93,7 +93,8 @@ for (const [name, of] of Object.entries(MODELS)) {
 
   check(`${name}_required_call`, async () => {
     const add = tool(async () => "", { name: "add", schema: z.object({ a: z.enum(["1", "2"]) }) });
-    const choice = name === "messages" ? "any" : "required";
+    // On Responses this client drops a choice that is not a name.
+    const choice = { chat: "required", responses: "add", messages: "any" }[name];
     const answer = await demo.bindTools([add], { tool_choice: choice }).invoke("Who are you?");
     yes(answer.tool_calls.length > 0, "a call");
     yes(["1", "2"].includes(answer.tool_calls[0].args.a), "its argument");

@@ -24,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 INSTALLED = HERE.parents[1] / "build" / "clients"
 FILE_LIMIT_S = 600
 CLIENTS = {
+    "shapes": "shapes.py",
     "openai-node": "openai_node.mjs",
     "ai-sdk": "ai_sdk.mjs",
     "langchain-js": "langchain_js.mjs",
@@ -107,7 +108,7 @@ def main(binary, model, names):
         "SCRIPTED_URL": (scripted, *formats),
         "KEYED_URL": (model, "--api-key-file", key_file),
         "FULL_URL": (scripted, *formats, "--max-num-seqs", "1", "--max-waiting-requests", "8",
-                     "--kv-cache-memory", "64M"),
+                     "--kv-cache-memory", "64M", "--max-queue-wait", "600"),
     }
     record = os.environ.get("RECORD")
     results = []

@@ -25,8 +25,7 @@ SCRIPTS = {
     "search": [call("ToolSearch", query="select:WebFetch"), "The tool is loaded."],
     "report": [call("get_weather", city="Kyiv"), '{"city": "Kyiv", "degrees": 9}'],
     "part": ['{"yes": true}'],
-    "mend_md_json": ['```json\n{"city": "Rome"}\n```', '```json\n{"city": "Lima"}\n```'],
-    "mend_tools": [call("City", city="Rome"), call("City", city="Lima")],
+    "mend": ['```json\n{"city": "Rome"}\n```', '```json\n{"city": "Lima"}\n```'],
     "form": [call("StructuredOutput", text="yes"), "Done."],
     "codex": ["<think>\nA command will do.\n</think>\n\n"
               + call("exec_command", cmd="echo by-codex > made.txt; cat made.txt"),
