@@ -398,12 +398,8 @@ Result<std::unique_ptr<TokenConstraint>> GrammarCompiler::Compile(const GrammarS
   if (!(*within)->no_first_token.empty()) {
     return InvalidArgument(std::string(spec.param) + ": " + (*within)->no_first_token, spec.param);
   }
-  if (const Status status = constraint->AcceptBytes(start.incomplete_character); !status.ok()) {
-    return InvalidArgument(std::string(spec.param) +
-                               ": the prompt's last tokens are the beginning of a character, with "
-                               "which the answer begins, and no text that is allowed does",
-                           spec.param);
-  }
+  // A character that no allowed text goes on with is broken off there: the answer begins after it.
+  if (!constraint->AcceptBytes(start.incomplete_character).ok()) constraint = copy_of(**within);
   return std::unique_ptr<TokenConstraint>(std::move(constraint));
 }
 

@@ -35,7 +35,7 @@ struct GrammarSpec {
 struct AnswerStart {
   bool skip_special_tokens = true;
   bool opens_text = false;           // no text does
-  std::string incomplete_character;  // its bytes so far, with which the answer begins
+  std::string incomplete_character;  // its bytes so far, with which the answer begins if it can
 };
 
 struct GrammarLimits {

@@ -64,16 +64,14 @@ HttpReply OpenAiRoutes::Impl::NoSuchResponse(std::string_view id, const char* pa
 }
 
 HttpAnswer OpenAiRoutes::Impl::Responses(RouteCall& call) {
-  auto body = std::make_shared<const std::string>(std::move(call.request.body));
-  return ReadThen<ResponsesRequest>(
-      call, body->size(),
-      [self = shared_from_this(), body, client = call.account.client] {
-        return ParseResponsesRequest(*body, self->Context(), [&](const std::string& id) {
-          const auto answer = self->responses->Find(client, ResponseIdOf(id));
-          return answer ? FindItem(*answer->object, id) : std::nullopt;
-        });
-      },
-      std::mem_fn(&Impl::ResponsesParsed));
+  const auto parse = [store = responses, client = call.account.client](
+                         std::string_view body, const OpenAiContext& context) {
+    return ParseResponsesRequest(body, context, [&](const std::string& id) {
+      const auto answer = store->Find(client, ResponseIdOf(id));
+      return answer ? FindItem(*answer->object, id) : std::nullopt;
+    });
+  };
+  return ParseThen<ResponsesRequest>(call, parse, &Impl::ResponsesParsed);
 }
 
 HttpAnswer OpenAiRoutes::Impl::ResponsesParsed(RouteCall& call, Result<ResponsesRequest> parsed) {

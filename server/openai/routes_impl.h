@@ -138,10 +138,14 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   void Count(std::string_view route, int status) const { options.on_reply(route, status); }
   void AddFields(const RouteAccount& account, HttpReply& reply) const;
   void End(const RouteAccount& account, int status) const;
+  // Reads a body. Named here so that it is not what `Parsed` is deduced from.
+  template <typename Parsed>
+  using BodyParser =
+      std::type_identity_t<std::function<Result<Parsed>(std::string_view, const OpenAiContext&)>>;
   // Small bodies are parsed at once, large ones on a text thread, where those with a content coding
   // are decoded before.
   template <typename Parsed>
-  HttpAnswer ParseThen(Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
+  HttpAnswer ParseThen(Call& call, BodyParser<Parsed> parse,
                        HttpAnswer (Impl::*start)(Call&, Result<Parsed>),
                        ErrorForm error = &Impl::Error);
   // The same of any reading; `bytes` is what it goes through.
@@ -219,9 +223,9 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
 };
 
 template <typename Parsed>
-HttpAnswer OpenAiRoutes::Impl::ParseThen(
-    Call& call, Result<Parsed> (*parse)(std::string_view, const OpenAiContext&),
-    HttpAnswer (Impl::*start)(Call&, Result<Parsed>), ErrorForm error) {
+HttpAnswer OpenAiRoutes::Impl::ParseThen(Call& call, BodyParser<Parsed> parse,
+                                         HttpAnswer (Impl::*start)(Call&, Result<Parsed>),
+                                         ErrorForm error) {
   auto body = std::make_shared<std::string>(std::move(call.request.body));
   const std::string_view coding_name = call.request.head.Field("content-encoding");
   const std::optional<ContentCoding> coding = ContentCodingOf(coding_name);

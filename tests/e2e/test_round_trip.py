@@ -10,17 +10,19 @@ import openai
 import parrot_model
 from server_process import ServerProcess
 
-# The model's template has opened the reasoning.
+# The model opens the reasoning.
 ANSWERS = [
-    "</think>Fine, then",
-    "a long line without any end",
-    "hm, well...</think>It rains.",
-    'or so?</think><tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
-    'ok</think>Let me see:<tool_call>{"name": "weather", "arguments":{"days":[1, 2]}}</tool_call>'
+    "<think></think>Fine, then",
+    "<think>a long line without any end",
+    "<think>hm, well...</think>It rains.",
+    '<think>or so?</think><tool_call>\n'
+    '{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
+    '<think>ok</think>Let me see:'
+    '<tool_call>{"name": "weather", "arguments":{"days":[1, 2]}}</tool_call>'
     '\n<tool_call>{"name":"now", "arguments": {}}\n\n</tool_call>',
     "",
-    "I see</think>",
-    "</think><tool_call>not a call at all",
+    "<think>I see</think>",
+    "<think></think><tool_call>not a call at all",
 ]
 CUTS = [1, 2, 3, 5, 8, 11, 14, 17, 20, 23, 200]  # of max_tokens
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -131,7 +131,7 @@ TEST(ModelConfigTest, GenerationConfigIsCheckedToo) {
        "generation_config.json: temperature is -1, expected a number in 0.0..100.0"},
       {"{\"top_p\": 0}", "generation_config.json: top_p is 0, expected more than 0"},
       {"{\"top_k\": 1.5}",
-       "generation_config.json: top_k is 1.5, expected an integer in 0..2147483647"},
+       "generation_config.json: top_k is 1.5, expected an integer in -1..2147483647"},
       {"{\"repetition_penalty\": 0}",
        "generation_config.json: repetition_penalty is 0, expected a number in 0.01..100.0"},
       {"{", "generation_config.json: not valid JSON at byte 2"},

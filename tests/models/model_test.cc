@@ -105,7 +105,7 @@ TEST_F(ModelTest, DirectoriesThatCannotBeReadAreRefused) {
       Refusal(checkpoint),
       checkpoint.dir() + ": holds neither model.safetensors nor model.safetensors.index.json");
   checkpoint.Remove("config.json");
-  EXPECT_EQ(Refusal(checkpoint), "config.json: no such file");
+  EXPECT_EQ(Refusal(checkpoint), "config.json: no such file; the directory is empty");
 }
 
 TEST_F(ModelTest, WeightsBeyondTheMachineAreRefusedBeforeTheyAreMade) {

@@ -245,7 +245,8 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   WriteShard("a.safetensors", "x");
   WriteShard("b.safetensors", "y");
   EXPECT_EQ(OpenError(), directory_.path().string() +
-                             ": holds neither model.safetensors nor model.safetensors.index.json");
+                             ": holds neither model.safetensors nor model.safetensors.index.json; "
+                             "it holds a.safetensors without an index that names it");
   Write(kIndex, "{}");
   EXPECT_EQ(
       OpenError(),
@@ -257,7 +258,8 @@ TEST_F(CheckpointTest, BadIndexesAreRefusedByOneLine) {
   WriteIndex("{\"x\": 1}");
   EXPECT_EQ(OpenError(), Path(kIndex) + ": weight_map.x is 1, expected a string");
   WriteIndex("{\"x\": \"none.safetensors\"}");
-  EXPECT_EQ(OpenError(), Path("none.safetensors") + ": no such file");
+  EXPECT_EQ(OpenError(),
+            Path("none.safetensors") + ": no such file, but " + Path(kIndex) + " names it");
   WriteIndex("{\"x\": \"a.safetensors\", \"y\": \"a.safetensors\"}");
   EXPECT_EQ(OpenError(), Path("a.safetensors") + ": tensor y is missing, but " + Path(kIndex) +
                              " says it is there");
