@@ -25,16 +25,14 @@ class ProcessTest(unittest.TestCase):
     def test_the_process_has_the_programs_name_and_its_threads_their_own(self):
         with ServerProcess() as server:
             tasks = Path(f"/proc/{server.process.pid}/task")
-            names, deadline = {}, time.monotonic() + 60
+
+            def names() -> dict[int, str]:
+                return {int(task.name): (task / "comm").read_text().strip()
+                        for task in tasks.iterdir()}
+
             # A thread names itself as it begins, maybe after the line that says ready.
-            while not THREADS <= set(names.values()) and time.monotonic() < deadline:
-                names = {
-                    int(task.name): (task / "comm").read_text().strip()
-                    for task in tasks.iterdir()
-                }
-                time.sleep(0.01)
-            self.assertLessEqual(THREADS, set(names.values()))
-            self.assertEqual(names[server.process.pid], BINARY.resolve().name[:15])
+            eventually(lambda: THREADS <= set(names().values()), "the threads' names")
+            self.assertEqual(names()[server.process.pid], BINARY.resolve().name[:15])
             found = subprocess.run(["pgrep", "-x", BINARY.resolve().name[:15]], capture_output=True,
                                    text=True).stdout
             self.assertIn(str(server.process.pid), found.split())
