@@ -34,6 +34,7 @@ CLEAN = {
     "models/demo/model.safetensors": "",
 } | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
     "server/http/loop.cc": "boost/beast.hpp", "server/options.cc": "nlohmann/json.hpp",
+    "server/http/content_coding.cc": "zlib.h",
     "server/kv_event_publisher.cc": "zmq.hpp", "server/metrics_exporter.cc": "prometheus/gauge.h",
     "server/api_key.cc": "openssl/sha.h",
     "server/commands/line_editor.cc": "histedit.h"}.items()}
