@@ -6,9 +6,11 @@ ADDRESS = "the text of a generator has an address of Python's, whose words are c
 LAZY = "a filter that gives an iterator fails where it stands, not where its items are taken"
 FOLDED = "jinja2 makes constants beforehand, and there a wrong slice is an undefined value"
 COMPLEX = "there are no complex numbers"
-FOR_PAGES = "made for web pages or for people who look for faults, so it is refused by name"
+FOR_PAGES = "made for web pages, so it is refused by name"
+SETS = "there are no sets, so the keys of a dict are none"
+TYPES = "a type is only called"
+TABLE = "a table of translate is a dict"
 NAMES = "the names of all characters are not carried along"
-IDENTIFIER = "Python takes a few symbols as letters of a name"
 
 DIFFERENCES: dict[str, str] = {
     "'abc'.encode('utf-8')": BYTES,
@@ -18,9 +20,10 @@ DIFFERENCES: dict[str, str] = {
     "(1, 'x') | map('length') is integer": LAZY,
     "(5)[1:] is defined": FOLDED,
     "(-3) ** 2.5": COMPLEX,
-    "mapping | pprint": FOR_PAGES,
     "'a b.example.org' | urlize": FOR_PAGES,
-    "'some words' | wordwrap(4)": FOR_PAGES,
     r"'\N{BULLET}'": NAMES,
-    "℘ is undefined": IDENTIFIER,
+    "mapping.keys() - ['a']": SETS,
+    "mapping.keys() >= mapping.keys()": SETS,
+    "dict[1:] is defined": TYPES,
+    "'abc'.translate('x')": TABLE,
 }

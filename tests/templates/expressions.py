@@ -377,4 +377,59 @@ mapping | pprint
 lipsum(1) is string
 '\N{BULLET}'
 ℘ is undefined
+a·b is undefined
+· is undefined
+²x is undefined
+words | sort(reverse='yes')
+words | sort(reverse=none)
+words | sort(reverse=2)
+mapping | dictsort(reverse='yes')
+'a'.splitlines('yes')
+'a\nb'.splitlines(1)
+[] | map(5) | list
+[] | map | list
+missing | selectattr | list
+[1] | map(5) | list
+'x' | tojson(indent=[1])
+1 | tojson(indent=[1])
+'{:>{}}'.format('x', 5)
+'{:>{}}|'.format('x', '')
+'{:{}{}}|'.format('x', '<', 4)
+'{:{:{}}}'.format('x', 5, 1)
+'%5%' % 1
+'%% %-3d%%' % 1
+'{:z.0f}'.format(-0.4)
+'{:.0f}'.format(-0.4)
+'{:z}'.format(1)
+2.5 | round(none)
+3.5 | round(none)
+7 | round(none)
+'x'.center(2 ** 70)
+'x'.center(-(2 ** 70))
+'x' | truncate(2 ** 70)
+'x' | indent(-(2 ** 70))
+'axa' | replace('a', 'b', 2 ** 70)
+[1] * -(2 ** 70)
+[1].index(1, -(2 ** 70))
+('<b>' | e).replace('l', 5)
+-(2 ** 65) | filesizeformat
+-1e300 * 1e300 | filesizeformat
+[[1, 'a' * 40, none], {'b': 'x y ' * 30, 'a': ('z' * 90,)}] | pprint
+('words of a text that is longer than a line of it, ' * 3) | pprint
+{'k': 'words of a text that is longer\n than a line, ' * 3} | pprint
+('q' * 90 + '\n') * 2 | pprint
+{1: 'a' * 50, 'b': 'c' * 50, none: ''} | pprint
+'<b>' | e | pprint
+'' | pprint
+text | wordwrap(10)
+'well-known e-mail a--b --opt x-y' * 3 | wordwrap(8)
+'well-known e-mail a--b --opt x-y' * 3 | wordwrap(8, break_on_hyphens=false)
+'supercalifragilistic words' | wordwrap(6, false, '|')
+'a b' | wordwrap(0)
+'' | wordwrap(0)
+5 | wordwrap
+mapping.keys() - ['a']
+mapping.keys() >= mapping.keys()
+dict[1:] is defined
+'abc'.translate('x')
 """.strip().splitlines()

@@ -93,7 +93,17 @@ impl Bound {
         }
     }
 
+    /// A width or a count: one that is too large is an error.
     pub fn int_or(&self, at: usize, default: i64) -> Result<i64> {
-        self.get(at).map_or(Ok(default), as_index)
+        match self.get(at) {
+            Some(Value::Big(_)) => fail("Python int too large to convert to C ssize_t"),
+            Some(value) => as_index(value),
+            None => Ok(default),
+        }
+    }
+
+    /// Of a parameter that takes an integer as a truth value, as Python's own functions do.
+    pub fn flag(&self, at: usize) -> Result<bool> {
+        Ok(self.int_or(at, 0)? != 0)
     }
 }

@@ -9,11 +9,13 @@ use super::markup::{escape, escape_text, strip_tags};
 use super::number::{as_index, float_of_text, int_of_float, int_of_text, rounded, Number};
 use super::operators::{binary, unary};
 use super::percent_format;
+use super::pretty::pretty;
 use super::sequence_filters;
 use super::str_methods;
 use super::subscript;
 use super::text_filters;
 use super::value::{Str, Value};
+use super::wrapping::wrapped;
 use super::write::text;
 
 const NAMES: [&str; 54] = [
@@ -131,9 +133,15 @@ pub fn apply(interpreter: &Interpreter, name: &str, value: Value, args: Args) ->
                 None => fail(format!("object of type '{}' has no len()", value.type_name())),
             }
         }
-        "pprint" | "random" | "urlize" | "wordwrap" => {
-            fail(format!("the filter '{name}' is not there for chat templates"))
+        "pprint" => {
+            args.bind(name, "")?;
+            Ok(Value::str(pretty(&value)?))
         }
+        "wordwrap" => {
+            let parameters = "width? break_long_words? wrapstring? break_on_hyphens?";
+            wrapped(&value, &args.bind(name, parameters)?)
+        }
+        "random" | "urlize" => fail(format!("the filter '{name}' is not there for chat templates")),
         _ if !is_known(name) => fail(format!("no filter named '{name}'")),
         _ => match text_filters::apply(interpreter, name, &value, args)? {
             text_filters::Outcome::Made(made) => Ok(made),
@@ -208,6 +216,9 @@ fn round(value: &Value, args: Args) -> Result<Value> {
         return fail(format!("type {} doesn't define __round__ method", value.type_name()));
     };
     let precision = bound.get(0).cloned().unwrap_or(Value::Int(0));
+    if let ("common", Value::None) = (method, &precision) {
+        return whole_of(&number);
+    }
     if method == "common" {
         return rounded(&number, as_index(&precision)?);
     }
@@ -221,6 +232,16 @@ fn round(value: &Value, args: Args) -> Result<Value> {
     };
     match whole {
         Some(whole) => binary("/", &whole, &unit),
+        None => fail("cannot convert a float that is not finite to integer"),
+    }
+}
+
+/// round(value, None)
+fn whole_of(number: &Number) -> Result<Value> {
+    let rounded = rounded(number, 0)?;
+    let Value::Float(whole) = rounded else { return Ok(rounded) };
+    match int_of_float(whole) {
+        Some(whole) => Ok(whole),
         None => fail("cannot convert a float that is not finite to integer"),
     }
 }
@@ -245,9 +266,11 @@ fn to_json(value: &Value, args: Args) -> Result<Value> {
     let bound = args.bind("tojson", "ensure_ascii? indent? separators? sort_keys?")?;
     let indent = match bound.given(1) {
         None => None,
+        // It has no lines to indent.
+        Some(_) if value.as_str().is_some() => None,
         Some(Value::Str(text)) => Some(text.text.to_string()),
-        Some(width) => {
-            let width = usize::try_from(as_index(width)?).unwrap_or(0);
+        Some(_) => {
+            let width = usize::try_from(bound.int_or(1, 0)?).unwrap_or(0);
             super::budget::check_text(width)?;
             Some(" ".repeat(width))
         }

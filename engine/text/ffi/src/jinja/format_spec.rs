@@ -73,6 +73,8 @@ struct Spec {
     fill: Option<char>,
     align: Option<char>,
     sign: Option<char>,
+    /// A negative number that is written as zero has no sign.
+    has_plain_zero: bool,
     is_alternate: bool,
     is_zero_padded: bool,
     width: usize,
@@ -109,6 +111,7 @@ fn parse(text: &str) -> Result<Spec> {
         found
     };
     spec.sign = taken(&mut at, "+- ");
+    spec.has_plain_zero = taken(&mut at, "z").is_some();
     spec.is_alternate = taken(&mut at, "#").is_some();
     spec.is_zero_padded = taken(&mut at, "0").is_some();
     spec.width = take_number(&text, &mut at)?.unwrap_or(0);
@@ -176,7 +179,7 @@ fn grouped(spec: &Spec, digits: &str, group: usize, around: usize) -> String {
 }
 
 fn format_text(text: &str, spec: &Spec) -> Result<String> {
-    if spec.form.is_some_and(|form| form != 's') {
+    if spec.form.is_some_and(|form| form != 's') || spec.has_plain_zero {
         return fail("Unknown format code for object of type 'str'");
     }
     if spec.sign.is_some()
@@ -195,7 +198,7 @@ fn format_int(value: &BigInt, spec: &Spec) -> Result<String> {
     if "eEfFgG%".contains(form) {
         return format_float(Number::Big(value.clone()).float()?, spec);
     }
-    if !"bcdoxXn".contains(form) || spec.precision.is_some() {
+    if !"bcdoxXn".contains(form) || spec.precision.is_some() || spec.has_plain_zero {
         return fail("Unknown format code or a precision for object of type 'int'");
     }
     if form == 'c' {
@@ -237,8 +240,9 @@ fn format_float(value: f64, spec: &Spec) -> Result<String> {
         _ => float_digits(size, form.to_ascii_lowercase(), precision, is_alternate),
     };
     let digits = if form.is_ascii_uppercase() { digits.to_uppercase() } else { digits };
+    let is_zero = size.is_finite() && digits.chars().all(|c| !c.is_ascii_digit() || c == '0');
     let is_negative = value.is_sign_negative() && !value.is_nan();
-    let sign = sign_of(spec, is_negative);
+    let sign = sign_of(spec, is_negative && !(is_zero && spec.has_plain_zero));
     padded(spec, sign, &grouped(spec, &digits, 3, sign.len()), '>')
 }
 

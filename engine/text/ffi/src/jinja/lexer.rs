@@ -274,8 +274,12 @@ impl<'a> Lexer<'a> {
         if let Some(found) = number(rest, is_after_dot)? {
             return Ok(found);
         }
-        let name = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let name = rest.find(|c: char| !is_name(c)).unwrap_or(rest.len());
         if name > 0 {
+            let begins = |c: char| c.is_alphabetic() || "_\u{2118}\u{212e}".contains(c);
+            if !rest.starts_with(begins) {
+                return fail("invalid character in identifier");
+            }
             return Ok((Token::Name(rest[..name].to_string()), name));
         }
         if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
@@ -298,6 +302,15 @@ impl<'a> Lexer<'a> {
             None => fail(format!("unexpected char {:?}", rest.chars().next().unwrap_or(' '))),
         }
     }
+}
+
+/// Letters, digits and what Python takes as one.
+fn is_name(c: char) -> bool {
+    let is_other = matches!(
+        c,
+        '_' | '\u{b7}' | '\u{387}' | '\u{1369}'..='\u{1371}' | '\u{19da}' | '\u{2118}' | '\u{212e}'
+    );
+    c.is_alphanumeric() || is_other
 }
 
 fn balance(open: &mut Vec<&'static str>, operator: &'static str) -> Result<()> {

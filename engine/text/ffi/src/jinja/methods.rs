@@ -167,7 +167,10 @@ fn call_of_sequence(receiver: &Value, name: &'static str, args: Args) -> Result<
     let (start, stop) = if is_range {
         (0, values.len())
     } else {
-        (place(bound.int_or(1, 0)?), place(bound.int_or(2, len)?))
+        (
+            place(bound.get(1).map_or(Ok(0), as_index)?),
+            place(bound.get(2).map_or(Ok(len), as_index)?),
+        )
     };
     let part = values.get(start..stop).unwrap_or(&[]);
     match part.iter().position(|value| is_it(&value)) {

@@ -26,6 +26,7 @@ mod operators;
 mod parser;
 mod parser_functions;
 mod percent_format;
+mod pretty;
 mod range;
 mod scope;
 mod sequence_filters;
@@ -34,6 +35,7 @@ mod str_methods;
 mod subscript;
 mod text_filters;
 mod value;
+mod wrapping;
 mod write;
 
 use std::sync::Arc;

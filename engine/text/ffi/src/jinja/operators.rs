@@ -68,6 +68,9 @@ pub fn repeated(value: &Value, count: &Value) -> Result<Value> {
     let (Value::Bool(_) | Value::Int(_) | Value::Big(_)) = count else {
         return no_operator("*", value, count);
     };
+    if let Value::Big(_) = count {
+        return fail("cannot fit 'int' into an index-sized integer");
+    }
     let count = as_index(count)?.max(0) as usize;
     match value {
         Value::Str(text) => {

@@ -100,6 +100,7 @@ fn directive(
 ) -> Result<(Directive, Option<Value>)> {
     let mut found = Directive::default();
     let mut named = None;
+    let begin = *at;
     if text.get(*at) == Some(&'(') {
         let start = *at + 1;
         let mut open = 1;
@@ -146,7 +147,7 @@ fn directive(
     let Some(form) = text.get(*at) else { return fail("incomplete format") };
     *at += 1;
     found.form = *form;
-    if *form == '%' {
+    if *form == '%' && *at == begin + 1 {
         return Ok((found, None));
     }
     let value = match named {

@@ -46,7 +46,7 @@ pub fn apply(interpreter: &Interpreter, name: &str, value: &Value, args: Args) -
             let keys = SortKeys { attribute: bound.get(2), is_cased: bound.is_true(1) };
             let items = value.iterate()?;
             let keyed = items.into_iter().map(|item| Ok((keys.all_of(&item)?, item)));
-            let sorted = sorted(keyed.collect::<Result<_>>()?, bound.is_true(0))?;
+            let sorted = sorted(keyed.collect::<Result<_>>()?, bound.flag(0)?)?;
             Value::list(sorted.into_iter().map(|(_, item)| item).collect())
         }
         "sum" => sum(value, &args.bind(name, "attribute? start?")?),
@@ -215,7 +215,7 @@ fn dict_sorted(value: &Value, bound: &Bound) -> Result<Value> {
     };
     let keys = SortKeys { attribute: Some(&Value::Int(part)), is_cased: bound.is_true(0) };
     let keyed = pairs(value)?.into_iter().map(|pair| Ok((keys.of(&pair, None)?, pair)));
-    let sorted = sorted(keyed.collect::<Result<_>>()?, bound.is_true(2))?;
+    let sorted = sorted(keyed.collect::<Result<_>>()?, bound.flag(2)?)?;
     Value::list(sorted.into_iter().map(|(_, pair)| pair).collect())
 }
 
@@ -260,17 +260,11 @@ fn groups(value: &Value, bound: &Bound) -> Result<Value> {
     Value::list(groups.into_iter().map(group).collect::<Result<_>>()?)
 }
 
-/// What map and select go over: nothing where the value is false.
-fn items_if_true(value: &Value) -> Result<Vec<Value>> {
-    if value.is_true() {
-        value.iterate()
-    } else {
-        Ok(Vec::new())
-    }
-}
-
 fn mapped(interpreter: &Interpreter, value: &Value, mut args: Args) -> Result<Value> {
-    let items = items_if_true(value)?;
+    if !value.is_true() {
+        return Value::generator(Vec::new());
+    }
+    let items = value.iterate()?;
     let is_attribute = args.named.iter().any(|(name, _)| **name == *"attribute");
     if args.positional.is_empty() && is_attribute {
         let bound = args.bind("map", "/attribute default?")?;
@@ -282,13 +276,18 @@ fn mapped(interpreter: &Interpreter, value: &Value, mut args: Args) -> Result<Va
         return fail("map requires a filter argument");
     }
     let name = args.positional.remove(0);
-    let Some(name) = name.as_str() else { return fail("map: the filter's name is not a string") };
-    let found = items.into_iter().map(|item| filters::apply(interpreter, name, item, args.clone()));
-    Value::generator(found.collect::<Result<_>>()?)
+    let apply = |item| match name.as_str() {
+        Some(name) => filters::apply(interpreter, name, item, args.clone()),
+        None => fail("map: the filter's name is not a string"),
+    };
+    Value::generator(items.into_iter().map(apply).collect::<Result<_>>()?)
 }
 
 fn selected(value: &Value, name: &str, mut args: Args) -> Result<Value> {
-    let items = items_if_true(value)?;
+    if !value.is_true() {
+        return Value::generator(Vec::new());
+    }
+    let items = value.iterate()?;
     if name.ends_with("attr") && args.positional.is_empty() {
         return fail("Missing parameter for attribute name");
     }

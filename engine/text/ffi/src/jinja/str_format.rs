@@ -11,6 +11,9 @@ use super::subscript;
 use super::value::{Str, Value};
 use super::write::{repr, text};
 
+/// Fields within the formats of fields.
+const MAX_DEPTH: usize = 3;
+
 struct Fields<'a> {
     positional: &'a [Value],
     named: &'a Dict,
@@ -34,7 +37,7 @@ pub fn formatted_by_map(pattern: &Str, map: &Value) -> Result<Value> {
 
 fn with_fields(pattern: &Str, positional: &[Value], named: &Dict) -> Result<Value> {
     let mut fields = Fields { positional, named, next: Some(0), is_markup: pattern.is_markup };
-    let out = fields.fill(&pattern.text, 2)?;
+    let out = fields.fill(&pattern.text, MAX_DEPTH)?;
     Ok(Value::Str(Str { text: out.into(), is_markup: pattern.is_markup }))
 }
 

@@ -103,8 +103,12 @@ pub fn call(text: &Str, name: &'static str, mut args: Args) -> Result<Value> {
         return plain_call(&text.text, name, args.bind(name, parameters(name))?);
     }
     if ESCAPING.contains(&name) {
-        for value in &mut args.positional {
-            *value = escaped(value, name)?;
+        for (at, value) in args.positional.iter_mut().enumerate() {
+            // What replaces is escaped whatever it is.
+            *value = match (name, at) {
+                ("replace", 1) => Value::str(escape(value)?),
+                _ => escaped(value, name)?,
+            };
         }
     }
     match name {
@@ -168,7 +172,7 @@ fn plain_call(text: &str, name: &'static str, bound: Bound) -> Result<Value> {
             let parts = split(text, sep.transpose()?, max, name == "rsplit")?;
             return strings(&parts);
         }
-        "splitlines" => return strings(&lines(text, bound.is_true(0))),
+        "splitlines" => return strings(&lines(text, bound.flag(0)?)),
         "format_map" => return str_format::formatted_by_map(&Str::plain(text), &bound.value(0)),
         "startswith" | "endswith" => return starts_or_ends(text, name, &bound),
         _ => return found(text, name, &bound),

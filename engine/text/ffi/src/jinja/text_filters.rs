@@ -8,7 +8,7 @@ use super::filters::soft_str;
 use super::interpreter::Interpreter;
 use super::lexer::is_space;
 use super::markup::{self, escape};
-use super::number::{as_index, float_of_text, Number};
+use super::number::{as_index, float_of_text, int_of_float, Number};
 use super::operators::binary;
 use super::sequence_filters::{attribute_of, pairs};
 use super::str_methods::{self, replaced};
@@ -81,7 +81,10 @@ fn file_size(value: &Value, bound: &Bound) -> Result<Value> {
         return Ok(Value::str("1 Byte"));
     }
     if bytes < base {
-        return Ok(Value::str(format!("{} Bytes", bytes.trunc())));
+        let Some(whole) = int_of_float(bytes) else {
+            return fail("cannot convert a float that is not finite to integer");
+        };
+        return Ok(Value::str(text(&whole)? + " Bytes"));
     }
     let mut unit: f64 = base * base;
     let letters: &[u8] = if bound.is_true(0) { b"KMGTPEZY" } else { b"kMGTPEZY" };
@@ -101,8 +104,8 @@ fn indented(value: &Value, bound: &Bound) -> Result<Value> {
     let indention = match bound.get(0) {
         Some(Value::Str(text)) => text.text.to_string(),
         None => " ".repeat(4),
-        Some(width) => {
-            let width = usize::try_from(as_index(width)?).unwrap_or(0);
+        Some(_) => {
+            let width = usize::try_from(bound.int_or(0, 4)?).unwrap_or(0);
             budget::check_text(width)?;
             " ".repeat(width)
         }
@@ -154,7 +157,7 @@ fn joined(interpreter: &Interpreter, value: &Value, bound: &Bound) -> Result<Val
 
 fn replace(interpreter: &Interpreter, value: &Value, bound: &Bound) -> Result<Value> {
     let (old, new) = (bound.value(0), bound.value(1));
-    let count = bound.given(2).map_or(Ok(-1), as_index)?;
+    let count = bound.given(2).map_or(Ok(-1), |_| bound.int_or(2, -1))?;
     if !interpreter.is_escaping.get() {
         let made = replaced(&text(value)?, &text(&old)?, &text(&new)?, count)?;
         return Ok(Value::str(made));
@@ -192,7 +195,8 @@ fn titled(whole: &Str) -> Result<Value> {
 }
 
 fn truncated(value: &Value, bound: &Bound) -> Result<Value> {
-    let (length, leeway) = (bound.int_or(0, 255)?, bound.given(3).map_or(Ok(5), as_index)?);
+    let (length, leeway) =
+        (bound.get(0).map_or(Ok(255), as_index)?, bound.given(3).map_or(Ok(5), as_index)?);
     let end = match bound.get(2) {
         None => Str::plain("..."),
         Some(Value::Str(end)) => end.clone(),
