@@ -4,7 +4,7 @@
 #   deploy/install_deps.sh          to build and serve
 #   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime,
 #                                   Chromium, and a Python virtual environment in .venv, with
-#                                   JSON Schema's own test suite beside it
+#                                   JSON Schema's and Jinja2's own test suites beside it
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
 set -euo pipefail
@@ -62,5 +62,11 @@ if $with_tests; then
     .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary :all: \
       -d "$suite" -r tests/schema/requirements.txt
     cp tests/schema/requirements.txt "$suite/.requirements"
+  fi
+  suite=.venv/jinja2-suite
+  if ! cmp -s tests/templates/requirements.txt "$suite/.requirements"; then
+    .venv/bin/pip download -q --disable-pip-version-check --no-deps --no-binary :all: \
+      -d "$suite" -r tests/templates/requirements.txt
+    cp tests/templates/requirements.txt "$suite/.requirements"
   fi
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Chat templates as the engine renders them against jinja2 itself, in transformers' environment.
+"""Chat templates as the engine renders them against jinja2 itself, in transformers' environment:
+expressions and statements of ours, chats/ with many conversations, and Jinja2's own test suite.
 
 Both make the same text, or both fail: the words of an error are each one's own. A difference that
 is known is named in DIFFERENCES with its reason; one that is not named fails, and so does a name
@@ -7,6 +8,7 @@ without a difference. The last line is `N passed, N failed`.
 
     run.py                  all cases
     run.py --list           and each difference as it is
+    run.py --folder FOLDER  the chat templates in FOLDER (*.jinja), each with many conversations
 """
 
 import argparse
@@ -16,6 +18,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -24,15 +27,25 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from differences import DIFFERENCES
+from conversations import conversations
+from differences import DIFFERENCES, REFUSED
 from expressions import EXPRESSIONS
+from jinja_suite import recorded
 from statements import STATEMENTS
 from values import KINDS, OF_VALUE, VARIABLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("DIFFSERVE_TEMPLATE_SUITE",
                               REPOSITORY / "build/release/tests/template_suite"))
+CHATS = Path(__file__).parent / "chats"
+REFUSAL = re.compile(r"the filter '(\w+)' is not there")
 ADDRESS = re.compile(r" [ab]t 0x[0-9a-f]{6}", re.IGNORECASE)
+
+
+@dataclass
+class Case:
+    template: str
+    variables: dict
 
 
 class Generation(Extension):
@@ -67,31 +80,42 @@ def environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def templates() -> dict[str, str]:
-    """By name."""
-    found = {text: text for text in STATEMENTS}
-    found |= {text: "{{ " + text + " }}" for text in EXPRESSIONS}
+def own_cases() -> dict[str, Case]:
+    found = {text: Case(text, VARIABLES) for text in STATEMENTS}
+    found |= {text: Case("{{ " + text + " }}", VARIABLES) for text in EXPRESSIONS}
     for kind, value in KINDS.items():
         for text in OF_VALUE:
-            found[f"{kind}: {text}"] = "{% set v = " + value + " %}" + text
+            found[f"{kind}: {text}"] = Case("{% set v = " + value + " %}" + text, VARIABLES)
     return found
 
 
-def variables() -> dict:
-    """Those that the engine gives every template, and the cases' own."""
-    own = copy.deepcopy(VARIABLES)  # a template can change a list: its `indent` does
-    return {"documents": None, "add_generation_prompt": False, **own}
+def suite_cases() -> dict[str, Case]:
+    found, left_out = recorded()
+    print(f"{len(found)} templates of Jinja2's own suite, {left_out} left out: JSON cannot hold "
+          "their variables")
+    return {f"suite: {text} {json.dumps(variables)}": Case(text, {"messages": [], **variables})
+            for text, variables in found}
 
 
-def expected(env: ImmutableSandboxedEnvironment, template: str) -> dict:
+def folder_cases(folder: Path) -> dict[str, Case]:
+    return {f"{file.name}: {name}": Case(file.read_text(), variables)
+            for file in sorted(folder.glob("*.jinja"))
+            for name, variables in conversations().items()}
+
+
+def expected(env: ImmutableSandboxedEnvironment, case: Case) -> dict:
+    # A template can change a list: its `indent` does.
+    own = copy.deepcopy(case.variables)
+    given = {"tools": None, "documents": None, "add_generation_prompt": False, **own}
     try:
-        return {"text": env.from_string(template).render(**variables())}
+        return {"text": env.from_string(case.template).render(**given)}
     except Exception as error:  # whatever a template can raise
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def outcomes(found: dict[str, str]) -> list[dict]:
-    lines = [json.dumps({"template": text, "variables": VARIABLES}) for text in found.values()]
+def outcomes(found: dict[str, Case]) -> list[dict]:
+    lines = [json.dumps({"template": case.template, "variables": case.variables})
+             for case in found.values()]
     ran = subprocess.run([PROGRAM], input="\n".join(lines), capture_output=True, text=True)
     made = [json.loads(line) for line in ran.stdout.split("\n") if line]
     if ran.returncode != 0 or len(made) != len(found):
@@ -107,30 +131,41 @@ def is_same(right: dict, made: dict) -> bool:
     return "error" in made
 
 
+def refused_filter(made: dict) -> str | None:
+    found = REFUSAL.match(made.get("error", ""))
+    return found and found[1]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     env = environment()
-    found = templates()
-    rights = {name: expected(env, text) for name, text in found.items()}
+    found = folder_cases(options.folder) if options.folder else (
+        own_cases() | folder_cases(CHATS) | suite_cases())
+    known = {} if options.folder else DIFFERENCES
+    rights = {name: expected(env, case) for name, case in found.items()}
     unlike = {name: right for name, right in rights.items()
               if ADDRESS.search(right.get("text", ""))}
-    compared = {name: text for name, text in found.items() if name not in unlike}
-    faults = [f"{name!r} is no case" for name in DIFFERENCES if name not in compared]
-    named = 0
+    compared = {name: case for name, case in found.items() if name not in unlike}
+    faults = [f"{name!r} is no case" for name in known if name not in compared]
+    named, refused = 0, set()
     for name, made in zip(compared, outcomes(compared)):
         right = rights[name]
         shown = f"{name!r}: jinja2 {right}, here {made}"
         if is_same(right, made):
-            if name in DIFFERENCES:
+            if name in known:
                 faults.append(f"{shown}: no difference, and one is named")
-        elif name in DIFFERENCES:
+        elif name in known or refused_filter(made) in REFUSED:
+            refused.add(refused_filter(made))
             named += 1
             if options.list:
-                print(f"{shown}: {DIFFERENCES[name]}")
+                print(f"{shown}: {known.get(name) or REFUSED[refused_filter(made)]}")
         else:
             faults.append(shown)
+    if not options.folder:
+        faults += [f"the filter {name} is not refused" for name in set(REFUSED) - refused]
     for fault in faults:
         print(fault)
     print(f"{len(compared)} templates, {named} named differences, {len(unlike)} left out: their "
