@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/text/call_constraint.h"
+
 namespace diffserve {
 
 AnswerConstraints::AnswerConstraints(const Tokenizer& tokenizer, const ModelConfig& config,
@@ -20,10 +22,10 @@ Result<GrammarCompiler*> AnswerConstraints::Compiler() {
   return compiler_.get();
 }
 
-Result<std::shared_ptr<const ReasoningMarker>> AnswerConstraints::Marker(std::string_view text) {
+Result<std::shared_ptr<const TextMarker>> AnswerConstraints::Marker(std::string_view text) {
   std::lock_guard lock(mutex_);
   if (const auto found = markers_.find(text); found != markers_.end()) return found->second;
-  Result<std::shared_ptr<const ReasoningMarker>> made = ReasoningMarker::Make(
+  Result<std::shared_ptr<const TextMarker>> made = TextMarker::Make(
       tokenizer_, std::string(text), config_.vocab_size, config_.eos_token_ids);
   if (made.ok()) markers_.emplace(text, *made);
   return made;
@@ -41,18 +43,30 @@ AnswerStart AnswerConstraints::StartOf(const GenerateRequest& request,
   return start;
 }
 
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Compile(const GrammarSpec& grammar,
+                                                                    const AnswerStart& start) {
+  const Result<GrammarCompiler*> compiler = Compiler();
+  if (!compiler.ok())
+    return Status(compiler.status().code(), compiler.status().message(), grammar.param);
+  return (*compiler)->Compile(grammar, start);
+}
+
+Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::OrCalls(
+    const GenerateRequest& request, std::unique_ptr<TokenConstraint> form) {
+  const Result<std::shared_ptr<const TextMarker>> marker = Marker(request.call_marker);
+  if (!marker.ok()) return marker.status();
+  std::unique_ptr<TokenConstraint> calls;
+  if (request.call_grammar)
+    DS_RETURN_IF_ERROR(Assign(&calls, Compile(*request.call_grammar, AnswerStart())));
+  return MakeCallConstraint(*marker, std::move(calls), std::move(form));
+}
+
 // Null without error: nothing is constrained.
 Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateRequest& request,
                                                                  const PromptInfo& prompt) {
   std::unique_ptr<TokenConstraint> answer;
   if (request.grammar) {
-    const Result<GrammarCompiler*> compiler = Compiler();
-    if (!compiler.ok()) {
-      return Status(compiler.status().code(), compiler.status().message(), request.grammar->param);
-    }
-    Result<std::unique_ptr<TokenConstraint>> compiled = (*compiler)->Compile(
-        *request.grammar, StartOf(request, prompt));
-    if (!compiled.ok()) return compiled.status();
+    DS_RETURN_IF_ERROR(Assign(&answer, Compile(*request.grammar, StartOf(request, prompt))));
     // After the compilation: a fault of the form is named first.
     if (request.ignore_eos) {
       return InvalidArgument(std::string("ignore_eos cannot be had with ") +
@@ -60,7 +74,8 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::Make(const GenerateR
                                  ": what comes after a finished answer has no form",
                              "ignore_eos");
     }
-    answer = std::move(compiled).value();
+    if (!request.call_marker.empty())
+      DS_RETURN_IF_ERROR(Assign(&answer, OrCalls(request, std::move(answer))));
   }
   const bool budget = request.max_reasoning_tokens >= 0;
   if (request.reasoning == nullptr) {
@@ -80,13 +95,13 @@ Result<std::unique_ptr<TokenConstraint>> AnswerConstraints::AfterReasoning(
   ReasoningRules rules;
   rules.max_tokens = request.max_reasoning_tokens;
   if (!opens_reasoning) {
-    const Result<std::shared_ptr<const ReasoningMarker>> begin = Marker(request.reasoning->begin);
+    const Result<std::shared_ptr<const TextMarker>> begin = Marker(request.reasoning->begin);
     // A model that was not trained on the marker as a token does not open reasoning by itself.
     if (answer != nullptr && (!begin.ok() || (*begin)->tokens().size() > 1)) return answer;
     if (!begin.ok()) return begin.status();
     rules.begin = *begin;
   }
-  const Result<std::shared_ptr<const ReasoningMarker>> end = Marker(request.reasoning->end);
+  const Result<std::shared_ptr<const TextMarker>> end = Marker(request.reasoning->end);
   if (!end.ok()) return end.status();
   rules.end = *end;
   return MakeReasoningConstraint(std::move(rules), std::move(answer));

@@ -27,7 +27,12 @@ class AnswerConstraints {
 
  private:
   Result<GrammarCompiler*> Compiler();
-  Result<std::shared_ptr<const ReasoningMarker>> Marker(std::string_view text);
+  Result<std::shared_ptr<const TextMarker>> Marker(std::string_view text);
+  Result<std::unique_ptr<TokenConstraint>> Compile(const GrammarSpec& grammar,
+                                                   const AnswerStart& start);
+  // The form, or calls of tools.
+  Result<std::unique_ptr<TokenConstraint>> OrCalls(const GenerateRequest& request,
+                                                   std::unique_ptr<TokenConstraint> form);
   AnswerStart StartOf(const GenerateRequest& request, const PromptInfo& prompt) const;
   Result<std::unique_ptr<TokenConstraint>> Make(const GenerateRequest& request,
                                                 const PromptInfo& prompt);
@@ -40,7 +45,7 @@ class AnswerConstraints {
   const GrammarLimits limits_;
   std::mutex mutex_;
   std::unique_ptr<GrammarCompiler> compiler_;
-  std::map<std::string, std::shared_ptr<const ReasoningMarker>, std::less<>> markers_;
+  std::map<std::string, std::shared_ptr<const TextMarker>, std::less<>> markers_;
 };
 
 }  // namespace diffserve

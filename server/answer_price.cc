@@ -42,7 +42,8 @@ size_t TokenBytesOf(const GenerateRequest& request) {
 size_t ChoiceBytes(const GenerateRequest& request) {
   size_t stop_bytes = 0;
   for (const std::string& stop : request.stop) stop_bytes += sizeof(stop) + HeapBytes(stop.size());
-  return kChoiceBytes + (request.grammar ? kGrammarBytes : 0) + 3 * stop_bytes +
+  const size_t grammars = (request.grammar ? 1 : 0) + (request.call_grammar ? 1 : 0);
+  return kChoiceBytes + grammars * kGrammarBytes + 3 * stop_bytes +
          2 * HeapBytes(request.sampling.logit_bias.size() * sizeof(std::pair<int32_t, float>)) +
          2 * HeapBytes(request.stop_token_ids.size() * sizeof(int32_t));
 }

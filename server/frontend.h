@@ -75,6 +75,9 @@ struct GenerateRequest {
   // One a prompt, or none: filled when the response is done, as `capture`. REQUIRES: n is 1.
   std::vector<std::shared_ptr<HiddenStatePool>> pools;
   std::optional<GrammarSpec> grammar;  // of the answer, or of what follows its reasoning
+  // With it, what an answer begins with that is calls of tools instead; empty: none is.
+  std::string call_marker;
+  std::optional<GrammarSpec> call_grammar;  // of such an answer; nullopt: anything
   // How reasoning is marked that an answer may begin with; nullptr: none does. At most so many
   // tokens of it, then its end is forced; -1: no limit.
   const ReasoningFormat* reasoning = nullptr;

@@ -158,6 +158,17 @@ Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& 
   return plan;
 }
 
+Status CheckBesideForm(const ToolFormat& format) {
+  if (!format.bare_at_start_only) return {};
+  return InvalidArgument(
+      "an answer that is constrained, by response_format or the like, cannot call tools by itself "
+      "with --tool-call-parser " +
+          std::string(format.name) +
+          ", whose calls are JSON without a marker; tool_choice must be none, required or a named "
+          "function",
+      "tool_choice");
+}
+
 std::string ToolsJson(const std::vector<Tool>& tools) {
   std::string json;
   for (const Tool& tool : tools) {

@@ -53,6 +53,9 @@ bool IsToolName(std::string_view name);
 // Error: kInvalidArgument; `param` is tool_choice or tools.
 Result<AnswerPlan> PlanAnswer(const std::vector<Tool>& tools, const ToolChoice& choice,
                               const AnswerFormats& formats);
+// Whether an answer may be calls of this format or else keep to a form, response_format or the
+// like. Error: such calls cannot be told from the form.
+Status CheckBesideForm(const ToolFormat& format);
 // The tools as chat templates expect them: OpenAI's list, its members in the usual order. Empty
 // without tools.
 std::string ToolsJson(const std::vector<Tool>& tools);

@@ -23,6 +23,7 @@ Status CheckRenders(const GenerateRequest& request) {
     return Lost("max_reasoning_tokens", "max_reasoning_tokens");
   if (!request.grammar) return {};
   const char* const param = request.grammar->param;
+  if (!request.call_marker.empty()) return Lost("the calls that may come instead", "tools");
   return StructuredOutputsText(*request.grammar).empty() ? Lost(param, param) : Status();
 }
 

@@ -222,12 +222,12 @@ void ReadTools(JsonFields& fields, const FrontendOptions& limits, OpenAiRequest*
   if (!plan.ok()) return fields.Fail(plan.status());
   chat.tools_json = ToolsJson(tools);
   if (plan->form.tools != nullptr && generate.grammar) {
-    fields.Fail(InvalidArgument(
-        "an answer that is constrained, by response_format or the like, cannot call tools by "
-        "itself: tool_choice must be none, required or a named function",
-        "tool_choice"));
+    fields.Fail(CheckBesideForm(*plan->form.tools));
+    generate.call_marker = plan->form.tools->begin;
+    generate.call_grammar = std::move(plan->grammar);
+  } else if (plan->grammar) {
+    generate.grammar = std::move(plan->grammar);
   }
-  if (plan->grammar) generate.grammar = std::move(plan->grammar);
   generate.reasoning = plan->form.reasoning;
   request->hides_eos = plan->shows_special_tokens && generate.skip_special_tokens;
   if (request->hides_eos) generate.skip_special_tokens = false;

@@ -120,6 +120,30 @@ TEST_F(ToolFieldsTest, StrictFunctionsHoldWhereTheModelOpensACall) {
   EXPECT_TRUE(Tools(strict, R"("tool_choice":"required")").ok());
 }
 
+TEST_F(ToolFieldsTest, BesideAFormTheModelMayCallWhereAMarkerTellsCallsApart) {
+  const std::string form = R"("response_format":{"type":"json_object"})";
+  const std::string strict =
+      R"({"type":"function","function":{"name":"s","strict":true,"parameters":{}}})";
+  for (const char* name : {"hermes", "mistral", "qwen_xml", "motif"}) {
+    limits_.formats.tools = FindToolFormat(name);
+    const auto parsed = Tools(kBareTool, form);
+    ASSERT_TRUE(parsed.ok()) << name << ": " << parsed.status().message();
+    EXPECT_EQ(parsed->generate.grammar->kind, GrammarSpec::Kind::kJsonObject);
+    EXPECT_EQ(parsed->generate.call_marker, limits_.formats.tools->begin);
+    EXPECT_FALSE(parsed->generate.call_grammar);
+  }
+  limits_.formats.tools = FindToolFormat("hermes");
+  const auto held = Tools(strict, form);
+  ASSERT_TRUE(held.ok()) << held.status().message();
+  EXPECT_EQ(held->generate.grammar->kind, GrammarSpec::Kind::kJsonObject);
+  ASSERT_TRUE(held->generate.call_grammar);
+  EXPECT_EQ(held->generate.call_grammar->kind, GrammarSpec::Kind::kStructuralTag);
+  limits_.formats.tools = FindToolFormat("llama3_json");
+  const Status refused = Tools(kBareTool, form).status();
+  EXPECT_EQ(refused.param(), "tool_choice");
+  EXPECT_NE(refused.message().find("llama3_json"), std::string::npos) << refused.message();
+}
+
 TEST_F(ToolFieldsTest, ParametersOfEveryValidFormConstrainToAnObject) {
   // What the client sends, what the template shows, what the arguments are held to.
   const char* kForms[][3] = {

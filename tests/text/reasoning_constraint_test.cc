@@ -15,7 +15,7 @@ class ReasoningConstraintTest : public ::testing::Test {
   ReasoningConstraintTest()
       : tokenizer_(LoadTokenizerFixture("byte_bpe")), vocab_size_(tokenizer_->vocab_size() + 5) {
     while (!tokenizer_->IsSpecial(eos_)) ++eos_;
-    marker_ = ReasoningMarker::Make(*tokenizer_, kMarker, vocab_size_, {eos_}).value();
+    marker_ = TextMarker::Make(*tokenizer_, kMarker, vocab_size_, {eos_}).value();
   }
 
   // Of an answer whose prompt has opened the reasoning.
@@ -48,7 +48,7 @@ class ReasoningConstraintTest : public ::testing::Test {
   const std::unique_ptr<Tokenizer> tokenizer_;
   const int vocab_size_;
   int32_t eos_ = 0;
-  std::shared_ptr<const ReasoningMarker> marker_;
+  std::shared_ptr<const TextMarker> marker_;
   std::unique_ptr<GrammarCompiler> compiler_;
 };
 
@@ -135,7 +135,7 @@ TEST_F(ReasoningConstraintTest, ARollbackGoesBackIntoTheReasoning) {
 
 // The model opens reasoning by itself, or does not: the budget begins behind the opening marker.
 TEST_F(ReasoningConstraintTest, ABudgetHoldsForReasoningThatTheModelOpens) {
-  const auto begin = ReasoningMarker::Make(*tokenizer_, "<think>", vocab_size_, {eos_}).value();
+  const auto begin = TextMarker::Make(*tokenizer_, "<think>", vocab_size_, {eos_}).value();
   const auto constraint = MakeReasoningConstraint({begin, marker_, 2}, nullptr);
   const auto all = static_cast<size_t>(vocab_size_);
   AcceptAll(*constraint, Ids("\n<think>"));
@@ -155,7 +155,7 @@ TEST_F(ReasoningConstraintTest, ABudgetHoldsForReasoningThatTheModelOpens) {
 TEST_F(ReasoningConstraintTest, TheModelMayOpenReasoningBeforeAConstrainedAnswer) {
   const std::string text = "t";
   const int32_t opens = Ids(text)[0];
-  const auto begin = ReasoningMarker::Make(*tokenizer_, text, vocab_size_, {eos_}).value();
+  const auto begin = TextMarker::Make(*tokenizer_, text, vocab_size_, {eos_}).value();
   ASSERT_EQ(begin->tokens().size(), 1u);
   const auto constraint = MakeReasoningConstraint({begin, marker_, 1}, Answer(R"(["yes"])"));
   EXPECT_TRUE(IsAllowed(*constraint, opens));
@@ -184,13 +184,13 @@ TEST_F(ReasoningConstraintTest, TheModelMayOpenReasoningBeforeAConstrainedAnswer
 
 TEST_F(ReasoningConstraintTest, RefusesAMarkerThatCannotBeFound) {
   const auto make = [this](const std::string& text) {
-    return ReasoningMarker::Make(*tokenizer_, text, vocab_size_, {eos_}).status().code();
+    return TextMarker::Make(*tokenizer_, text, vocab_size_, {eos_}).status().code();
   };
   EXPECT_EQ(make(""), StatusCode::kInvalidArgument);
   EXPECT_EQ(make("aba"), StatusCode::kInvalidArgument);
   EXPECT_EQ(make(std::string(65, 'a') + "b"), StatusCode::kInvalidArgument);
   const std::unique_ptr<Tokenizer> suffixes = LoadTokenizerFixture("suffix_bpe");
-  EXPECT_EQ(ReasoningMarker::Make(*suffixes, kMarker, 100, {0}).status().code(),
+  EXPECT_EQ(TextMarker::Make(*suffixes, kMarker, 100, {0}).status().code(),
             StatusCode::kUnimplemented);
 }
 

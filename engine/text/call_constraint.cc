@@ -1,0 +1,128 @@
+#include "engine/text/call_constraint.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/check.h"
+
+namespace diffserve {
+namespace {
+
+class CallConstraint : public TokenConstraint {
+ public:
+  CallConstraint(std::shared_ptr<const TextMarker> marker, std::unique_ptr<TokenConstraint> calls,
+                 std::unique_ptr<TokenConstraint> form)
+      : marker_(std::move(marker)), calls_(std::move(calls)), form_(std::move(form)) {}
+
+  Status Fill(std::span<uint32_t> mask) override {
+    const Progress now = Now();
+    if (!now.calls) return form_->Fill(mask);
+    if (!now.form) return FillCalls(now, mask);
+    std::vector<uint32_t> of_calls(mask.size());
+    const Status calls = FillCalls(now, of_calls);
+    if (const Status form = form_->Fill(mask); !form.ok()) {
+      if (!calls.ok()) return form;
+      std::ranges::fill(mask, 0u);
+    }
+    if (!calls.ok()) return {};
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] |= of_calls[i];
+    return {};
+  }
+
+  Status Accept(int32_t token) override {
+    const Progress now = Now();
+    Progress next = now;
+    if (now.calls && now.form) {
+      // One of them may refuse the token, and is asked first: a refusal would end it for good.
+      std::vector<uint32_t> mask(MaskWords(marker_->vocab_size()));
+      next.calls = FillCalls(now, mask).ok() && IsAllowed(mask, token);
+      next.form = form_->Fill(mask).ok() && IsAllowed(mask, token);
+      if (!next.calls && !next.form)
+        return Status(StatusCode::kInternal,
+                      "token " + std::to_string(token) + " begins neither a call nor the form");
+    }
+    if (next.form) DS_RETURN_IF_ERROR(form_->Accept(token));
+    if (next.calls) {
+      if (calls_ != nullptr) DS_RETURN_IF_ERROR(calls_->Accept(token));
+      if (now.matched < marker_->size()) {
+        const std::optional<size_t> matched = marker_->Begin(now.matched, token);
+        if (!matched)
+          return Status(StatusCode::kInternal,
+                        "token " + std::to_string(token) + " does not go on with the marker");
+        next.matched = *matched;
+      }
+    }
+    history_.push_back(next);
+    return {};
+  }
+
+  void Rollback(int count) override {
+    DS_CHECK(static_cast<size_t>(count) <= history_.size(), "no more is taken back than accepted");
+    int of_form = 0, of_calls = 0;
+    for (int i = 0; i < count; ++i) {
+      of_form += history_.back().form ? 1 : 0;
+      of_calls += history_.back().calls ? 1 : 0;
+      history_.pop_back();
+    }
+    if (of_form > 0) form_->Rollback(of_form);
+    if (of_calls > 0 && calls_ != nullptr) calls_->Rollback(of_calls);
+  }
+
+  std::unique_ptr<TokenConstraint> Clone() const override {
+    auto copy = std::make_unique<CallConstraint>(
+        marker_, calls_ == nullptr ? nullptr : calls_->Clone(), form_->Clone());
+    copy->history_ = history_;
+    return copy;
+  }
+
+ private:
+  // After a token: which of the two took it, and how much of the marker there is.
+  struct Progress {
+    bool calls = true;
+    bool form = true;
+    size_t matched = 0;
+  };
+  Progress Now() const { return history_.empty() ? Progress{} : history_.back(); }
+
+  static bool IsAllowed(std::span<const uint32_t> mask, int32_t token) {
+    return token >= 0 && static_cast<size_t>(token) < mask.size() * kMaskWordBits &&
+           MaskHas(mask.data(), token);
+  }
+
+  // A call begins with the marker itself, without spaces before it.
+  Status FillCalls(const Progress& now, std::span<uint32_t> mask) {
+    const int vocab_size = marker_->vocab_size();
+    std::ranges::fill(mask, ~0u);
+    if (vocab_size % 32 != 0) mask.back() = (1u << (vocab_size % 32)) - 1;
+    if (calls_ != nullptr) DS_RETURN_IF_ERROR(calls_->Fill(mask));
+    if (now.matched == marker_->size()) return {};
+    bool any = false;
+    for (int32_t token = 0; token < vocab_size; ++token) {
+      if (!IsAllowed(mask, token)) continue;
+      const std::optional<size_t> matched = marker_->Begin(now.matched, token);
+      if (matched && *matched > now.matched)
+        any = true;
+      else
+        mask[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+    }
+    return any ? Status() : Status(StatusCode::kInternal, "no token goes on with the marker");
+  }
+
+  const std::shared_ptr<const TextMarker> marker_;
+  const std::unique_ptr<TokenConstraint> calls_;
+  const std::unique_ptr<TokenConstraint> form_;
+  std::vector<Progress> history_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenConstraint> MakeCallConstraint(std::shared_ptr<const TextMarker> marker,
+                                                    std::unique_ptr<TokenConstraint> calls,
+                                                    std::unique_ptr<TokenConstraint> form) {
+  return std::make_unique<CallConstraint>(std::move(marker), std::move(calls), std::move(form));
+}
+
+}  // namespace diffserve
