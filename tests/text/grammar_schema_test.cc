@@ -48,6 +48,14 @@ TEST_F(GrammarSchemaTest, ADotIsAnyCharacterButTheEndOfALine) {
   EXPECT_FALSE(Accepts(Kind::kJsonSchema, Pattern("^\\.$"), Quoted("a")));
 }
 
+TEST_F(GrammarSchemaTest, AHostNameHasAtMost253Characters) {
+  std::string name = "a";
+  while (name.size() < 253) name += ".a";
+  const char* schema = R"({"type":"string","format":"hostname"})";
+  EXPECT_TRUE(Accepts(Kind::kJsonSchema, schema, Quoted(name)));
+  EXPECT_FALSE(Accepts(Kind::kJsonSchema, schema, Quoted(name + ".a")));
+}
+
 TEST_F(GrammarSchemaTest, APatternOfNamesIsTranslatedToo) {
   const char* schema =
       R"({"type":"object","patternProperties":{"^\\S$":{"const":1}},"additionalProperties":false})";

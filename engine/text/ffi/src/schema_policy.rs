@@ -15,6 +15,8 @@ use crate::schema_values::{
     check_bounds, check_constant, count, format_rule, list, number, FormatRule, TYPES,
 };
 
+/// RFC 1123's, which the library leaves out.
+const MAX_HOSTNAME_LENGTH: usize = 253;
 const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 10_000;
 const MAX_ENTRIES: usize = 1000; // of an enum, of alternatives, of required
@@ -457,6 +459,9 @@ fn add_format(
     plain: &mut Map<String, Value>,
     applied: &mut Map<String, Value>,
 ) {
+    if object.get("format").is_some_and(|name| name == "hostname") {
+        add_part(applied, json!({"maxLength": MAX_HOSTNAME_LENGTH}));
+    }
     let Some(Ok(FormatRule::Pattern(pattern))) = object.get("format").map(format_rule) else {
         return;
     };
