@@ -33,8 +33,8 @@ OPENING = """# Third-party software
 The libraries that the program `diffserve` is linked with. `deploy/third_party.py` makes this page.
 Debian ships the licence texts of its packages in `/usr/share/doc/PACKAGE/copyright`, and the image
 has them there too. Where a Rust crate offers a choice that includes Apache-2.0, that is the licence
-taken; `deploy/crate_licences.txt` has the texts of the others. A build with CUDA also loads NVIDIA's
-CUDA runtime and cuBLASLt, under the licence of the CUDA Toolkit.
+taken; `deploy/crate_licences.txt` has the texts of the others. A build with CUDA also loads
+NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA Toolkit.
 """
 
 
@@ -97,7 +97,8 @@ def crate_texts():
             raise SystemExit(f"deploy/third_party.py: {name} {version} has no licence file")
         for path in files:
             yield f"==== {name} {version}: {path.relative_to(folder)} ====\n"
-            yield "\n".join(line.rstrip() for line in path.read_text().splitlines()).strip() + "\n\n"
+            lines = [line.rstrip() for line in path.read_text().splitlines()]
+            yield "\n".join(lines).strip() + "\n\n"
 
 
 def page():
