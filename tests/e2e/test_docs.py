@@ -1,4 +1,4 @@
-"""docs/cli.md is what `diffserve --help` says, and docs/operate/metrics.md what a server exposes."""
+"""docs/cli.md says what `diffserve --help` says, docs/operate/metrics.md what a server exposes."""
 
 import os
 import re
@@ -15,7 +15,8 @@ from server_process import BINARY, REPOSITORY, ServerProcess
 CLI = REPOSITORY / "docs" / "make_cli.py"
 METRICS = REPOSITORY / "docs" / "operate" / "metrics.md"
 # | `diffserve_kv_pages{state}` | gauge | ...
-ROW = re.compile(r"\| `([a-z_]+(?::[a-z_0-9]+)?)(?:\{([a-z,]+)\})?` \| (gauge|counter|histogram) \|")
+ROW = re.compile(
+    r"\| `([a-z_]+(?::[a-z_0-9]+)?)(?:\{([a-z,]+)\})?` \| (gauge|counter|histogram) \|")
 LISTED = ("state", "reason", "stage", "phase", "end", "fate")  # labels whose values the page lists
 
 
