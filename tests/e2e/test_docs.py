@@ -1,4 +1,5 @@
-"""docs/cli.md says what `diffserve --help` says, docs/operate/metrics.md what a server exposes."""
+"""docs/cli.md says what `diffserve --help` says, docs/operate/metrics.md what a server exposes,
+and docs/operate/troubleshooting.md each log event with its level."""
 
 import os
 import re
@@ -13,10 +14,13 @@ from grpc_client import channel, collect, generate_request, pb_grpc
 from server_process import BINARY, REPOSITORY, ServerProcess
 
 CLI = REPOSITORY / "docs" / "make_cli.py"
+TROUBLES = REPOSITORY / "docs" / "operate" / "troubleshooting.md"
 METRICS = REPOSITORY / "docs" / "operate" / "metrics.md"
 # | `diffserve_kv_pages{state}` | gauge | ...
 ROW = re.compile(
     r"\| `([a-z_]+(?::[a-z_0-9]+)?)(?:\{([a-z,]+)\})?` \| (gauge|counter|histogram) \|")
+EVENT = re.compile(r"\| `([a-z_]+)` \| ((?:DEBUG|INFO|WARNING|ERROR|, )+) \|")
+WRITTEN = re.compile(r'LogLevel::k(\w+),\s*"([a-z_]+)"')
 LISTED = ("state", "reason", "stage", "phase", "end", "fate")  # labels whose values the page lists
 
 
@@ -65,6 +69,20 @@ class MetricsTest(unittest.TestCase):
                              name)
             for value in (v for label in LISTED for v in found.get(label, ())):
                 self.assertIn(f"`{value}`", self.page, name)
+
+
+class LogTest(unittest.TestCase):
+    def test_the_page_has_each_event_of_the_sources_with_its_levels(self):
+        found = {}
+        for folder in ("kernels", "models", "engine", "server"):
+            for path in (REPOSITORY / folder).rglob("*.*"):
+                if path.suffix not in (".cc", ".h", ".cu", ".cuh"):
+                    continue
+                for level, event in WRITTEN.findall(path.read_text()):
+                    found.setdefault(event, set()).add(level.upper())
+        self.assertGreater(len(found), 30)
+        page = dict(EVENT.findall(TROUBLES.read_text()))
+        self.assertEqual({event: set(levels.split(", ")) for event, levels in page.items()}, found)
 
 
 if __name__ == "__main__":
