@@ -60,7 +60,7 @@ def group_lines(name: str, rows: list[tuple[str, str]]) -> list[str]:
     flags = [flag_of(head, text) for head, text in rows]
     counts = collections.Counter(flag.commands for flag in flags)
     usual = counts.most_common(1)[0][0]
-    lines = [f"### {name} ({usual})", ""]
+    lines = [f"### {name} ({usual})"]
     for flag in flags:
         text = f"`{flag.head.replace(' ', SPACE)}`: {flag.what.replace('*', chr(92) + '*')}."
         if flag.default:
