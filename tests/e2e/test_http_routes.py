@@ -203,7 +203,8 @@ class RoutesTest(unittest.TestCase):
             self.assertRegex(
                 response.error["message"],
                 r"^prompt is too long: \d+ tokens > 8192 maximum \(40000\d\d bytes have at least "
-                r"that many\); this model's maximum context length is 8192 tokens ")
+                r"that many\); that exceeds the context window; this model's maximum context "
+                r"length is 8192 tokens ")
 
     def test_numbers_in_errors_are_as_they_were_sent(self):
         chat = f'"messages":{json.dumps(MESSAGES)}'
