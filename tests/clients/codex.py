@@ -94,7 +94,7 @@ def is_held_to_a_schema():
 @check
 def sees_that_the_prompt_is_too_long():
     message = failure(codex("hello", url=DEMO, model="diff"))
-    true("context window" in message, f"codex says: {message}")
+    true("ran out of room in the model's context window" in message, f"codex says: {message}")
 
 
 @check

@@ -114,6 +114,17 @@ def context_overflow(provider):
            lambda: ask(provider, DEMO, "diff", "magic " * 3000))
 
 
+@check
+def context_overflow_of_a_responses_stream():
+    # Of a model that it does not know litellm asks for no stream, and makes one itself.
+    for knows in (False, True):
+        litellm.register_model({"diff": {"litellm_provider": "openai",
+                                         "supports_native_streaming": knows}})
+        raises(litellm.ContextWindowExceededError, lambda: list(litellm.responses(
+            model="openai/diff", api_base=DEMO + "/v1", api_key="none", max_retries=0, stream=True,
+            input="magic " * 3000)))
+
+
 @for_each_provider
 def wrong_key(provider):
     raises(litellm.AuthenticationError, lambda: ask(provider, KEYED, "diff"))

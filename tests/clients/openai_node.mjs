@@ -235,6 +235,17 @@ check("context_overflow_of_responses_has_its_code", async () => {
   same(error.code, "context_length_exceeded");
 });
 
+check("context_overflow_of_a_responses_stream_has_its_code", async () => {
+  const seen = [];
+  const error = await thrown(async () => {
+    const events = await demo.responses.create({ model: "diff", input: "magic ".repeat(3000),
+                                                 stream: true });
+    for await (const event of events) seen.push(event.type);
+  });
+  same([error.constructor.name, error.code], ["APIError", "context_length_exceeded"]);
+  same(seen, ["response.created", "response.in_progress"]);
+});
+
 check("unknown_model_is_404", async () => {
   const error = await thrown(() => demo.chat.completions.create({ model: "gpt-none",
                                                                   messages: user("a") }));

@@ -111,6 +111,76 @@ TEST_F(GrammarLimitsTest, RefusesWhatIsNoGrammar) {
   EXPECT_THAT(Refusal(Kind::kEbnf, "root ::= \"a\nb\""), HasSubstr("line 1"));
 }
 
+// The parts of a text that are JSON of a schema, with what comes before and after them.
+TEST_F(GrammarLimitsTest, NumbersOfASchemaEndWhereverItsJsonIs) {
+  const std::string any = R"({"type":"json_schema","json_schema":{"type":["number","string"]}})";
+  const std::string text = R"({"type":"any_text"})",
+                    digits = R"({"type":"regex","pattern":"[0-9]{30}"})";
+  const auto format = [](const std::string& inner) { return R"({"format":)" + inner + "}"; };
+  const auto sequence = [](const std::string& a, const std::string& b) {
+    return R"({"type":"sequence","elements":[)" + a + "," + b + "]}";
+  };
+  const auto tag = [](const std::string& content, const char* end) {
+    return R"({"type":"tag","begin":"<f>","content":)" + content + R"(,"end":")" + end + R"("})";
+  };
+  const auto constant = [](const char* value) {
+    return R"({"type":"const_string","value":")" + std::string(value) + R"("})";
+  };
+  const std::string n30(30, '7');
+  const std::string json = R"(%json {"type":["number","string"]})";
+  const struct {
+    Kind kind;
+    std::string grammar, before, after;
+  } kCases[] = {
+      {Kind::kJsonSchema, R"({"type":["number","string"]})", "", ""},
+      {Kind::kStructuralTag,
+       R"({"structures":[{"begin":"<f>","schema":{"type":["number","string"]},"end":"</f>"}],)"
+       R"("triggers":["<f"]})",
+       n30 + " <f>", "</f> " + n30},
+      {Kind::kStructuralTag, format(any), "", ""},
+      {Kind::kStructuralTag, format(tag(any, "</f>")), "<f>", "</f>"},
+      {Kind::kStructuralTag, format(tag(any, "x7")), "<f>", "x7"},
+      {Kind::kStructuralTag, format(sequence(constant("a: "), any)), "a: ", ""},
+      {Kind::kStructuralTag, format(sequence(digits, sequence(constant(" "), any))), n30 + " ", ""},
+      {Kind::kStructuralTag, format(sequence(any, sequence(constant(";"), any))), "1;", ""},
+      {Kind::kStructuralTag, format(sequence(any, sequence(constant(";"), digits))), "", ";" + n30},
+      {Kind::kStructuralTag, format(sequence(tag(any, ">"), text)), "<f>", ">" + n30},
+      {Kind::kStructuralTag,
+       format(R"({"type":"triggered_tags","triggers":["<"],"tags":[)" + tag(any, ">") + "]}"),
+       n30 + "<f>", ">" + n30},
+      {Kind::kLark, "start: " + json, "", ""},
+      {Kind::kLark, "start: \"<\" " + json + " \">\"", "<", ">"},
+      {Kind::kLark, "start: /[a-z0-9]+/ \": \" " + json + " /;[0-9]+/", n30 + ": ", ";" + n30},
+      {Kind::kLark, "start: (\" \" one)+\none: " + json + " // a comment", " 1 ", " \"a\""},
+  };
+  for (const auto& c : kCases) {
+    const auto accepts = [&](const std::string& value) {
+      return Accepts(c.kind, c.grammar, c.before + value + c.after);
+    };
+    const std::string n20(20, '7'), n17(17, '7');
+    for (const std::string& fits : {n20, "-" + n20, n20 + "." + n17, "0." + n17, n20 + "e12",
+                                    '"' + n30 + '"', "\"\\\"" + n30 + '"'})
+      EXPECT_TRUE(accepts(fits)) << c.grammar << " " << fits;
+    for (const std::string& ends :
+         {n20 + "7", "-" + n20 + "7", "0." + n17 + "7", std::string("7e1000"), n30})
+      EXPECT_FALSE(accepts(ends)) << c.grammar << " " << ends;
+  }
+}
+
+// A limit of tokens holds its numbers, and what is no JSON of a schema is as the client wrote it. A
+// grammar within a grammar has the client's own rules alone.
+TEST_F(GrammarLimitsTest, DigitsThatAClientAsksForAreTaken) {
+  const std::string n30(30, '7');
+  EXPECT_TRUE(Accepts(Kind::kRegex, "[0-9]{30}", n30));
+  EXPECT_TRUE(Accepts(Kind::kLark, "start: %lark {\nstart: %json {\"type\":\"integer\"}\n}", n30));
+  EXPECT_TRUE(Accepts(Kind::kLark, "start: /[0-9]{30}/", n30));
+  EXPECT_TRUE(
+      Accepts(Kind::kLark, "start: a\na[max_tokens=40]: %json {\"type\":\"integer\"}", n30));
+  EXPECT_TRUE(Accepts(Kind::kStructuralTag,
+                      R"({"format":{"type":"json_schema","json_schema":{"const":1e25}}})",
+                      "1" + std::string(25, '0')));
+}
+
 TEST_F(GrammarLimitsTest, HostileGrammarsAreRefusedOrBoundedInTime) {
   std::string deep, wide = R"({"anyOf":[)", chain = R"({"$ref":"#/$defs/a0","$defs":{)";
   for (int i = 0; i < 70; ++i) deep += R"({"items":)";

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{regex_to_lark, Matcher, ParserFactory};
+use llguidance::{regex_to_lark, ParserFactory};
 use serde_json::{json, Value};
 
 use crate::number_guard::{DigitTokens, Limits, NumberGuard};
 use crate::schema_policy::SchemaPolicy;
+use crate::token_parser::Parser;
 use crate::{gbnf, lark_text, structural_tag};
 
 /// The library's trie has room for tokens a little longer; what is longer cannot be drawn.
@@ -155,7 +156,7 @@ pub fn parse_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))
 }
 
-/// The grammar, and where its texts are JSON as a whole, how long their numbers may be.
+/// The grammar, and where its texts have JSON of a schema, how long the numbers of it may be.
 fn top_level(
     kind: Kind,
     text: &str,
@@ -173,16 +174,21 @@ fn top_level(
         Kind::JsonObject => return of_schema(json!({"type": "object"})),
         Kind::JsonSchema => return of_schema(parse_json(text)?),
         Kind::Lark => {
-            let (lark, schemas) = lark_text::with_checked_schemas(text, &policy)?;
-            let limits = schemas.map(|schemas| Limits::of(&schemas));
-            return Ok((TopLevelGrammar::from_lark(lark), limits));
+            return Ok(with_limits(lark_text::with_checked_schemas(text, &policy)?));
         }
         Kind::Regex => lark_regex(text)?,
         Kind::Choice => lark_choice(text)?,
         Kind::Ebnf => gbnf::to_lark(text)?,
-        Kind::StructuralTag => structural_tag::to_lark(&parse_json(text)?, &policy)?,
+        Kind::StructuralTag => {
+            return Ok(with_limits(structural_tag::to_lark(&parse_json(text)?, &policy)?));
+        }
     };
     Ok((TopLevelGrammar::from_lark(lark), None))
+}
+
+fn with_limits((lark, schemas): (String, Vec<Value>)) -> (TopLevelGrammar, Option<Limits>) {
+    let limits = (!schemas.is_empty()).then(|| Limits::of(&Value::Array(schemas)));
+    (TopLevelGrammar::from_lark(lark), limits)
 }
 
 /// The library's messages, in our words where a client needs to know what to do.
@@ -239,9 +245,13 @@ impl GrammarFactory {
     ) -> Result<(TokenMatcher, String), String> {
         let (grammar, limits) = top_level(kind, text, max_whitespace)?;
         let parser = self.factory.create_parser(grammar).map_err(|e| explained(e.to_string()))?;
+        let parser = Parser::new(parser);
+        let is_json = matches!(kind, Kind::JsonObject | Kind::JsonSchema);
+        let begins = is_json || parser.is_in_schema();
         let made = TokenMatcher {
-            matcher: Matcher::new(Ok(parser)),
-            numbers: limits.map(|limits| NumberGuard::new(&self.digits, limits)),
+            parser,
+            is_json,
+            numbers: limits.map(|limits| NumberGuard::new(&self.digits, limits, begins)),
             eos: self.eos.clone(),
             vocab_size: self.vocab_size,
             bytes: self.bytes.clone(),
@@ -263,7 +273,9 @@ impl GrammarFactory {
 }
 
 pub struct TokenMatcher {
-    matcher: Matcher,
+    parser: Parser,
+    /// As a whole.
+    is_json: bool,
     numbers: Option<NumberGuard>,
     eos: Arc<[u32]>,
     vocab_size: usize,
@@ -274,12 +286,39 @@ pub struct TokenMatcher {
 
 impl TokenMatcher {
     fn check_stop(&self) -> Result<bool, String> {
-        let reason = self.matcher.stop_reason();
-        if !reason.is_ok() {
-            let message = self.matcher.get_error().unwrap_or_else(|| reason.to_string());
-            return Err(explained(message));
+        self.parser.is_at_end().map_err(explained)
+    }
+
+    fn take(&mut self, token: u32) -> Result<(), String> {
+        self.parser.accept(token).map_err(explained)?;
+        let Some(numbers) = &mut self.numbers else {
+            return Ok(());
+        };
+        match self.is_json || self.parser.is_in_schema() {
+            false => numbers.leave(),
+            true if numbers.place().is_some() => numbers.accept(token),
+            true => {
+                let bytes = numbers.bytes(token).to_vec();
+                let from = self.schema_begin(&bytes)?;
+                self.numbers.iter_mut().for_each(|numbers| numbers.enter(&bytes[from..]));
+            }
         }
-        Ok(self.matcher.is_stopped())
+        Ok(())
+    }
+
+    /// Where in the last token, of these bytes, a schema's JSON begins.
+    fn schema_begin(&self, bytes: &[u8]) -> Result<usize, String> {
+        let mut probe = self.parser.deep_clone();
+        probe.rollback(1).map_err(explained)?;
+        for (i, byte) in bytes.iter().enumerate() {
+            probe.accept(self.bytes[usize::from(*byte)]).map_err(explained)?;
+            if probe.is_in_schema() {
+                // What ends what was before may be the first byte of the JSON.
+                let is_first = matches!(*byte, b'"' | b'-' | b'0'..=b'9');
+                return Ok(if is_first { i } else { i + 1 });
+            }
+        }
+        Ok(bytes.len())
     }
 
     pub fn fill(&mut self, mask: &mut [u32]) -> Result<(), String> {
@@ -290,7 +329,7 @@ impl TokenMatcher {
             }
             return Ok(());
         }
-        let allowed = self.matcher.compute_mask().map_err(|e| explained(e.to_string()))?;
+        let allowed = self.parser.mask().map_err(explained)?;
         let words = allowed.as_slice();
         let count = words.len().min(mask.len());
         mask[..count].copy_from_slice(&words[..count]);
@@ -312,11 +351,7 @@ impl TokenMatcher {
             if self.check_stop()? {
                 return Err("text comes after the end of the grammar".into());
             }
-            let token = self.bytes[usize::from(*byte)];
-            self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))?;
-            if let Some(numbers) = &mut self.numbers {
-                numbers.accept(token);
-            }
+            self.take(self.bytes[usize::from(*byte)])?;
         }
         Ok(())
     }
@@ -332,11 +367,7 @@ impl TokenMatcher {
         if self.numbers.as_ref().is_some_and(|numbers| !numbers.accepts(token)) {
             return Err(format!("with token {token} a number has too many digits"));
         }
-        self.matcher.consume_token(token).map_err(|e| explained(e.to_string()))?;
-        if let Some(numbers) = &mut self.numbers {
-            numbers.accept(token);
-        }
-        Ok(())
+        self.take(token)
     }
 
     pub fn rollback(&mut self, count: usize) -> Result<(), String> {
@@ -345,12 +376,13 @@ impl TokenMatcher {
         if let Some(numbers) = &mut self.numbers {
             numbers.rollback(count - past_end);
         }
-        self.matcher.rollback(count - past_end).map_err(|e| explained(e.to_string()))
+        self.parser.rollback(count - past_end).map_err(explained)
     }
 
     pub fn deep_clone(&self) -> Self {
         TokenMatcher {
-            matcher: self.matcher.deep_clone(),
+            parser: self.parser.deep_clone(),
+            is_json: self.is_json,
             numbers: self.numbers.clone(),
             eos: self.eos.clone(),
             vocab_size: self.vocab_size,

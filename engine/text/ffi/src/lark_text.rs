@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::number_guard::{Limits, Place};
 use crate::schema_policy::SchemaPolicy;
+use crate::token_parser::SCHEMA_ATTRIBUTE;
 
 /// Attributes of a rule that nothing here acts on, or that take back text that was sent.
 const REFUSED_ATTRIBUTES: [&str; 3] = ["temperature", "stop", "stop_capture"];
@@ -61,20 +61,19 @@ fn check_word(word: &str, rest: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a string of the grammar leaves a JSON text outside of a string.
-fn keeps_outside_strings(literal: &str) -> bool {
-    let text = serde_json::from_str::<String>(literal).unwrap_or_default();
-    let limits = Limits::of(&Value::Null);
-    let end = text.bytes().try_fold(Place::default(), |place, byte| place.after(byte, &limits));
-    !text.is_empty() && end.is_some_and(|place| !place.is_in_string())
+/// Whether a schema behind `text` can be a rule of its own: not where its rule has a limit of
+/// tokens, which is for a schema and nothing more, nor in a grammar within the grammar.
+fn can_be_a_rule(text: &str) -> bool {
+    let line = text.rsplit('\n').next().unwrap_or("");
+    !line.contains("max_tokens") && !text.contains("%lark")
 }
 
-/// The text for the library; and its schemas where the rest is strings that make JSON of it.
+/// The text for the library, and the schemas in it that became rules of their own.
 pub fn with_checked_schemas(
     text: &str,
     policy: &SchemaPolicy,
-) -> Result<(String, Option<Value>), String> {
-    let (mut schemas, mut is_json) = (Vec::new(), true);
+) -> Result<(String, Vec<Value>), String> {
+    let (mut schemas, mut rules) = (Vec::new(), String::new());
     let bytes = text.as_bytes();
     let mut out = String::new();
     let mut copied = 0;
@@ -85,26 +84,29 @@ pub fn with_checked_schemas(
         if rest.starts_with("//") || bytes[at] == b'#' {
             at = end_of_line(bytes, at);
         } else if bytes[at] == b'"' || bytes[at] == b'/' {
-            let start = at;
             at = end_of_quoted(bytes, at);
             while !text.is_char_boundary(at) {
                 at += 1;
             }
-            is_json &= bytes[start] == b'"' && keeps_outside_strings(&text[start..at]);
         } else if bytes[at] == b'%' {
             let name = at + 1 + bytes[at + 1..].iter().take_while(|b| is_word(**b)).count();
             let is_schema = &text[at..name] == "%json";
             if !is_schema && &text[at..name] != "%llguidance" {
-                is_json = false;
                 at = name;
                 continue;
             }
             let (value, size) = leading_json(&text[name..])?;
             if is_schema {
-                out.push_str(&text[copied..name]);
-                out.push(' ');
-                out.push_str(&policy.apply(&value)?.to_string());
-                schemas.push(value);
+                out.push_str(&text[copied..at]);
+                let made = policy.apply(&value)?;
+                if !can_be_a_rule(&out) {
+                    out.push_str(&format!("%json {made}"));
+                } else {
+                    let rule = format!("schema_of_the_server_{}", schemas.len());
+                    rules.push_str(&format!("\n{rule}{SCHEMA_ATTRIBUTE}: %json {made}"));
+                    out.push_str(&rule);
+                    schemas.push(value);
+                }
                 copied = name + size;
             } else {
                 check_options(&value)?;
@@ -123,6 +125,6 @@ pub fn with_checked_schemas(
         }
     }
     out.push_str(&text[copied..]);
-    is_json &= !schemas.is_empty();
-    Ok((out, is_json.then_some(Value::Array(schemas))))
+    out.push_str(&rules);
+    Ok((out, schemas))
 }

@@ -27,6 +27,7 @@ mod template;
 mod template_files;
 mod token_bound;
 mod token_bytes;
+mod token_parser;
 mod tokenizer;
 
 use panics::{one_line, without_panic};

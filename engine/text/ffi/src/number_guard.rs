@@ -1,6 +1,6 @@
 //! Numbers of a JSON text that end: a schema's expression for them may take digits without end, and
-//! readers of JSON round what has too many. Follows a text that is JSON as a whole, token by token,
-//! and takes from a mask the tokens with which a number would become too long.
+//! readers of JSON round what has too many. Follows what a text has of a schema's JSON, token by
+//! token, and takes from a mask the tokens with which a number would become too long.
 
 use std::sync::Arc;
 
@@ -72,10 +72,6 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn is_in_string(&self) -> bool {
-        self.in_string
-    }
-
     /// None: a number has too many digits.
     pub fn after(mut self, byte: u8, limits: &Limits) -> Option<Place> {
         if self.in_string {
@@ -119,8 +115,8 @@ impl Place {
     fn room(&self, limits: &Limits) -> usize {
         match self.part {
             Part::None => limits.whole.min(limits.places),
-            Part::Whole => (limits.whole - self.digits).min(limits.places),
-            Part::Places => limits.places - self.digits,
+            Part::Whole => limits.whole.saturating_sub(self.digits).min(limits.places),
+            Part::Places => limits.places.saturating_sub(self.digits),
             Part::Exponent => 0,
         }
     }
@@ -149,36 +145,62 @@ impl DigitTokens {
 pub struct NumberGuard {
     tokens: Arc<DigitTokens>,
     limits: Limits,
-    /// After each token so far.
-    places: Vec<Place>,
+    /// At the beginning and after each token; None: outside of a schema's JSON.
+    places: Vec<Option<Place>>,
 }
 
 impl NumberGuard {
-    pub fn new(tokens: &Arc<DigitTokens>, limits: Limits) -> Self {
-        NumberGuard { tokens: tokens.clone(), limits, places: Vec::new() }
+    pub fn new(tokens: &Arc<DigitTokens>, limits: Limits, begins: bool) -> Self {
+        let places = vec![begins.then(Place::default)];
+        NumberGuard { tokens: tokens.clone(), limits, places }
     }
 
-    fn after(&self, token: u32) -> Option<Place> {
-        let bytes = self.tokens.env.tok_trie().token(token);
-        let start = self.places.last().copied().unwrap_or_default();
-        bytes.iter().try_fold(start, |place, byte| place.after(*byte, &self.limits))
+    /// None: outside of a schema's JSON.
+    pub fn place(&self) -> Option<Place> {
+        self.places.last().copied().flatten()
+    }
+
+    pub fn bytes(&self, token: u32) -> &[u8] {
+        self.tokens.env.tok_trie().token(token)
+    }
+
+    /// None: a number has too many digits.
+    fn after(&self, place: Place, token: u32) -> Option<Place> {
+        let bytes = self.bytes(token);
+        bytes.iter().try_fold(place, |place, byte| place.after(*byte, &self.limits))
     }
 
     pub fn accepts(&self, token: u32) -> bool {
-        self.after(token).is_some()
+        self.place().is_none_or(|place| self.after(place, token).is_some())
     }
 
+    /// Within a schema's JSON, which goes on.
     pub fn accept(&mut self, token: u32) {
-        let place = self.after(token).unwrap_or_default();
-        self.places.push(place);
+        let next = self.place().and_then(|place| self.after(place, token));
+        self.places.push(Some(next.unwrap_or_default()));
+    }
+
+    /// With these bytes, the last of a token, a schema's JSON begins.
+    pub fn enter(&mut self, bytes: &[u8]) {
+        let step = |place: Place, byte: &u8| place.after(*byte, &self.limits).unwrap_or_default();
+        let place = bytes.iter().fold(Place::default(), step);
+        self.places.push(Some(place));
+    }
+
+    /// No schema's JSON goes on after the token.
+    pub fn leave(&mut self) {
+        self.places.push(None);
     }
 
     pub fn rollback(&mut self, count: usize) {
-        self.places.truncate(self.places.len().saturating_sub(count));
+        self.places.truncate(self.places.len().saturating_sub(count).max(1));
     }
 
     pub fn restrict(&self, mask: &mut [u32]) {
-        let room = self.places.last().copied().unwrap_or_default().room(&self.limits);
+        let Some(place) = self.place() else {
+            return;
+        };
+        let room = place.room(&self.limits);
         for (_, id) in self.tokens.by_run.iter().take_while(|(run, _)| *run > room) {
             let (word, bit) = (*id as usize / 32, 1 << (id % 32));
             if mask.get(word).is_some_and(|bits| bits & bit != 0) && !self.accepts(*id) {

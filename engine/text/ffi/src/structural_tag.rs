@@ -7,6 +7,7 @@ use crate::gbnf;
 use crate::grammar::regex_terminal;
 use crate::lark_text::quoted;
 use crate::schema_policy::SchemaPolicy;
+use crate::token_parser::SCHEMA_ATTRIBUTE;
 
 const MAX_ENTRIES: usize = 128;
 const MAX_DEPTH: usize = 16;
@@ -99,6 +100,7 @@ struct Writer<'a> {
     policy: &'a SchemaPolicy,
     rules: String,
     count: usize,
+    schemas: Vec<Value>,
 }
 
 impl Writer<'_> {
@@ -179,9 +181,10 @@ impl Writer<'_> {
             return Err(format!("{path}.style is {}; supported is json", value["style"]));
         }
         let schema = value.get("json_schema").ok_or(format!("{path}.json_schema is missing"))?;
-        let schema = self.policy.apply(schema).map_err(|e| format!("{path}.json_schema: {e}"))?;
+        let made = self.policy.apply(schema).map_err(|e| format!("{path}.json_schema: {e}"))?;
+        self.schemas.push(schema.clone());
         let name = self.name("j");
-        self.rules.push_str(&format!("{name}: %json {schema}\n"));
+        self.rules.push_str(&format!("{name}{SCHEMA_ATTRIBUTE}: %json {made}\n"));
         Ok(name)
     }
 
@@ -362,8 +365,9 @@ fn of_structures(tag: &Value) -> Result<Value, String> {
     Ok(json!({"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}))
 }
 
-pub fn to_lark(tag: &Value, policy: &SchemaPolicy) -> Result<String, String> {
-    let mut writer = Writer { policy, rules: String::new(), count: 0 };
+/// The text for the library, and the schemas in it.
+pub fn to_lark(tag: &Value, policy: &SchemaPolicy) -> Result<(String, Vec<Value>), String> {
+    let mut writer = Writer { policy, rules: String::new(), count: 0, schemas: Vec::new() };
     let (format, path) = match tag.get("format") {
         Some(format) => {
             check_members(tag, &["type", "format"], "the structural tag")?;
@@ -375,5 +379,5 @@ pub fn to_lark(tag: &Value, policy: &SchemaPolicy) -> Result<String, String> {
     let in_its_words =
         |e: String| e.replace("structures.tags", "structures").replace("structures.trig", "trig");
     let start = writer.format(&format, path, &Until::EndOfText, 0).map_err(in_its_words)?;
-    Ok(format!("start: {start}\n{}", writer.rules))
+    Ok((format!("start: {start}\n{}", writer.rules), writer.schemas))
 }
