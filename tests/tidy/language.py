@@ -1,0 +1,80 @@
+"""Rules for what people read: phrases, names of types, the licence line.
+
+Each rule yields (path, line, message), as those of tidy.py do.
+"""
+
+import re
+
+from source_text import line_of
+
+CODE = (".h", ".cc", ".cu", ".cuh", ".rs")
+PROSE = CODE + (".py", ".sh", ".md", ".proto", ".yaml", ".yml", ".cmake", ".toml", ".js", ".html",
+                "CMakeLists.txt")
+UNITS = ("bytes|[KMG]iB|numbers|floats|scales?|tokens|lines?|once|one|values|threads?|copies|rows"
+         "|steps|kernels?|pages?")
+THINGS = ("token|step|row|head|layer|request|line|family|page|slot|sequence|tile|group|warp"
+          "|thread|block|draw|column|prompt|file")
+
+# What not to write, and what to write.
+PHRASES = [(re.compile(pattern), advice) for pattern, advice in [
+    (r"(?:^ *|[.;:] |// |/// |# |\* )Of (?!course\b)[a-z]",
+     'begin with the subject, not with "Of"'),
+    (r"\b[Ww]hoever\b", 'name who it is, instead of "whoever"'),
+    (r"\b[Nn]obody\b", 'name who it is, instead of "nobody"'),
+    (r"\b(?:is|are|was|were|be|been|being|get|gets) told\b", "write logged, reported or returned"),
+    (r"\bbefall", 'write "happens to"'),
+    (r"\b(?:it|that|which|there|line|text|file|who|and) stands?\b(?! for| alone)",
+     'write "is" or "lies"'),
+    (r"\bso many\b", "write N"),
+    (r"\bto the bit\b", 'write "bitwise" or "the same bits"'),
+    (r"\b(?:is|are|be|being|been) gone on with\b", 'write "is continued"'),
+    (r"\bit may concern\b", "name who it is"),
+    (rf"\b(?:{UNITS}) an? (?:{THINGS})\b", 'write "per" instead of "a"'),
+    (r"\w*(?:LetGo|StandsAt|Befall|WaitingLine|LineState|Untold)\w*|\b\w*Wish(?:es)?(?=[A-Z_]|\b)"
+     r"|\bTell[A-Z]\w*|\bk?(?:Least|Most)[A-Z]\w*|\w*(?:Is|Are)Told\w*|\b\w*Whoever\w*"
+     r"|\b\w+Nobody\w*|\bNobody\w+",
+     "use the field's word: Release, Activity, Options, Report, Queue, Min, Max"),
+]]
+
+TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:class|struct|enum(?: class| struct)?|union) "
+                  r"(?:alignas\([^)]*\) )?(\w+)(?: final)?(?: :[^;{]*)?\s*\{", re.M)
+# Files that give the same name to the same thing: a CPU file and its CUDA twin, and the levels of
+# SIMD, in namespaces of their own.
+TWIN = re.compile(r"_cuda(?=\.\w+$)|(?<=simd)_\w+(?=\.h$)")
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+
+
+def phrases(tree):
+    for path in tree.look(p for p in tree.select(PROSE) if p != "tests/tidy/language.py"):
+        if path == "tests/tidy/tidy_test.py":
+            continue
+        for number, line in enumerate(tree.files[path].split("\n"), 1):
+            tree.lines += 1
+            for pattern, advice in PHRASES:
+                if found := pattern.search(line):
+                    yield path, number, f'"{found.group().strip()}": {advice}'
+
+
+def type_names(tree):
+    """A type of the product has its name to itself, and so has one of a test's header. Types that
+    one test file keeps to itself are free."""
+    owners = {}
+    for path in tree.select(CODE[:4]):
+        if path.startswith("tests/") and not path.endswith((".h", ".cuh")):
+            continue
+        for match in tree.look(TYPE.finditer(tree.files[path])):
+            line = line_of(tree.files[path], match.start(1))
+            owners.setdefault(match.group(1), []).append((path, line))
+    for name, places in owners.items():
+        if len({TWIN.sub("", path) for path, _ in places}) > 1:
+            for path, line in places[1:]:
+                yield path, line, f"{name} is also a type of {places[0][0]}"
+
+
+def licence(tree):
+    for path in tree.look(tree.select(CODE + (".py", ".sh", ".proto", ".js", "CMakeLists.txt"))):
+        if SPDX not in "\n".join(tree.files[path].split("\n", 3)[:3]):
+            yield path, 1, f"one of the first three lines says {SPDX}"
+
+
+RULES = [phrases, type_names, licence]
