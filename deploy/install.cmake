@@ -7,7 +7,10 @@ install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json
               ${demo_model}/tokenizer.json ${demo_model}/tokenizer_config.json
                 ${demo_model}/README.md
         DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/demo COMPONENT program)
-install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/crate_licences.txt
+        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+# Debian's name for the licence of a package.
+install(FILES NOTICE RENAME copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # The service is for the package alone, whose paths its files name.
 install(FILES deploy/config.json DESTINATION /etc/diffserve COMPONENT service EXCLUDE_FROM_ALL)
 install(FILES deploy/diffserve.service DESTINATION /lib/systemd/system COMPONENT service

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Makes THIRD_PARTY.md, the libraries that the program is linked with and their licences, and
+deploy/crate_licences.txt, the licence texts of the Rust crates that do not offer Apache-2.0.
+
+  deploy/third_party.py          writes both
+  deploy/third_party.py --check  exit code 1 if one differs
+
+Shared libraries are those that the dynamic linker loads, named by their Debian package; header-only
+libraries are those that deploy/install_deps.sh installs for the build. Rust crates are those of
+engine/text/ffi/Cargo.lock that end up in the program. Needs the built program and cargo.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "THIRD_PARTY.md"
+TEXTS = ROOT / "deploy/crate_licences.txt"
+CRATES = ROOT / "engine/text/ffi"
+PROGRAM = ROOT / "build/release/server/diffserve"
+HEADER_ONLY = ["libboost1.81-dev", "nlohmann-json3-dev", "cppzmq-dev"]
+KERBEROS = ["libgssapi-krb5-2", "libk5crypto3", "libkrb5-3", "libkrb5support0"]
+# Where the copyright file has no machine-readable form, or the library has another licence than
+# most of its source package.
+GCC = "GPL-3+ with GCC Runtime Library Exception"
+BY_HAND = {"libc6": "LGPL-2.1+", "libc-ares2": "MIT", "libcom-err2": "MIT", "libgcc-s1": GCC,
+           "libkeyutils1": "LGPL-2+", "libstdc++6": GCC, **{package: "MIT" for package in KERBEROS}}
+OPENING = """# Third-party software
+
+The libraries that the program `diffserve` is linked with. `deploy/third_party.py` makes this page.
+Debian ships the licence texts of its packages in `/usr/share/doc/PACKAGE/copyright`, and the image
+has them there too. Where a Rust crate offers a choice that includes Apache-2.0, that is the licence
+taken; `deploy/crate_licences.txt` has the texts of the others. A build with CUDA also loads
+NVIDIA's CUDA runtime and cuBLASLt, under the licence of the CUDA Toolkit.
+"""
+
+
+def output(*command, folder=ROOT):
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stdout
+
+
+def package_of(file):
+    """dpkg knows a file under /usr/lib, or under /lib, which is a link to it."""
+    for name in (file, file.removeprefix("/usr"), "/usr" + file):
+        found = subprocess.run(["dpkg-query", "--search", name], capture_output=True, text=True)
+        if found.returncode == 0:
+            return found.stdout.split(":")[0]
+    raise SystemExit(f"deploy/third_party.py: no Debian package has {file}")
+
+
+def debian_licence(package):
+    """The licence of `Files: *` in a package's copyright file, where Debian's machine-readable form
+    is used, and no line of BY_HAND names the package."""
+    if package in BY_HAND:
+        return BY_HAND[package]
+    text = Path(f"/usr/share/doc/{package}/copyright").read_text(errors="replace")
+    found = re.search(r"^Files: *\n? *\*.*?^License: *(\S[^\n]*)", text, re.M | re.S)
+    if not found:
+        raise SystemExit(f"deploy/third_party.py: {package} has no machine-readable licence; "
+                         "read its copyright file and name it in BY_HAND")
+    return found.group(1)
+
+
+def debian_rows():
+    loaded = re.findall(r"(/\S+) \(0x", output("ldd", str(PROGRAM)))
+    packages = {package_of(str(Path(file).resolve())) for file in loaded}
+    for package in HEADER_ONLY:
+        if Path(f"/usr/share/doc/{package}/copyright").is_file():
+            packages.add(package)
+    return [f"| {package} | {debian_licence(package)} |" for package in sorted(packages)]
+
+
+def crates():
+    """(name, version, licence, repository, folder) of each crate in the program."""
+    tree = output("cargo", "tree", "--locked", "--edges", "normal,no-proc-macro", "--target",
+                  "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}", folder=CRATES)
+    linked = {tuple(line.split()[:2]) for line in tree.splitlines()}
+    known = json.loads(output("cargo", "metadata", "--locked", "--format-version", "1",
+                              folder=CRATES))
+    for crate in sorted(known["packages"], key=lambda crate: crate["name"].lower()):
+        name, version = crate["name"], crate["version"]
+        if (name, f"v{version}") in linked and not name.startswith("diffserve-"):
+            yield (name, version, re.sub(" */ *", " OR ", crate["license"]), crate["repository"],
+                   Path(crate["manifest_path"]).parent)
+
+
+def crate_texts():
+    for name, version, licence, _, folder in crates():
+        if "Apache-2.0" in licence:
+            continue
+        files = sorted(path for path in folder.rglob("*")
+                       if re.match(r"(LICEN[SC]E|COPYING|UNLICENSE)", path.name, re.I))
+        if not files:
+            raise SystemExit(f"deploy/third_party.py: {name} {version} has no licence file")
+        for path in files:
+            yield f"==== {name} {version}: {path.relative_to(folder)} ====\n"
+            lines = [line.rstrip() for line in path.read_text().splitlines()]
+            yield "\n".join(lines).strip() + "\n\n"
+
+
+def page():
+    table = ["| name | licence |", "|---|---|"]
+    rows = [f"| [{name}]({repository}) {version} | {licence} |"
+            for name, version, licence, repository, _ in crates()]
+    return "\n".join([OPENING, "## Debian packages", "", *table, *debian_rows(), "",
+                      "## Rust crates", "", *table, *rows]) + "\n"
+
+
+def main():
+    differ = 0
+    for path, text in ((PAGE, page()), (TEXTS, "".join(crate_texts()).rstrip() + "\n")):
+        if sys.argv[1:] != ["--check"]:
+            path.write_text(text)
+        elif not path.is_file() or path.read_text() != text:
+            print(f"{path.relative_to(ROOT)} differs from what the program is linked with: run "
+                  "deploy/third_party.py")
+            differ += 1
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

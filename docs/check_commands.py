@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Runs the commands in the documents: each block ```bash and ```python of README.md,
+CONTRIBUTING.md and docs/, from the repository's root, beside a server of the bundled model.
+
+Usage: .venv/bin/python docs/check_commands.py [PAGE...]. A block that cannot run here has the line
+`<!-- not run: REASON -->` before it and counts as skipped. The pages name the ports 8000 and 8001;
+the blocks run with those of the server started here. Prints `N passed, N failed, N skipped` last;
+exit code 1 on a failure. Needs the release build.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = ROOT / "build/diffserve"
+LIMIT_S = 300
+BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>bash|python)\n"
+                   r"(?P<text>.*?)^```$", re.M | re.S)
+
+
+def pages():
+    if sys.argv[1:]:
+        return [Path(name).resolve() for name in sys.argv[1:]]
+    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "README.md",
+                             "CONTRIBUTING.md", "docs/*.md"],
+                            cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    return [ROOT / name for name in listed]
+
+
+def start_server():
+    """The server and the two addresses that stand for those in the pages."""
+    server = subprocess.Popen([PROGRAM, "serve", "models/demo/diff", "--port", "0", "--grpc-port",
+                               "0", "--log-level", "error"],
+                              cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    ready = server.stdout.readline()
+    found = re.match(r"ready http=(\S+) grpc=(\S+)", ready)
+    if not found:
+        raise SystemExit(f"docs/check_commands.py: the server did not start: {ready!r}")
+    return server, found.group(1), found.group(2)
+
+
+def run(language, text, scratch):
+    """What went wrong with a block, or None. `mktemp` gives it files that go away afterwards."""
+    paths = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+    if language == "python":
+        command = [ROOT / ".venv/bin/python", "-c", text]
+    else:
+        command = ["bash", "-euo", "pipefail", "-c", text]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S,
+                              stdin=subprocess.DEVNULL,
+                              env=os.environ | {"PATH": paths, "TMPDIR": scratch})
+    except subprocess.TimeoutExpired:
+        return f"took more than {LIMIT_S} s"
+    if done.returncode:
+        return f"exit code {done.returncode}: " + (done.stderr or done.stdout).strip()[-600:]
+    return None
+
+
+def blocks():
+    """(place, language, text, why it cannot run here or None) of each block."""
+    for page in pages():
+        text = page.read_text()
+        for block in BLOCK.finditer(text):
+            line = text.count("\n", 0, block.start("text"))
+            yield (f"{page.relative_to(ROOT)}:{line}", block["language"], block["text"],
+                   block["reason"])
+
+
+def main():
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    server, http, grpc = start_server()
+    with tempfile.TemporaryDirectory() as scratch:
+        for place, language, text, reason in blocks():
+            if reason:
+                counts["skipped"] += 1
+                print(f"skip {place}: {reason}")
+                continue
+            text = text.replace("127.0.0.1:8000", http).replace("127.0.0.1:8001", grpc)
+            fault = run(language, text, scratch)
+            counts["failed" if fault else "passed"] += 1
+            print(f"FAIL {place}: {fault}" if fault else f"ok   {place}", flush=True)
+    server.terminate()
+    server.wait()
+    print(", ".join(f"{number} {name}" for name, number in counts.items()))
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
