@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 PAGE_LINES = {"README.md": 180, "ARCHITECTURE.md": 150, "CHANGELOG.md": 500, "THIRD_PARTY.md": 600}
 OTHER_PAGE_LINES, COLUMNS, ROW_COLUMNS = 250, 120, 160
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
-OUTSIDE = re.compile(r"[a-z]+:|#")
 
 
 def page_size(tree):
@@ -50,7 +49,7 @@ def links(tree):
                 full = "/".join(parts)
                 if full not in tree.files and full not in folders:
                     yield path, number, f"{target}: there is no such file"
-                elif name and name not in anchors.get(full, {name}):
+                elif name and name not in anchors.get(full, ()):
                     yield path, number, f"{target}: {full} has no such heading"
 
 

@@ -23,7 +23,7 @@ PHRASES = [(re.compile(pattern), advice) for pattern, advice in [
     (r"\b[Nn]obody\b", 'name who it is, instead of "nobody"'),
     (r"\b(?:is|are|was|were|be|been|being|get|gets) told\b", "write logged, reported or returned"),
     (r"\bbefall", 'write "happens to"'),
-    (r"\b(?:it|that|which|there|line|text|file|who|and) stands?\b(?! for| alone)",
+    (r"\b(?:[Ii]t|[Tt]hat|which|[Tt]here|line|text|file|who|and) stands?\b(?! for| alone)",
      'write "is" or "lies"'),
     (r"\bso many\b", "write N"),
     (r"\bto the bit\b", 'write "bitwise" or "the same bits"'),

@@ -4,6 +4,7 @@
 import unittest
 from pathlib import Path
 
+import language
 import tidy
 
 HEADER = "// Says what it is.\n#pragma once\n"
@@ -30,7 +31,7 @@ CLEAN = {
         '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
     "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
     "server/ui/main.js": 'const svg = "http://www.w3.org/2000/svg";\n',
-    "README.md": "# diffserve\n",
+    "README.md": "# diffserve\n[the scheduler](engine/scheduler.h)\n",
     "models/demo/model.safetensors": "",
 } | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
     "server/http/loop.cc": "boost/beast.hpp", "server/options.cc": "nlohmann/json.hpp",
@@ -40,13 +41,22 @@ CLEAN = {
     "server/commands/line_editor.cc": "histedit.h"}.items()}
 
 
+LICENCE = {(".h", ".cc", ".cu", ".cuh", ".rs", ".proto", ".js"): f"// {language.SPDX}\n",
+           (".py", ".sh", "CMakeLists.txt"): f"# {language.SPDX}\n"}
+
+
+def licensed(files):
+    return {path: next((line for suffixes, line in LICENCE.items() if path.endswith(suffixes)), "")
+            + text for path, text in files.items()}
+
+
 def lines(count, line="x();"):
     return (line + "\n") * count
 
 
 def findings(changes):
     """Rule names that object to the clean tree with `changes`."""
-    tree = tidy.Tree(CLEAN | changes)
+    tree = tidy.Tree(licensed(CLEAN | changes))
     return {check.__name__ for check in tidy.RULES if tidy.findings(check, tree)}
 
 
@@ -62,10 +72,10 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(findings({}), set())
 
     def test_sizes(self):
-        self.extend("file_length", "engine/engine.cc", lines(tidy.FILE_LINES - 1, "int x;"))
+        self.extend("file_length", "engine/engine.cc", lines(tidy.FILE_LINES - 2, "int x;"))
         self.assertEqual(
             findings({
-                "engine/engine.cc": CLEAN["engine/engine.cc"] + lines(tidy.FILE_LINES - 2, "int x;")
+                "engine/engine.cc": CLEAN["engine/engine.cc"] + lines(tidy.FILE_LINES - 3, "int x;")
             }), set())
         self.expect("file_length", "tests/e2e/test_a.py", lines(tidy.FILE_LINES + 1, "x = 1"))
         for opening in ("void F(int a) {", "Foo::Foo(int a)\n    : a_{a}, b_(a) {",
@@ -163,11 +173,52 @@ class TidyTest(unittest.TestCase):
         self.extend("whitespace", "server/ui/main.js", "x" * 101 + "\n")
 
     def test_documents(self):
-        self.expect("markdown", "ARCHITECTURE.md", lines(1499, "text"))
         for name in ("PLAN.md", "docs/notes.txt", "server/build.log", "docs/CHANGELOG.md",
                      "CHANGELOG"):
-            self.expect("markdown", name, "text\n")
+            self.expect("diaries", name, "text\n")
         self.assertEqual(findings({"CHANGELOG.md": "text\n"}), set())
+        for page, limit in (("README.md", 180), ("ARCHITECTURE.md", 150), ("docs/a.md", 250)):
+            link = "[a](/x)\n".replace("/x", page.rsplit("/")[-1])
+            self.assertEqual(findings({page: link + lines(limit - 1, "text")}), set())
+            self.expect("page_size", page, link + lines(limit, "text"))
+        self.extend("page_size", "README.md", "x" * 121 + "\n")
+        self.extend("page_size", "README.md", "| " + "x" * 160 + "\n")
+        row = CLEAN["README.md"] + "| " + "x" * 140 + "\n"
+        self.assertEqual(findings({"README.md": row}), set())
+        for target in ("missing.md", "engine/engine.cc#a", "#nothing", "server/none/"):
+            self.extend("links", "README.md", f"[a]({target})\n")
+        good = {"docs/a.md": "# A page, `x`\n[up](../README.md) [here](#a-page-x) [b](https://b)\n",
+                "README.md": CLEAN["README.md"] + "[a](docs/a.md#a-page-x) [b](engine)\n"}
+        self.assertEqual(findings(good), set())
+
+    def test_language(self):
+        for text in ("// Of the rows that are left, the first.\n", "// Whoever reads it waits.\n",
+                     "// Read by nobody.\n", "// The client is told.\n", "// What befalls it.\n",
+                     "// It stands in the queue.\n", "// At most so many rows.\n",
+                     "// The same to the bit.\n", "// It is gone on with.\n",
+                     "// 16 bytes a token.\n", "void LetGo();\n", "struct ReadWish;\n",
+                     "void TellClient();\n", "int kLeastRows = 1;\n", "void IsToldOnce();\n"):
+            self.extend("phrases", "engine/engine.cc", text)
+        for text in ("// Of course it waits.\n", "// The state stands for a page.\n",
+                     "// Reads 16 bytes per token.\n", "int kMinRows = 1;\n"):
+            self.assertEqual(findings({"engine/engine.cc": CLEAN["engine/engine.cc"] + text}),
+                             set())
+
+    def test_type_names(self):
+        twice = {"engine/engine.cc": CLEAN["engine/engine.cc"] + "class Status {};\n"}
+        self.assertEqual(findings(twice), {"type_names"})
+        self.assertEqual(
+            findings({"tests/engine/scheduler_test.cc":
+                      CLEAN["tests/engine/scheduler_test.cc"] + "class Status {};\n"}), set())
+        self.assertEqual(
+            findings({path: CLEAN[path] + "struct Tile {};\n" for path in
+                      ("kernels/attention/decode.h", "kernels/attention/decode_cuda.cu")}),
+            {"type_names"})
+
+    def test_licence(self):
+        tree = tidy.Tree(licensed(CLEAN) | {"server/main.cc": CLEAN["server/main.cc"]})
+        found = {check.__name__ for check in tidy.RULES if tidy.findings(check, tree)}
+        self.assertEqual(found, {"licence"})
 
     def test_stages(self):
         cpu, cuda = "kernels/attention/decode_cpu.cc", "kernels/attention/decode_cuda.cu"
@@ -188,7 +239,7 @@ class TidyTest(unittest.TestCase):
             self.extend("whitespace", "engine/engine.cc", text)
         self.expect("whitespace", "deploy/run.sh", "x" * 101 + "\n")
         self.assertEqual(findings({"deploy/run.sh": "x" * 100 + "\n"}), set())
-        self.assertEqual(findings({"README.md": "x" * 101 + "\n"}), set())
+        self.assertEqual(findings({"README.md": CLEAN["README.md"] + "x" * 101 + "\n"}), set())
 
     def test_a_rule_that_has_nothing_to_look_at_fails(self):
         for check in tidy.RULES:
