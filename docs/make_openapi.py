@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Makes docs/openapi.yaml from the route and field tables in the server's source and from
+docs/openapi_fields.yaml, which adds types, ranges, statuses and replies.
+
+Usage: .venv/bin/python docs/make_openapi.py [--check]. A route or a field that only one side has is
+an error. --check writes nothing; exit code 1 if the page differs.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/openapi.yaml"
+FIELDS = ROOT / "docs/openapi_fields.yaml"
+SERVER = ROOT / "server/openai"
+NOTE = "# Made by docs/make_openapi.py; edit docs/openapi_fields.yaml instead.\n"
+FAULTS = []
+
+
+def routes():
+    """(method, path) of each row of the route table; prefixes end in a parameter."""
+    text = (SERVER / "routes.cc").read_text()
+    table = text[text.index("kRoutes[] = {"):]
+    rows = re.findall(r'\{\{"(\w+)", (?:"([^"]+)"|kModelPrefix)', table[:table.index("};")])
+    prefixes = {"": "/v1/models/{id}", "/ui/": "/ui/{file}"}
+    return [(method.lower(), prefixes.get(path, path)) for method, path in rows]
+
+
+def names_in(source):
+    """The strings of one table: `request.cc kChatFields`, or `chat_body.cc SamplingMembers`. A
+    third word is the function that has the table; further ones choose from it."""
+    file, table, *chosen = source.split()
+    text = (SERVER / file).read_text()
+    if chosen and f" {chosen[0]}(" in text:
+        text = text[text.index(f" {chosen.pop(0)}("):]
+    found = re.search(rf"\b{table}(?:\[\] =|\(\) \{{\s*return| =) \{{(.*?)\}};", text, re.S)
+    names = re.findall(r'"([^"]+)"', found.group(1)) if found else []
+    if not names or not set(chosen) <= set(names):
+        FAULTS.append(f"{source}: there is no such table, or it has no such name")
+    return chosen or names
+
+
+def properties(route, overlay, own):
+    """The schema of a request body: what its tables name, with the types of the overlay."""
+    schema = {"type": "object", "properties": {}}
+    for kind in ("served", "passed_over"):
+        for source in own.get(kind, []):
+            for name in names_in(source):
+                field = own.get("fields", {}).get(name)
+                if field is None and name in overlay["fields"]:
+                    field = {"$ref": f"#/components/schemas/field.{name}"}
+                if field is None and kind == "passed_over":
+                    field = {"$ref": "#/components/schemas/passed_over"}
+                if field is None:
+                    FAULTS.append(f"{route}: {name} of {source} has no entry in {FIELDS.name}")
+                schema["properties"].setdefault(name, field)
+    for name in own.get("fields", {}):
+        if name not in schema["properties"]:
+            FAULTS.append(f"{route}: {name} is in no table of the server")
+    refused = [name for source in own.get("refused", []) for name in names_in(source)]
+    if refused:
+        schema["x-refused"] = refused
+    for key in ("required", "anyOf", "oneOf", "example"):
+        if key in own:
+            schema[key] = own[key]
+    return schema
+
+
+def replies(route, overlay, own):
+    """The replies by status: those of this route, and the errors of its API."""
+    out = {}
+    for status, reply in own["replies"].items():
+        contents = {}
+        for content in reply if isinstance(reply, list) else [reply]:
+            form, _, schema = content.partition(" ")
+            contents[form] = {"schema": {"$ref": f"#/components/schemas/{schema}"} if schema else
+                              {"type": "string"}}
+        out[str(status)] = {"description": overlay["statuses"][status], "content": contents}
+    for status in overlay["errors"]:
+        name = f"{own.get('error', 'Error')}.{status}"
+        out.setdefault(str(status), {"$ref": f"#/components/responses/{name}"})
+    return out
+
+
+def components(overlay):
+    schemas = overlay["schemas"] | {"passed_over": {"description": "Accepted and passed over."}}
+    schemas |= {f"field.{name}": field for name, field in overlay["fields"].items()}
+    errors = {f"{form}.{status}": {
+        "description": overlay["statuses"][status],
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{form}"}}}}
+        for form in ("Error", "AnthropicError") for status in overlay["errors"]}
+    return {"schemas": schemas, "responses": errors, "securitySchemes": overlay["security"]}
+
+
+def operation(method, path, overlay, own):
+    route = f"{method.upper()} {path}"
+    out = {"summary": own["summary"], "tags": [own["tag"]],
+           "operationId": re.sub(r"\W+", "_", f"{method} {path}").strip("_"),
+           "responses": replies(route, overlay, own)}
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"},
+                   "example": own["path_example"]} for name in re.findall(r"\{(\w+)\}", path)]
+    parameters += [{"name": name, "in": "query"} | query
+                   for name, query in own.get("query", {}).items()]
+    if parameters:
+        out["parameters"] = parameters
+    if "served" in own:
+        out["requestBody"] = {"required": True, "content": {
+            "application/json": {"schema": properties(route, overlay, own)}}}
+    if own.get("key", True):
+        out["security"] = [{"bearer": []}, {"api_key": []}, {}]
+    return out
+
+
+def page():
+    overlay = yaml.safe_load(FIELDS.read_text())
+    paths, rows = {}, routes()
+    for method, path in rows:
+        own = overlay["routes"].get(f"{method.upper()} {path}")
+        if own is None:
+            FAULTS.append(f"{method.upper()} {path}: the route has no entry in {FIELDS.name}")
+        else:
+            paths.setdefault(path, {})[method] = operation(method, path, overlay, own)
+    for route in overlay["routes"]:
+        method, path = route.split()
+        if (method.lower(), path) not in rows:
+            FAULTS.append(f"{route}: no route of the server")
+    version = re.search(r"project\(diffserve VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
+    return {"openapi": "3.1.0", "info": overlay["info"] | {"version": version.group(1)},
+            "servers": overlay["servers"], "tags": overlay["tags"], "paths": paths,
+            "components": components(overlay)}
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes each use of a field out, without YAML's anchors."""
+
+    def ignore_aliases(self, _):
+        return True
+
+
+def main():
+    text = NOTE + yaml.dump(page(), Dumper=Dumper, sort_keys=False, width=80, allow_unicode=True)
+    if not FAULTS and sys.argv[1:] == ["--check"]:
+        if not PAGE.is_file() or PAGE.read_text() != text:
+            FAULTS.append("docs/openapi.yaml differs: run docs/make_openapi.py")
+    for fault in FAULTS:
+        print(f"docs/make_openapi.py: {fault}")
+    if not FAULTS and sys.argv[1:] != ["--check"]:
+        PAGE.write_text(text)
+    return 1 if FAULTS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
