@@ -9,6 +9,8 @@ install(FILES ${demo_model}/config.json ${demo_model}/generation_config.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/diffserve/models/demo COMPONENT program)
 install(FILES README.md CHANGELOG.md LICENSE NOTICE THIRD_PARTY.md deploy/crate_licences.txt
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program
+        FILES_MATCHING PATTERN "*.md" PATTERN "openapi.yaml")
 # Debian's name for the licence of a package.
 install(FILES NOTICE RENAME copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # The service is for the package alone, whose paths its files name.

@@ -144,7 +144,7 @@ expect "the binary is the package's version" "version: $version" \
   "$(run diffserve --version | head -n 1)"
 
 expect "the licence and those of the libraries are installed" \
-  "CHANGELOG.md LICENSE NOTICE README.md THIRD_PARTY.md copyright crate_licences.txt" \
+  "CHANGELOG.md LICENSE NOTICE README.md THIRD_PARTY.md copyright crate_licences.txt docs" \
   "$(run ls /usr/share/doc/diffserve | sed 's/\.gz$//' | LC_ALL=C sort | xargs)"
 
 # ---- Run

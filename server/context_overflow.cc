@@ -7,8 +7,8 @@ namespace {
 
 std::string Context(int tokens) {
   // OpenAI's code too: some clients see the message alone.
-  return "; this model's maximum context length is " + std::to_string(tokens) +
-         " tokens (context_length_exceeded)";
+  return "; that exceeds the context window; this model's maximum context length is " +
+         std::to_string(tokens) + " tokens (context_length_exceeded)";
 }
 
 }  // namespace

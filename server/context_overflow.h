@@ -1,8 +1,8 @@
 // The errors of a request that is longer than the model's context. Clients know them by words in
 // the message and then shorten the conversation or ask for a shorter answer: those of OpenAI's API
-// look for the maximum context length, those of Anthropic's for a prompt that is too long or an
-// input length that exceeds the context limit, with the numbers in this order. So one text has them
-// all, on every API.
+// look for the maximum context length or for what exceeds the context window, those of Anthropic's
+// for a prompt that is too long or an input length that exceeds the context limit, with the numbers
+// in this order. So one text has them all, on every API.
 // Thread safety: pure functions.
 #pragma once
 

@@ -212,9 +212,9 @@ std::vector<FlagSpec> ServerFlags() {
        "refuse unknown request fields"},
       {"--ui", kServe, At<&Options::serve, &ServeOptions::ui>(),
        "the page at http://HOST:PORT/ with chat, engine and attention lens; --no-ui turns it off"},
-      FlagSpec("--cors-origin ORIGINS", kServe, At<&Options::serve, &ServeOptions::cors_origin>(),
+      FlagSpec("--cors-origin ORIGINS", kServe, At<&Options::serve, &ServeOptions::cors_origins>(),
                "web pages of other origins that may use the HTTP port: https://chat.example.com, "
-               "several separated by commas, or * for all")
+               "several separated by commas or by further flags, or * for all")
           .Default("none"),
       FlagSpec("--http-threads N", kServe, At<&Options::serve, &ServeOptions::http_threads>(),
                "for HTTP connections; no more are started than there are CPUs")

@@ -287,7 +287,7 @@ Status CheckChatUrl(const Options& options) {
 
 Status CheckTogether(const CommandSpec& command, Options& options) {
   if (options.command == "chat") DS_RETURN_IF_ERROR(CheckChatUrl(options));
-  DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origin).status());
+  DS_RETURN_IF_ERROR(CrossOrigin::Parse(options.serve.cors_origins).status());
   for (const ArgumentSpec& argument : command.arguments) {
     if (!argument.place(options).empty() || !options.chat.url.empty()) continue;
     const std::string name(argument.name);

@@ -66,7 +66,7 @@ struct ServeOptions {
   std::string api_key_file;
   bool strict = false;
   bool ui = true;
-  std::string cors_origin;  // as CrossOrigin::Parse reads it; empty: none
+  std::vector<std::string> cors_origins;  // as CrossOrigin::Parse reads them; empty: none
   bool allow_special_tokens_in_content = false;
   // Names of server/answer/tool_format.h, none, or auto: what the chat template tells.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";

@@ -18,6 +18,8 @@ constexpr WireStatus WireStatusOf(StatusCode code) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kContextExceeded:
       return {400, "invalid_request_error", 3};
+    case StatusCode::kTooLarge:
+      return {413, "invalid_request_error", 8};
     case StatusCode::kUnauthenticated:
       return {401, "authentication_error", 16};
     case StatusCode::kNotFound:

@@ -145,18 +145,7 @@ run schema_suite .venv/bin/python tests/schema/run.py
 run template_suite .venv/bin/python tests/templates/run.py
 run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
 run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'
-run fidelity_table python3 tests/golden/report.py --check
-run gpu_table python3 tests/bench/report_cuda.py --check
-run quality_table python3 tests/bench/quality.py --check
-run logit_bits_table python3 tests/experiments/logit_bits.py --check
-run activations_table python3 tests/experiments/activations.py --check
-run page_formats_table python3 tests/experiments/page_formats.py --check
-run page_speeds_table python3 tests/experiments/page_speeds.py --check
-run needles_table python3 tests/experiments/needles.py --check
-run many_shot_table python3 tests/experiments/many_shot.py --check
-run kept_slots_table python3 tests/experiments/kept_slots.py --check
-run speed_table python3 tests/bench/report_cpu.py --check
-run hybrid_table python3 tests/bench/hybrid.py --check
+run docs .venv/bin/python docs/build.py --check
 run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
 on_shim=$PWD/build/release/tests/diffserve_on_shim
 start e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \

@@ -15,6 +15,7 @@ enum class StatusCode {
   kOk,
   kInvalidArgument,    // the input is wrong; the message says found, allowed and where
   kContextExceeded,    // likewise: it is longer than the model's context
+  kTooLarge,           // likewise: it takes more bytes than are taken
   kUnauthenticated,    // no key, or a wrong one
   kNotFound,           // no such model, route or request
   kResourceExhausted,  // a limit was met for now: retry later

@@ -173,7 +173,7 @@ Result<LoadedServer> Load(const SessionOptions& options, const ServeOptions& ser
   server.routes.tokenizer_info = std::move(tokenizer_info).value();
   server.routes.strict = serve.strict;
   server.routes.ui = serve.ui;
-  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origin)));
+  DS_RETURN_IF_ERROR(Assign(&server.routes.cross_origin, CrossOrigin::Parse(serve.cors_origins)));
   server.routes.responses_store = {static_cast<size_t>(serve.responses_store_entries),
                                    static_cast<size_t>(serve.responses_store_bytes.bytes)};
   server.routes.streams.max_bytes = static_cast<size_t>(serve.resumable_streams_bytes.bytes);

@@ -29,18 +29,20 @@ bool IsOrigin(std::string_view text) {
 
 }  // namespace
 
-Result<CrossOrigin> CrossOrigin::Parse(std::string_view origins) {
+Result<CrossOrigin> CrossOrigin::Parse(const std::vector<std::string>& lists) {
   CrossOrigin parsed;
-  while (!origins.empty()) {
-    const std::string_view origin = origins.substr(0, origins.find(','));
-    origins.remove_prefix(std::min(origins.size(), origin.size() + 1));
-    if (origin != "*" && origin != "null" && !IsOrigin(origin)) {
-      return InvalidArgument("--cors-origin names \"" + std::string(origin) +
-                                 "\", allowed: * or scheme://host[:port] in lower case without a "
-                                 "path, several separated by commas",
-                             "--cors-origin");
+  for (std::string_view origins : lists) {
+    while (!origins.empty()) {
+      const std::string_view origin = origins.substr(0, origins.find(','));
+      origins.remove_prefix(std::min(origins.size(), origin.size() + 1));
+      if (origin != "*" && origin != "null" && !IsOrigin(origin)) {
+        return InvalidArgument("--cors-origin names \"" + std::string(origin) +
+                                   "\", allowed: * or scheme://host[:port] in lower case without "
+                                   "a path, several separated by commas",
+                               "--cors-origin");
+      }
+      parsed.origins_.emplace_back(origin);
     }
-    parsed.origins_.emplace_back(origin);
   }
   if (std::ranges::find(parsed.origins_, "*") != parsed.origins_.end()) parsed.origins_ = {"*"};
   return parsed;

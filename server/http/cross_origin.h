@@ -17,12 +17,14 @@ namespace diffserve {
 class CrossOrigin {
  public:
   CrossOrigin() = default;  // no page of another origin
-  // Origins (scheme://host[:port]) separated by commas, or "*" for all. Error: the one at fault.
-  static Result<CrossOrigin> Parse(std::string_view origins);
+  // Each of `lists` names origins (scheme://host[:port]) separated by commas, or "*" for all.
+  // Error: the one at fault.
+  static Result<CrossOrigin> Parse(const std::vector<std::string>& lists);
 
   // The answer to a preflight of an allowed origin; nullopt: `head` is no such request.
   std::optional<HttpReply> Preflight(const HttpHead& head) const;
-  // What every reply says, to a request with this Origin field; empty: none is known.
+  // What every reply says, to a request with this Origin field; empty: it has none, or none that
+  // could be read.
   void AddFields(std::string_view origin, HttpReply* reply) const;
 
  private:

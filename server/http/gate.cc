@@ -276,15 +276,18 @@ constexpr HeadRule kHeadRules[] = {
     {400, "the head is malformed", ParserDisagrees},
 };
 
+void SplitRequestLine(std::string_view line, HeadParts* parts) {
+  const size_t first = line.find(' '), last = line.rfind(' ');
+  parts->method = line.substr(0, first);
+  parts->target = line.substr(first + 1, last - first - 1);
+  parts->version = line.substr(last + 1);
+}
+
 HeadParts Split(std::string_view raw) {
   HeadParts parts;
   parts.raw = raw;
   const auto lines = Lines(raw);
-  const std::string_view line = lines.front();
-  const size_t first = line.find(' '), last = line.rfind(' ');
-  parts.method = line.substr(0, first);
-  parts.target = line.substr(first + 1, last - first - 1);
-  parts.version = line.substr(last + 1);
+  SplitRequestLine(lines.front(), &parts);
   for (size_t i = 1; i < lines.size(); ++i) {
     const size_t colon = lines[i].find(':');
     parts.fields.emplace_back(lines[i].substr(0, colon), Trimmed(lines[i].substr(colon + 1)));
@@ -309,7 +312,34 @@ bool KeepAlive(const HeadParts& parts) {
   return keep_alive;
 }
 
+HttpHead HeadOf(const HeadParts& parts) {
+  HttpHead head;
+  head.method = parts.method;
+  const size_t question = std::min(parts.target.find('?'), parts.target.size());
+  head.path = parts.target.substr(0, question);
+  head.query = parts.target.substr(std::min(question + 1, parts.target.size()));
+  for (const auto& [name, value] : parts.fields)
+    head.fields.emplace_back(LowerCase(name), std::string(value));
+  return head;
+}
+
 }  // namespace
+
+HttpHead ReadableHead(std::string_view bytes) {
+  HeadParts parts;
+  bool is_request_line = true;
+  for (const std::string_view line : Lines(bytes)) {
+    const std::string_view with_end(line.data(), line.size() + 2);
+    const bool clean = !HasBareLineEnd(with_end) && !HasControl(line);
+    const size_t colon = std::min(line.find(':'), line.size());
+    if (std::exchange(is_request_line, false)) {
+      if (clean && !HasBadRequestLine(with_end)) SplitRequestLine(line, &parts);
+    } else if (clean && IsToken(line.substr(0, colon)) && colon < line.size()) {
+      parts.fields.emplace_back(line.substr(0, colon), Trimmed(line.substr(colon + 1)));
+    }
+  }
+  return HeadOf(parts);
+}
 
 std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLimits& limits) {
   if (IsRequestLineTooLong(raw, limits)) return HttpRefusal{414, "the request line is too long"};
@@ -321,14 +351,8 @@ std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view raw, const HttpLi
   for (const HeadRule& rule : kHeadRules) {
     if (rule.broken(parts, limits)) return HttpRefusal{rule.status, rule.reason};
   }
-  HttpHead head;
-  head.method = parts.method;
-  const size_t question = std::min(parts.target.find('?'), parts.target.size());
-  head.path = parts.target.substr(0, question);
-  head.query = parts.target.substr(std::min(question + 1, parts.target.size()));
+  HttpHead head = HeadOf(parts);
   head.minor_version = parts.version == "HTTP/1.1" ? 1 : 0;
-  for (const auto& [name, value] : parts.fields)
-    head.fields.emplace_back(LowerCase(name), std::string(value));
   head.keep_alive = KeepAlive(parts);
   head.expects_continue = Has(parts, "expect") && head.minor_version == 1;
   head.chunked = Has(parts, "transfer-encoding");

@@ -84,8 +84,8 @@ struct HttpService {
   // Runs on an I/O thread and must not block. `wake` may be called from any thread, also after the
   // exchange is gone.
   std::function<HttpAnswer(HttpRequest request, std::function<void()> wake)> serve;
-  // The reply to what the gate refuses.
-  std::function<HttpReply(int status, std::string_view reason)> refuse;
+  // The reply to what the gate refuses. `head` is as much as could be read of the request's.
+  std::function<HttpReply(int status, std::string_view reason, const HttpHead& head)> refuse;
   // While true, every connection is closed after its reply.
   std::function<bool()> draining;
   // Told of each reply that was cut; from any I/O thread. May be empty.

@@ -118,13 +118,19 @@ void HttpReader::Advance() {
 
 void HttpReader::Refuse(HttpRefusal refusal) {
   refusal_ = refusal;
+  HttpHead head = HeadSoFar();
   Discard();
+  request_.head = std::move(head);
 }
 
 void HttpReader::Discard() {
   state_ = State::kRefused;
   buffer_ = {};
   request_ = {};
+}
+
+HttpHead HttpReader::HeadSoFar() const {
+  return state_ == State::kHead ? ReadableHead(buffer_) : request_.head;
 }
 
 void HttpReader::ReadHead() {

@@ -60,6 +60,8 @@ class HttpReader {
   void Next();
   // Drops everything; what comes later is dropped too.
   void Discard();
+  // Of the request that is being read or was refused, as much as could be read.
+  HttpHead HeadSoFar() const;
 
   size_t body_bytes_received() const { return body_bytes_received_; }
   // What it holds in memory for this connection.

@@ -177,7 +177,7 @@ void HttpSession::Dispatch() {
       exchange_ = std::get<std::unique_ptr<HttpExchange>>(std::move(answer));
   } catch (const std::exception&) {  // only memory can run out here
     Log(LogLevel::kError, "http_request_failed");
-    QueueReply(shared_.service.refuse(500, "the request could not be handled"));
+    QueueReply(shared_.service.refuse(500, "the request could not be handled", {}));
   }
 }
 
@@ -270,10 +270,11 @@ void HttpSession::FinishReply() {
 // After it nothing that the peer has sent is trusted to be a request.
 void HttpSession::RefuseRequest(int status, std::string_view reason) {
   Disarm();
+  const HttpHead head = reader_.HeadSoFar();
   DropLaterRequests();
   phase_ = Phase::kAnswering;
   framing_ = {1, false, false};
-  QueueReply(shared_.service.refuse(status, reason));
+  QueueReply(shared_.service.refuse(status, reason, head));
 }
 
 // The connection is read on all the same: only so is it seen that the peer goes away.

@@ -130,7 +130,7 @@ void RefuseMembersBeyond(JsonFields& fields,
 int IntAtLeast(JsonFields& fields, std::string_view name, int least, int absent) {
   if (!fields.Has(name)) return absent;
   int value = absent;
-  fields.Int(name, &value);
+  fields.Count(name, &value);
   if (fields.status().ok() && value < least) {
     fields.Fail(InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; at least " +
                                     std::to_string(least) + " is allowed",

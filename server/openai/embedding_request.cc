@@ -55,7 +55,7 @@ bool ReadSecond(JsonFields& fields, const char* name, const char* first, const c
 void ReadDimensions(JsonFields& fields, EmbeddingRequest* request) {
   if (!fields.Has("dimensions")) return;
   int dimensions = 1;
-  fields.Int("dimensions", &dimensions);
+  fields.Count("dimensions", &dimensions);
   fields.Fail(CheckDimensions(dimensions));
   request->dimensions = dimensions;
 }
@@ -65,7 +65,7 @@ void ReadTokenization(JsonFields& fields, const FrontendOptions& limits,
   if (fields.Has("add_special_tokens"))
     fields.Bool("add_special_tokens", &generate->add_special_tokens.emplace());
   if (fields.Has("truncate_prompt_tokens"))
-    fields.Int("truncate_prompt_tokens", &generate->truncate_prompt_tokens.emplace());
+    fields.Count("truncate_prompt_tokens", &generate->truncate_prompt_tokens.emplace());
   fields.String("cache_salt", limits.max_cache_salt_bytes, &generate->cache_salt);
 }
 

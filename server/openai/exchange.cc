@@ -85,6 +85,16 @@ std::optional<HttpReply> GenerateExchange::Reply() {
   return reply;
 }
 
+HttpReply GenerateExchange::Refused(const Status& status) {
+  response_->Take(ResponseDone{status, {}});
+  HttpReply reply = Reply().value();
+  if (std::exchange(reply.streams, false)) {
+    while (!Frames(&reply.body)) {
+    }
+  }
+  return reply;
+}
+
 bool GenerateExchange::Frames(std::string* bytes) {
   *bytes += std::exchange(pending_, {});
   TakeEvents(bytes);

@@ -36,6 +36,8 @@ class GenerateExchange : public HttpExchange {
                    std::unique_ptr<ResponseEncoder> response, bool streams, Hooks hooks);
   ~GenerateExchange() override;
 
+  // The reply where no response could begin: an error, or what its stream says of it.
+  HttpReply Refused(const Status& status);
   // The response that writes the stream. Before it the exchange is nothing that could end.
   void Begin(ResponseId id) noexcept { id_ = id; }
 

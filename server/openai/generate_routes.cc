@@ -103,7 +103,7 @@ HttpAnswer OpenAiRoutes::Impl::StartResponse(RouteCall& call, GenerateRequest re
   std::unique_ptr<HttpExchange> reading;
   if (kept.stream != nullptr) reading = std::make_unique<KeptStreamExchange>(streams, kept);
   const Result<ResponseId> id = frontend.Generate(std::move(request), std::move(stream));
-  if (!id.ok()) return response.error_reply(id.status());
+  if (!id.ok()) return exchange->Refused(id.status());
   ++*in_flight;
   exchange->Begin(*id);
   if (reading == nullptr) return exchange;

@@ -31,7 +31,7 @@ HttpService HealthRoutes(const Health& health) {
   service.serve = [&health](HttpRequest request, std::function<void()>) -> HttpAnswer {
     return ReplyTo(request.head, health);
   };
-  service.refuse = [](int status, std::string_view reason) {
+  service.refuse = [](int status, std::string_view reason, const HttpHead&) {
     HttpReply reply;
     reply.status = status;
     reply.body = OpenAiErrorBody(InvalidArgument(std::string(reason)));

@@ -134,6 +134,12 @@ void JsonFields::Int(std::string_view name, int* out) {
     Expected(name, "an integer of 32 bits");
 }
 
+void JsonFields::Count(std::string_view name, int* out) {
+  Int(name, out);
+  if (Has(name) && status_.ok() && NumberText(name) == "-0")
+    Expected(name, "a count, which has no negative zero");
+}
+
 void JsonFields::Float(std::string_view name, float* out) {
   const Json* const value = Find(node_, name);
   if (value == nullptr || !status_.ok()) return;

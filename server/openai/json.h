@@ -46,6 +46,9 @@ class JsonFields {
   void Bool(std::string_view name, bool* out);
   // Any value of the type: what range a field has is said in server/request_checks.h.
   void Int(std::string_view name, int* out);
+  // The same of a number of things, where a zero may be refused later: its error would leave out
+  // the sign of -0, so that is refused here.
+  void Count(std::string_view name, int* out);
   void Float(std::string_view name, float* out);
   // A number as the client wrote it, for an error message. REQUIRES: Has(name).
   std::string NumberText(std::string_view name) const;

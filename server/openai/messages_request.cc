@@ -75,7 +75,7 @@ int ReadThinking(JsonFields& fields, int max_tokens, std::string* kwargs, ChatBo
       if (!thinking.Has("budget_tokens"))
         thinking.Fail(
             InvalidArgument("thinking.budget_tokens is missing", "thinking.budget_tokens"));
-      thinking.Int("budget_tokens", &budget);
+      thinking.Count("budget_tokens", &budget);
       const bool fits = budget < max_tokens || max_tokens == 0;
       if (thinking.status().ok() && (budget < 1 || !fits)) {
         thinking.Fail(InvalidArgument("thinking.budget_tokens is " + std::to_string(budget) +

@@ -18,6 +18,8 @@ const char* ErrorType(StatusCode code) {
     case StatusCode::kContextExceeded:
     case StatusCode::kUnimplemented:
       return "invalid_request_error";
+    case StatusCode::kTooLarge:
+      return "request_too_large";
     case StatusCode::kUnauthenticated:
       return "authentication_error";
     case StatusCode::kNotFound:

@@ -7,6 +7,8 @@
 #include "kernels/base/check.h"
 #include "server/answer/json_scanner.h"
 #include "server/openai/json.h"
+#include "server/openai/response.h"
+#include "server/openai/responses_request.h"
 #include "server/status_codes.h"
 
 namespace diffserve {
@@ -28,6 +30,17 @@ const char* NameOf(ResponseState state) {
       return "cancelled";
   }
   return "failed";
+}
+
+const char* FailureCode(StatusCode code) {
+  switch (code) {
+    case StatusCode::kContextExceeded:
+      return "context_length_exceeded";
+    case StatusCode::kResourceExhausted:
+      return "rate_limit_exceeded";
+    default:
+      return "server_error";
+  }
 }
 
 const char* PrefixOf(Kind kind) {
@@ -102,8 +115,7 @@ void AddResponseObject(const ResponseObject& object, TextPieces* pieces) {
               std::to_string(object.created_at) + ",\"status\":\"" + NameOf(object.state) +
               "\",\"model\":" + JsonQuoted(object.model) + ",\"error\":");
   if (object.state == ResponseState::kFailed) {
-    const bool limit = object.error.code() == StatusCode::kResourceExhausted;
-    pieces->Add(std::string("{\"code\":\"") + (limit ? "rate_limit_exceeded" : "server_error") +
+    pieces->Add("{\"code\":\"" + std::string(FailureCode(object.error.code())) +
                 "\",\"message\":" + JsonQuoted(object.error.message()) + "}");
   } else {
     pieces->Add("null");
@@ -272,6 +284,13 @@ void ResponsesResponse::OnDone(ResponseDone event) {
   object_->usage = event.usage;
   const bool cancelled = status_.code() == StatusCode::kCancelled;
   const bool cut = finish_ == FinishReason::kLength;
+  // OpenAI's service begins the stream of a prompt that is too long, and some clients know the
+  // overflow by its events alone. Any other failure before the first token is an HTTP status.
+  if (stream_ && status_.code() == StatusCode::kContextExceeded) {
+    Begin();
+    AddEvent("error");
+    pieces_.Add("," + OpenAiErrorBody(InResponsesNames(status_)).substr(1) + "\n\n");
+  }
   if (status_.ok()) {
     if (stream_) Begin();
     if (object_->items.empty()) OpenItem(Kind::kContent, {});

@@ -25,16 +25,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kMessagesPath = "/v1/messages";
 
 }  // namespace
 
 std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
   static constexpr Route kRoutes[] = {
-      {{"POST", "/v1/completions"}, &Impl::Completions, &Impl::Error, true},
-      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions, &Impl::Error, true},
-      {{"POST", "/v1/messages"}, &Impl::Messages, &Impl::MessagesError, true},
-      {{"POST", "/v1/messages/count_tokens"}, &Impl::CountTokens, &Impl::MessagesError},
-      {{"POST", "/v1/responses"}, &Impl::Responses, &Impl::Error, true},
+      {{"POST", "/v1/completions"}, &Impl::Completions, true},
+      {{"POST", "/v1/chat/completions"}, &Impl::ChatCompletions, true},
+      {{"POST", kMessagesPath}, &Impl::Messages, true},
+      {{"POST", "/v1/messages/count_tokens"}, &Impl::CountTokens},
+      {{"POST", "/v1/responses"}, &Impl::Responses, true},
       {{"GET", "/v1/responses/{id}"}, &Impl::GetResponse},
       {{"DELETE", "/v1/responses/{id}"}, &Impl::DeleteResponse},
       {{"POST", "/v1/responses/{id}/cancel"}, &Impl::CancelResponse},
@@ -43,7 +44,7 @@ std::span<const OpenAiRoutes::Impl::Route> OpenAiRoutes::Impl::Table() {
       {{"POST", "/v1/attention"}, &Impl::Attention},
       {{"POST", "/tokenize"}, &Impl::Tokenize},
       {{"POST", "/detokenize"}, &Impl::Detokenize},
-      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut, &Impl::Error, true},
+      {{"POST", "/inference/v1/generate"}, &Impl::TokensInOut, true},
       {{"POST", "/v1/completions/render"}, &Impl::RenderCompletion},
       {{"POST", "/v1/chat/completions/render"}, &Impl::RenderChat},
       {{"GET", "/tokenizer_info"}, &Impl::TokenizerInfo},
@@ -92,6 +93,7 @@ HttpReply OpenAiRoutes::Impl::ErrorWith(int http_status, std::string_view reason
                                         ErrorForm form) const {
   const StatusCode code = http_status == 503   ? StatusCode::kUnavailable
                           : http_status == 500 ? StatusCode::kInternal
+                          : http_status == 413 ? StatusCode::kTooLarge
                                                : StatusCode::kInvalidArgument;
   HttpReply reply = (this->*form)(Status(code, std::string(reason)));
   reply.status = http_status;
@@ -176,6 +178,13 @@ std::string OpenAiRoutes::Impl::MethodsOf(std::string_view path) {
   return methods;
 }
 
+OpenAiRoutes::Impl::ErrorForm OpenAiRoutes::Impl::FormOf(std::string_view path) {
+  const bool is_messages = path.starts_with(kMessagesPath) &&
+                           (path.size() == kMessagesPath.size() ||
+                            path[kMessagesPath.size()] == '/');
+  return is_messages ? &Impl::MessagesError : &Impl::Error;
+}
+
 HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
   const HttpHead& head = call.request.head;
   const auto matches = [this, &head](const Route& route) {
@@ -187,7 +196,7 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
   });
   const bool takes_method = found != routes.end();
   if (!takes_method) found = std::find_if(routes.begin(), routes.end(), matches);
-  const ErrorForm form = found == routes.end() ? &Impl::Error : found->error;
+  const ErrorForm form = FormOf(head.path);
   if (found != routes.end()) call.account.route = found->info.path;
   if (options.loopback_hosts_only && !IsLoopbackHost(head.Field("host"))) {
     return ErrorWith(421,
@@ -204,7 +213,8 @@ HttpAnswer OpenAiRoutes::Impl::Dispatch(RouteCall& call) {
         Status(StatusCode::kUnauthenticated,
                "a valid API key is needed, as Authorization: Bearer KEY or X-Api-Key"));
   }
-  if (found == routes.end()) return Error(Status(StatusCode::kNotFound, "there is no such path"));
+  if (found == routes.end())
+    return (this->*form)(Status(StatusCode::kNotFound, "there is no such path"));
   if (found->info.needs_key) call.account.load_format = HttpLoadFormat(head);
   if (!takes_method) {
     HttpReply reply = ErrorWith(405, "this path takes another method", form);
@@ -272,11 +282,11 @@ HttpAnswer OpenAiRoutes::Serve(HttpRequest request, std::function<void()> wake) 
   return answer;
 }
 
-HttpReply OpenAiRoutes::Refuse(int status, std::string_view reason) const {
+HttpReply OpenAiRoutes::Refuse(int status, std::string_view reason, const HttpHead& head) const {
   Log(LogLevel::kInfo, "http_refused",
       {{"status", std::to_string(status)}, {"reason", std::string(reason)}});
-  HttpReply reply = impl_->ErrorWith(status, reason);
-  impl_->options.cross_origin.AddFields({}, &reply);
+  HttpReply reply = impl_->ErrorWith(status, reason, Impl::FormOf(head.path));
+  impl_->options.cross_origin.AddFields(head.Field("origin"), &reply);
   reply.close = true;
   impl_->Count(kNoRoute, reply.status);
   return reply;
@@ -287,7 +297,9 @@ HttpService OpenAiRoutes::Service() {
   service.serve = [this](HttpRequest request, std::function<void()> wake) {
     return Serve(std::move(request), std::move(wake));
   };
-  service.refuse = [this](int status, std::string_view reason) { return Refuse(status, reason); };
+  service.refuse = [this](int status, std::string_view reason, const HttpHead& head) {
+    return Refuse(status, reason, head);
+  };
   service.draining = [this] { return impl_->health.draining(); };
   return service;
 }

@@ -54,7 +54,7 @@ class OpenAiRoutes {
   ~OpenAiRoutes();
 
   HttpAnswer Serve(HttpRequest request, std::function<void()> wake);
-  HttpReply Refuse(int status, std::string_view reason) const;
+  HttpReply Refuse(int status, std::string_view reason, const HttpHead& head) const;
   HttpService Service();
 
   struct RouteInfo {

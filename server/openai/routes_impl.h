@@ -77,11 +77,12 @@ struct OpenAiRoutes::Impl : std::enable_shared_from_this<OpenAiRoutes::Impl> {
   struct Route {
     RouteInfo info;
     Answer answer;
-    ErrorForm error = &Impl::Error;
     bool resumable = false;  // its answer may be a stream that can be resumed
   };
   static std::span<const Route> Table();
   static std::string MethodsOf(std::string_view path);
+  // In the form of the API that a path belongs to, also where it is no route.
+  static ErrorForm FormOf(std::string_view path);
 
   HttpAnswer Completions(Call& call) {
     return ParseThen(call, ParseCompletionRequest, &Impl::Generate);

@@ -31,13 +31,13 @@ void ReadSampling(JsonFields& fields, const FrontendOptions& limits, SamplingPar
 void ReadLengths(JsonFields& fields, GenerateRequest* request) {
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     if (!fields.Has(name)) continue;
-    fields.Int(name, &request->max_tokens.emplace());
+    fields.Count(name, &request->max_tokens.emplace());
     request->max_tokens_name = name;
   }
   fields.Int("min_tokens", &request->min_tokens);
-  fields.Int("n", &request->n);
+  fields.Count("n", &request->n);
   int best_of = request->n;
-  fields.Int("best_of", &best_of);
+  fields.Count("best_of", &best_of);
   if (best_of == 1 || best_of == request->n) return;
   fields.Fail(InvalidArgument(
       "best_of is " + std::to_string(best_of) + " and n " + std::to_string(request->n) +
@@ -67,7 +67,7 @@ void ReadTokenRules(JsonFields& fields, const FrontendOptions& limits, GenerateR
 
 void ReadTruncation(JsonFields& fields, GenerateRequest* request) {
   if (fields.Has("truncate_prompt_tokens"))
-    fields.Int("truncate_prompt_tokens", &request->truncate_prompt_tokens.emplace());
+    fields.Count("truncate_prompt_tokens", &request->truncate_prompt_tokens.emplace());
   std::string side = "left";
   fields.String("truncation_side", kMaxNameBytes, &side);
   request->truncate_right = side == "right";

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""What a model with states, windows and shared K and V costs: writes the table of Phi-4-mini-flash
-into README.md from tests/bench/results/hybrid_*.json.
+"""What a model with states, windows and shared K and V costs: makes the tables of
+Phi-4-mini-flash, a block of docs/results/hybrid.md, from tests/bench/results/hybrid_*.json.
 
     hybrid.py measure KIND [--rounds 3]  runs `diffserve bench` and servers, with random weights, on
                                          a machine without other work: 12 GB, half an hour; run it
                                          with .venv/bin/python
-    hybrid.py                            rewrites the table
-    hybrid.py --check                    exits 1 if README.md says something else than the results;
-                                         runs nothing. Ends with `N passed, N failed`.
+    hybrid.py                            rewrites the block
+    hybrid.py --check                    exits 1 if the block differs from the results; runs
+                                         nothing. Ends with `N passed, N failed`.
 
-The section stands in README.md between <!-- hybrid --> and <!-- /hybrid -->. A figure is the
-median over the rounds.
+A figure is the median over the rounds.
   prefill           of a prompt, as `bench` runs it; "all rows" is the time of /v1/embeddings with
                     the mean of all tokens, for which no layer leaves out a token, and "wanted rows"
                     that of a completion of one token, by the same server
@@ -32,10 +31,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "e2e"))
-README = ROOT / "README.md"
+sys.path += [str(ROOT / "tests" / "e2e"), str(ROOT / "docs")]
+
+import blocks  # noqa: E402
+
 RESULTS = ROOT / "tests/bench/results"
-BEGIN, END = "<!-- hybrid -->", "<!-- /hybrid -->"
 CONFIG = ROOT / "tests/bench/models/phi4_mini_flash/config.json"
 TOKENIZER = ROOT / "models/demo/diff/tokenizer.json"
 PROMPTS, DEPTHS, BATCHES, GENERATE = (512, 4096), (0, 4096, 32768), (1, 16), 8
@@ -95,7 +95,7 @@ def peak_mib(server):
 
 
 def peak_of(start, sequences):
-    """The server's largest resident memory after so many prompts at once."""
+    """The server's largest resident memory after this many prompts at once."""
     with start("--no-enable-prefix-caching") as server, ThreadPoolExecutor(sequences) as pool:
         # The first is still at its answer when the last one's prompt has been computed.
         list(pool.map(lambda i: complete(server, tokens(i, SEQUENCE_TOKENS), 2 * sequences),
@@ -153,39 +153,35 @@ def section(result):
     def cell(name):
         return f"{figures[name]['tokens_per_s']:.3g} ({figures[name]['of_the_limit']:.2f})"
 
-    heads = [f"{batch} stream{'s' * (batch > 1)}, after {depth}" for batch in BATCHES
-             for depth in DEPTHS]
-    names = [f"decode depth {depth} batch {batch}" for batch in BATCHES for depth in DEPTHS]
-    rows = [f"{result['machine'][0].upper()}{result['machine'][1:]}, {result['cpu_isa']}, "
-            f"{result['threads']} threads, medians of {result['rounds']}, tokens/s and the share "
-            "of the limit:", "",
-            "| prefill " + " | prefill ".join(map(str, PROMPTS)) + " | decode, " +
-            " | ".join(heads) + " |", "|---" * (len(PROMPTS) + len(heads)) + "|",
-            "| " + " | ".join(cell(f"prefill {count}") for count in PROMPTS) + " | " +
-            " | ".join(map(cell, names)) + " |", "",
-            "| prompt | rows that are wanted, s | all rows, s | ratio |", "|---" * 4 + "|"]
+    speeds = [[f"prefill of {count}", cell(f"prefill {count}")] for count in PROMPTS]
+    speeds += [[f"decode, {batch} stream{'s' * (batch > 1)}, after {depth}",
+                cell(f"decode depth {depth} batch {batch}")] for batch in BATCHES
+               for depth in DEPTHS]
+    rows = []
     for count in PROMPTS:
         wanted, every = seconds[f"{count} wanted rows"], seconds[f"{count} all rows"]
-        rows.append(f"| {count} | {wanted:.1f} | {every:.1f} | {every / wanted:.2f} |")
-    rows += ["", f"| {ASKED} prompts that share {SHARED} tokens | prompt tokens found | first, s | "
-             "later ones, s |", "|---" * 4 + "|"]
-    for interval, found in result["prefix"].items():
-        title = (f"snapshots every {interval} tokens and at prompts' ends"
-                 if interval != "0" else "no snapshots")
-        rows.append(f"| {title} | {found['hit_rate']:.0%} | {found['first_s']:.2f} | "
-                    f"{found['later_s']:.2f} |")
+        rows.append([count, f"{wanted:.1f}", f"{every:.1f}", f"{every / wanted:.2f}"])
+    prefixes = [[f"snapshots every {interval} tokens and at prompts' ends"
+                 if interval != "0" else "no snapshots", f"{found['hit_rate']:.0%}",
+                 f"{found['first_s']:.2f}", f"{found['later_s']:.2f}"]
+                for interval, found in result["prefix"].items()]
     sequence = result["sequence"]
-    rows += ["", f"A sequence of {sequence['tokens']} tokens adds {sequence['measured_mib']:.1f} "
-             f"MiB to the largest resident memory; `inspect` says {sequence['inspect_mib']:.1f}. "
-             "It is less where a sequence takes window pages that others have given back."]
-    return "\n".join(rows)
+    return [
+        f"{result['machine'][0].upper()}{result['machine'][1:]}, {result['cpu_isa']}, "
+        f"{result['threads']} threads, medians of {result['rounds']}:",
+        blocks.table(["what", "tokens/s (share of the limit)"], speeds),
+        blocks.table(["prompt", "rows that are wanted, s", "all rows, s", "ratio"], rows),
+        blocks.table([f"{ASKED} prompts that share {SHARED} tokens", "prompt tokens found",
+                      "first, s", "later ones, s"], prefixes),
+        blocks.paragraph(
+            f"A sequence of {sequence['tokens']} tokens adds {sequence['measured_mib']:.1f} MiB to "
+            f"the largest resident memory; `inspect` says {sequence['inspect_mib']:.1f}. It is "
+            "less where a sequence takes window pages that others have given back.")]
 
 
-def text_of_readme():
-    readme = README.read_text()
-    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
+def outputs():
     results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("hybrid_*.json"))]
-    return readme[:begin] + "\n" + "\n\n".join(map(section, results)) + "\n" + readme[end:]
+    return blocks.with_block("hybrid", *(part for result in results for part in section(result)))
 
 
 def main():
@@ -202,13 +198,7 @@ def main():
             measure(kind, arguments.rounds)
         case _:
             parser.error("usage: hybrid.py [measure KIND]")
-    text = text_of_readme()
-    if arguments.check:
-        is_same = text == README.read_text()
-        print(f"{int(is_same)} passed, {int(not is_same)} failed")
-        return int(not is_same)
-    README.write_text(text)
-    return 0
+    return blocks.settle(outputs(), arguments.check)
 
 
 if __name__ == "__main__":

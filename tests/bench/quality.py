@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What quantised linear layers cost the bundled pair, the Diff Transformer and its twin: writes the
-table into README.md and its figures to tests/bench/results/quality.json.
+"""What quantised linear layers cost the bundled pair, the Diff Transformer and its twin: a block of
+docs/results/quantisation.md, and its figures in tests/bench/results/quality.json.
 
-    quality.py [--samples 200]   measures; needs a built server, run it with .venv/bin/python
-    quality.py --check           exits 1 if README.md says something else than the figures; runs
-                                 nothing. Ends with `N passed, N failed`.
+    quality.py measure [--samples 200]  measures; needs a built server, run it with .venv/bin/python
+    quality.py                          rewrites the block
+    quality.py --check                  exits 1 if the block differs from the figures; runs
+                                        nothing. Ends with `N passed, N failed`.
 
 For each format of the linear layers: perplexity of the replies of held-out conversations (needle
 samples and small talk of other seeds than training's; the models learnt replies alone), how often
@@ -22,9 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+sys.path.append(str(ROOT / "docs"))
+
+import blocks  # noqa: E402
+
 RESULTS = ROOT / "tests/bench/results/quality.json"
-BEGIN, END = "<!-- quality -->", "<!-- /quality -->"
 MODELS = {"diff": "Diff Transformer", "twin": "Transformer twin"}
 FORMATS = ("none", "int8", "int4")
 NEEDLES = (1, 4)
@@ -127,42 +130,32 @@ def measure(samples):
 
 
 def section(result):
-    lines = ["| model | linear layers | perplexity | same most likely token | 1 needle | 1 of 4 |",
-             "|---|---|---|---|---|---|"]
+    rows = []
     for model, title in MODELS.items():
         for name in FORMATS:
             figures = result["models"][model][name]
-            needles = figures["needles"]
             agreement = "" if name == "none" else f"{100 * figures['agreement']:.2f} %"
-            lines.append(f"| {title} | {'bfloat16' if name == 'none' else name} | "
-                         f"{figures['perplexity']:.4f} | {agreement} | "
-                         f"{needles['1']:.3f} | {needles['4']:.3f} |")
+            rows.append([title, "bfloat16" if name == "none" else name,
+                         f"{figures['perplexity']:.4f}", agreement,
+                         *(f"{figures['needles'][str(count)]:.3f}" for count in NEEDLES)])
     tokens = result["models"]["diff"]["none"]["tokens"]
-    lines.append("")
-    lines.append(f"{tokens:,} tokens of held-out replies; {result['samples']} samples a needle "
-                 "setting. Made by `tests/bench/quality.py`.")
-    return "\n".join(lines)
-
-
-def with_section(readme, text):
-    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    return readme[:begin] + "\n" + text + "\n" + readme[end:]
+    heads = ["model", "linear layers", "perplexity", "same most likely token", "1 needle", "1 of 4"]
+    return (blocks.table(heads, rows),
+            f"{tokens:,} tokens of held-out replies; {result['samples']} samples per needle "
+            "setting. Made by `tests/bench/quality.py`.")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["measure"])
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    readme = README.read_text()
-    if arguments.check:
-        same = with_section(readme, section(json.loads(RESULTS.read_text()))) == readme
-        print(f"{int(same)} passed, {int(not same)} failed")
-        return int(not same)
-    RESULTS.write_text(json.dumps(measure(arguments.samples), indent=1) + "\n")
-    README.write_text(with_section(README.read_text(), section(json.loads(RESULTS.read_text()))))
-    return 0
+    if arguments.command == "measure":
+        RESULTS.write_text(json.dumps(measure(arguments.samples), indent=1) + "\n")
+    texts = blocks.with_block("quality", *section(json.loads(RESULTS.read_text())))
+    return blocks.settle(texts, arguments.check)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of CPU figures into README.md and a plot beside them from
+"""Makes the tables of CPU figures, a block of docs/results/speed.md, and a plot from
 tests/bench/results/cpu_*.json, for each kind of machine.
 
     report_cpu.py measure KIND [--rounds 5]  runs `diffserve bench` of every model and format in
@@ -11,12 +11,10 @@ tests/bench/results/cpu_*.json, for each kind of machine.
                                              turns with ours: {peer: {type of weights: {figure: [a
                                              sample, ...]}}}, and "about": what the peers are
     report_cpu.py                            rewrites tables and plots
-    report_cpu.py --check                    exits 1 if README.md or a plot says something else than
-                                             the results; runs nothing. Ends with `N passed, N
-                                             failed`.
+    report_cpu.py --check                    exits 1 if the block or a plot differs from the
+                                             results; runs nothing. Ends with `N passed, N failed`.
 
-Only the standard library is needed. The section stands in README.md between <!-- cpu --> and
-<!-- /cpu -->. A figure is the median over the rounds; "-" stands for one that was not measured.
+Only the standard library is needed. A figure is the median over the rounds; "-" means not measured.
 """
 
 import argparse
@@ -31,9 +29,11 @@ from pathlib import Path
 import bar_charts
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+sys.path.append(str(ROOT / "docs"))
+
+import blocks  # noqa: E402
+
 RESULTS = ROOT / "tests/bench/results"
-BEGIN, END = "<!-- cpu -->", "<!-- /cpu -->"
 PROGRAM = ROOT / "build/diffserve"
 MODEL_CONFIGS = ROOT / "tests/bench/models"
 # Model, its title, and the formats of its linear layers.
@@ -106,7 +106,7 @@ def measure(kind, rounds, models):
 
 
 def with_layers(model, layers, folder):
-    """The directory of the model's config, with so many layers; None: as it is."""
+    """The directory of the model's config, with this number of layers; None: as it is."""
     if layers is None:
         return MODEL_CONFIGS / model
     config = json.loads((MODEL_CONFIGS / model / "config.json").read_text())
@@ -179,16 +179,14 @@ def table(result):
     columns = [(f"prefill {prompt}", f"prefill {prompt}") for prompt in PROMPTS]
     columns += [(f"decode depth 0 batch {batch}", f"decode, {batch}") for batch in BATCHES]
     columns += [(f"decode depth {DEPTHS[1]} batch 1", f"decode, 1, after {DEPTHS[1]}")]
-    lines = [f"{result['machine'][0].upper()}{result['machine'][1:]}, {result['cpu_isa']}, "
-             f"{result['threads']} threads, medians of {result['rounds']}:", "",
-             "| model | linear layers | " + " | ".join(title for _, title in columns) + " |",
-             "|---" * (len(columns) + 2) + "|"]
+    rows = []
     for model, title, formats in MODELS:
         for name in formats:
             figures = result["models"].get(model, {}).get(name, {})
-            cells = [cell(figures, what) for what, _ in columns]
-            lines.append(f"| {title} | {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append([title, name, *(cell(figures, what) for what, _ in columns)])
+    return [f"{result['machine'][0].upper()}{result['machine'][1:]}, {result['cpu_isa']}, "
+            f"{result['threads']} threads, medians of {result['rounds']}:",
+            blocks.table(["model", "linear layers", *(title for _, title in columns)], rows)]
 
 
 def twins_table(result):
@@ -196,11 +194,10 @@ def twins_table(result):
     heads = [row["figure"].removesuffix(" depth 0 batch 1") +
              (f", {row['layers']} layers" if row["layers"] else "") for row in twins]
     cells = [f"{row['median']:.3f} ({row['least']:.3f} to {row['most']:.3f})" for row in twins]
-    return "\n".join([
-        f"Tokens/s of DiffLlama over its Transformer twin, bfloat16, medians of "
-        f"{twins[0]['pairs']} pairs, in brackets the least and the most:", "",
-        "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|",
-        "| " + " | ".join(cells) + " |"])
+    return [blocks.paragraph(
+        "Tokens/s of DiffLlama divided by those of its Transformer twin, bfloat16, medians of "
+        f"{twins[0]['pairs']} pairs, in brackets the minimum and the maximum:"),
+        blocks.table(heads, [cells])]
 
 
 def servers(result):
@@ -218,10 +215,9 @@ def best(types, what):
 
 def peer_table(result):
     columns = servers(result)
-    heads = [f"{server}, {' / '.join(types)}" for server, types in columns.items()]
-    lines = [f"Llama 778M beside {result['about_peers']}, measured in turns:", "",
-             "| | " + " | ".join(heads) + " | our best over theirs |",
-             "|---" * (len(heads) + 2) + "|"]
+    heads = ["", *(f"{server}, {' / '.join(types)}" for server, types in columns.items()),
+             "our best over theirs"]
+    rows = []
     for what, title in PEER_FIGURES:
         cells = []
         for types in columns.values():
@@ -229,9 +225,9 @@ def peer_table(result):
             cells.append(" / ".join("-" if value is None else f"{value:.0f}" for value in rates))
         theirs = max(best(types, what) for types in result["peers"].values())
         ours = best(columns["diffserve"], what)
-        cells.append(f"{ours / theirs:.2f}" if ours and theirs else "not measured")
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([title, *cells, f"{ours / theirs:.2f}" if ours and theirs else "not measured"])
+    return [blocks.paragraph(f"Llama 778M beside {result['about_peers']}, measured in turns:"),
+            blocks.table(heads, rows)]
 
 
 def plot(result):
@@ -246,24 +242,19 @@ def plot(result):
 
 def outputs():
     """What the files should hold: {path: text}."""
-    sections, texts = [], {}
+    parts, texts = [], {}
     for path in sorted(RESULTS.glob("cpu_*.json")):
         result = json.loads(path.read_text())
         if "models" not in result:
             continue
-        sections.append(table(result))
+        parts += table(result)
         if "twins" in result:
-            sections.append(twins_table(result))
+            parts += twins_table(result)
         if "peers" in result:
             picture = path.with_suffix(".svg")
-            sections.append(peer_table(result))
-            sections.append(f'<img src="{picture.relative_to(ROOT)}" alt="The same as bars" '
-                            f'width="{bar_charts.WIDTH}">')
+            parts += [*peer_table(result), blocks.image("cpu", picture, "The same as bars")]
             texts[picture] = plot(result)
-    readme = README.read_text()
-    begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    texts[README] = readme[:begin] + "\n" + "\n\n".join(sections) + "\n" + readme[end:]
-    return texts
+    return blocks.with_block("cpu", *parts) | texts
 
 
 def main():
@@ -285,17 +276,7 @@ def main():
             add_peers(kind, json.loads(Path(file).read_text()))
         case _:
             parser.error("usage: report_cpu.py [measure KIND | twins KIND | peers KIND FILE]")
-    texts = outputs()
-    if arguments.check:
-        failed = [path for path, text in texts.items()
-                  if not path.exists() or path.read_text() != text]
-        for path in failed:
-            print(f"{path.relative_to(ROOT)} is not what the results say")
-        print(f"{len(texts) - len(failed)} passed, {len(failed)} failed")
-        return int(bool(failed))
-    for path, text in texts.items():
-        path.write_text(text)
-    return 0
+    return blocks.settle(outputs(), arguments.check)
 
 
 if __name__ == "__main__":

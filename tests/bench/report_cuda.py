@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Writes the table of GPU figures into README.md from tests/bench/results/cuda_*.json, one column
-for each kind of GPU.
+"""Makes the table of GPU figures, a block of docs/gpu.md, from tests/bench/results/cuda_*.json, one
+column for each kind of GPU.
 
-    report_cuda.py                         rewrites the section
-    report_cuda.py --check                 exits 1 if README.md says something else than the
-                                           results; runs nothing
+    report_cuda.py                         rewrites the block
+    report_cuda.py --check                 exits 1 if the block differs from the results; runs
+                                           nothing
     report_cuda.py --combine LOGS RESULTS  makes RESULTS/cuda_<GPU>.json of what
                                            deploy/gpu_check.sh left in LOGS
 
-Only the standard library is needed. The section stands in README.md between <!-- gpu --> and <!--
-/gpu -->. Where a figure is missing the table says so; none is made up. Ends with `N passed, N
-failed` for --check.
+Only the standard library is needed. Where a figure is missing the table says so; none is made up.
+Ends with `N passed, N failed` for --check.
 """
 
 import json
@@ -20,35 +19,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+sys.path.append(str(ROOT / "docs"))
+
+import blocks  # noqa: E402
+
 RESULTS = ROOT / "tests/bench/results"
-BEGIN, END = "<!-- gpu -->", "<!-- /gpu -->"
 PAPER = {2048: 46811, 4096: 44521}  # the paper's tokens/s (arXiv 2410.05258)
 
-ABOUT = """## On a GPU
-
-```
-deploy/install_cuda.sh    # CUDA 13.0's compiler and cuBLAS as Python wheels in .cuda (0.9 GB), \
-unless the machine has a toolkit
-cmake --preset cuda-release && cmake --build --preset cuda-release --target diffserve
-build/diffserve serve MODEL_DIR --device cuda
-```
-
-One binary holds both backends and starts without a driver. On the GPU (sm_80 or newer) runs the \
-whole step, in bfloat16 with a float32
-residual stream: every family, heads of 16, 48, 64, 96 or 128 dims (Hopper has a prefill kernel \
-of its own for 64 and 128), draws with the
-same bits as the CPU's from the same logits, CUDA graphs for decodes, and the next step planned \
-while one runs.
-
-`deploy/gpu_check.sh` is the list of what only a GPU can prove or measure, in at most 9 minutes \
-with the build; `deploy/gpu_check.sh
-collect DIR` makes what a machine without compiler or network needs for it.
-"""
 NEVER = """This list has never run on a GPU: none could be had so far. The backend, kernels and \
-host code, is proved on a CPU simulation of
-the GPU's threads alone, and no speed of it is known.
-"""
+host code, is proved only on a CPU simulation of the GPU's threads, and no speed of it is known."""
 
 
 def number(value, digits):
@@ -167,15 +146,11 @@ ROWS = [
 
 def section(results):
     if not results:
-        return ABOUT + "\n" + NEVER
-    lines = [
-        "| figure | aim | moonshot | " + " | ".join(result["gpu"] for result in results) + " |",
-        "|---|---|---|" + "---|" * len(results)
-    ]
-    for label, aim, moonshot, cell in ROWS:
-        lines.append(f"| {label} | {aim} | {moonshot} | " +
-                     " | ".join(cell(result) or "not measured" for result in results) + " |")
-    calibration = []
+        return [blocks.paragraph(NEVER)]
+    rows = [[label, aim, moonshot, *(cell(result) or "not measured" for result in results)]
+            for label, aim, moonshot, cell in ROWS]
+    parts = [blocks.table(["figure", "aim", "moonshot", *(result["gpu"] for result in results)],
+                          rows), "Measured in the same run:"]
     for result in results:
         names = ("hbm_read_gb_per_s", "cublas_bf16_8192_tflop_per_s", "launch_us",
                  "launch_in_graph_us")
@@ -184,12 +159,11 @@ def section(results):
             "missing" if value is None else number(value, digits)
             for value, digits in zip(values, (0, 0, 2, 2))
         ]
-        calibration.append(
+        parts.append(blocks.paragraph(
             f"{result['gpu']}, commit {result['commit']}: HBM read {shown[0]} GB/s, cuBLASLt bf16 "
-            f"8192^3 {shown[1]} "
-            f"TFLOP/s, an empty kernel {shown[2]} us from a stream and {shown[3]} us in a graph.")
-    return ABOUT + "\n" + "\n".join(lines) + "\n\nMeasured in the same run: " + " ".join(
-        calibration) + "\n"
+            f"8192^3 {shown[1]} TFLOP/s, an empty kernel {shown[2]} us from a stream and "
+            f"{shown[3]} us in a graph."))
+    return parts
 
 
 def combine(logs, results):
@@ -219,23 +193,8 @@ def main(arguments):
     if arguments not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 2
-    text = section([json.loads(path.read_text()) for path in sorted(RESULTS.glob("cuda_*.json"))])
-    readme = README.read_text()
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
-        print(f"README.md has no {BEGIN} ... {END}")
-        print("0 passed, 1 failed")
-        return 1
-    head, rest = readme.split(BEGIN)
-    tail = rest.split(END)[1]
-    wanted = head + BEGIN + "\n" + text + END + tail
-    if arguments:
-        same = wanted == readme
-        print("README.md agrees with the GPU results"
-              if same else "README.md differs from the GPU results: run tests/bench/report_cuda.py")
-        print("1 passed, 0 failed" if same else "0 passed, 1 failed")
-        return 0 if same else 1
-    README.write_text(wanted)
-    return 0
+    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("cuda_*.json"))]
+    return blocks.settle(blocks.with_block("gpu", *section(results)), bool(arguments))
 
 
 if __name__ == "__main__":

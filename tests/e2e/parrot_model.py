@@ -72,6 +72,27 @@ def _cut(data: bytes, taken: set[bytes]) -> list[bytes]:
     return pieces
 
 
+def write(name: str, tokenizer: dict, tokenizer_config: dict, follows: dict[int, int]) -> Path:
+    """A directory of a model with these tokens, whose number is a multiple of 64. A token that
+    `follows` has nothing for is followed by token 1, which ends the text. Removed at exit."""
+    parent = Path(tempfile.mkdtemp(prefix="diffserve-e2e-"))
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    where, vocab = parent / name, len(tokenizer["model"]["vocab"])
+    where.mkdir()
+    (where / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab,
+        "hidden_size": vocab, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 8192,
+        "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": 0,
+        "eos_token_id": 1}))
+    (where / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (where / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+    (where / "model.safetensors").write_bytes(
+        tiny_model.safetensors_bytes(_weights(vocab, follows)))
+    return where
+
+
 def directory(answers: list[str], template: str = TEMPLATE) -> Path:
     """Removed at exit."""
     special = [BOS, EOS, USER] + [f"<|begin{i}|>" for i in range(len(answers))]
@@ -86,21 +107,6 @@ def directory(answers: list[str], template: str = TEMPLATE) -> Path:
     vocab = -(-(len(special) + 256 + len(pieces)) // 64) * 64
     pieces += [b"\xff\xfe" + i.to_bytes(2, "big")
                for i in range(vocab - len(special) - 256 - len(pieces))]
-    parent = Path(tempfile.mkdtemp(prefix="diffserve-e2e-"))
-    atexit.register(shutil.rmtree, parent, ignore_errors=True)
-    where = parent / "parrot"
-    where.mkdir()
-    (where / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab,
-        "hidden_size": vocab, "intermediate_size": 16, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 8192,
-        "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": 0,
-        "eos_token_id": 1}))
-    (where / "tokenizer.json").write_text(json.dumps(_tokenizer(special, pieces)))
-    (where / "tokenizer_config.json").write_text(json.dumps({
-        "bos_token": BOS, "eos_token": EOS,
-        "chat_template": template.replace("COUNT", str(len(answers)))}))
-    (where / "model.safetensors").write_bytes(
-        tiny_model.safetensors_bytes(_weights(vocab, follows)))
-    return where
+    return write("parrot", _tokenizer(special, pieces),
+                 {"bos_token": BOS, "eos_token": EOS,
+                  "chat_template": template.replace("COUNT", str(len(answers)))}, follows)

@@ -1,5 +1,6 @@
 """A request longer than the model's context: what the clients' own classes make of the error."""
 
+import json
 import re
 import unittest
 
@@ -10,11 +11,12 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_openai import ChatOpenAI
 
 from grpc_client import channel, pb, pb_grpc
-from server_process import DEVICE, ServerProcess
+from server_process import DEVICE, Response, ServerProcess
 
 CONTEXT = 256
 LONG, TOO_MANY_BYTES = "a b c d " * 60, "hello " * 3000
-CONTEXT_WORDS = r"; this model's maximum context length is 256 tokens \(context_length_exceeded\)$"
+CONTEXT_WORDS = (r"; that exceeds the context window; this model's maximum context length is 256 "
+                 r"tokens \(context_length_exceeded\)$")
 TOO_LONG = re.compile(r"^prompt is too long: (\d+) tokens > (\d+) maximum\b.*" + CONTEXT_WORDS)
 EXCEEDS = re.compile(r"^input length and `(\w+)` exceed context limit: (\d+) \+ (\d+) > (\d+), "
                      r"decrease input length or `(\w+)` and try again" + CONTEXT_WORDS)
@@ -29,6 +31,7 @@ def chat(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]
 
 
+RESPONSES = "/v1/responses"
 # name, path, its body for a text, the name of its limit of an answer
 OPENAI = [
     ("chat", "/v1/chat/completions", lambda text: {"messages": chat(text)},
@@ -36,8 +39,8 @@ OPENAI = [
     ("chat of old", "/v1/chat/completions", lambda text: {"messages": chat(text)}, "max_tokens"),
     ("completions", "/v1/completions", lambda text: {"prompt": text}, "max_tokens"),
     ("two prompts", "/v1/completions", lambda text: {"prompt": ["a", text]}, "max_tokens"),
-    ("responses", "/v1/responses", lambda text: {"input": text}, "max_output_tokens"),
-    ("responses of items", "/v1/responses",
+    ("responses", RESPONSES, lambda text: {"input": text}, "max_output_tokens"),
+    ("responses of items", RESPONSES,
      lambda text: {"instructions": "be short", "input": chat(text)}, "max_output_tokens"),
 ]
 
@@ -50,13 +53,44 @@ class RecognisedTest(unittest.TestCase):
         self.assertRegex(error["message"], pattern)
         return error
 
+    def failed_stream(self, response) -> Response:
+        """What OpenAI's service sends of an input that is too long: two events that begin, `error`
+        with the error as the member of that name, and `response.failed`. Its error as a reply."""
+        self.assertEqual(response.status, 200)
+        self.assertEqual(response.headers["content-type"], "text/event-stream; charset=utf-8")
+        frames = [frame.split("\n") for frame in response.body.decode().strip().split("\n\n")]
+        events = [json.loads(data.removeprefix("data: ")) for _, data in frames]
+        self.assertEqual([name for name, _ in frames], [f"event: {e['type']}" for e in events])
+        self.assertEqual([(e["type"], e["sequence_number"]) for e in events],
+                         [("response.created", 0), ("response.in_progress", 1), ("error", 2),
+                          ("response.failed", 3)])
+        self.assertEqual([e["response"]["status"] for e in events if "response" in e],
+                         ["in_progress", "in_progress", "failed"])
+        error, failed = events[2]["error"], events[3]["response"]
+        self.assertEqual(set(error), {"type", "code", "message", "param"})
+        self.assertEqual(failed["error"], {"code": error["code"], "message": error["message"]})
+        self.assertEqual(failed["output"], [])
+        stored = server.get(f"{RESPONSES}/{failed['id']}").json()
+        self.assertEqual((stored["status"], stored["error"]), ("failed", failed["error"]))
+        return Response(400, {}, json.dumps({"error": error}).encode())
+
+    def test_any_other_fault_of_a_stream_is_an_http_status(self):
+        for more, status in (({"model": "other"}, 404), ({"temperature": -1}, 400),
+                             ({"input": []}, 400), ({"previous_response_id": "resp_0"}, 404)):
+            with self.subTest(more=more):
+                response = server.post(RESPONSES, {"input": "hi", "stream": True} | more)
+                self.assertEqual(response.status, status)
+                self.assertEqual(response.headers["content-type"], "application/json")
+
     def test_every_route_of_openai_says_it_with_the_code(self):
         for name, path, body, limit in OPENAI:
             for text in (LONG, TOO_MANY_BYTES):
                 for stream in (False, True):
                     with self.subTest(route=name, bytes=len(text), stream=stream):
-                        asked = body(text) | {limit: 16, "stream": stream}
-                        error = self.check(server.post(path, asked), TOO_LONG)
+                        response = server.post(path, body(text) | {limit: 16, "stream": stream})
+                        if stream and path == RESPONSES:
+                            response = self.failed_stream(response)
+                        error = self.check(response, TOO_LONG)
                         self.assertEqual(error["code"], "context_length_exceeded")
                         found, allowed = map(int, TOO_LONG.match(error["message"]).groups())
                         self.assertGreater(found, allowed)
@@ -136,6 +170,20 @@ class SdkTest(unittest.TestCase):
                 client.chat.completions.create(model=server.name, messages=chat(LONG),
                                                stream=stream)
             self.assertEqual(raised.exception.code, "context_length_exceeded")
+
+    def test_openai_has_the_code_of_responses_too(self):
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="unused", max_retries=0)
+        for text in (LONG, TOO_MANY_BYTES):
+            with self.assertRaises(openai.BadRequestError) as raised:
+                client.responses.create(model=server.name, input=text)
+            self.assertEqual(raised.exception.code, "context_length_exceeded")
+            events = []
+            with self.assertRaises(openai.APIError) as raised:
+                for event in client.responses.create(model=server.name, input=text, stream=True):
+                    events.append(event.type)
+            self.assertEqual(raised.exception.code, "context_length_exceeded")
+            self.assertRegex(raised.exception.message, TOO_LONG)
+            self.assertEqual(events, ["response.created", "response.in_progress"])
 
     def test_anthropic_has_the_words(self):
         client = anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0)

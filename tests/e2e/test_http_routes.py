@@ -203,7 +203,8 @@ class RoutesTest(unittest.TestCase):
             self.assertRegex(
                 response.error["message"],
                 r"^prompt is too long: \d+ tokens > 8192 maximum \(40000\d\d bytes have at least "
-                r"that many\); this model's maximum context length is 8192 tokens ")
+                r"that many\); that exceeds the context window; this model's maximum context "
+                r"length is 8192 tokens ")
 
     def test_numbers_in_errors_are_as_they_were_sent(self):
         chat = f'"messages":{json.dumps(MESSAGES)}'
@@ -220,6 +221,28 @@ class RoutesTest(unittest.TestCase):
                     self.assertEqual(response.status, 400)
                     self.assertRegex(response.error["message"],
                                      rf"(^{field} is|the number) {re.escape(number)}\b")
+
+    def test_a_negative_zero_keeps_its_sign_where_zero_is_refused(self):
+        chat = f'"messages":{json.dumps(MESSAGES)}'
+        budget = '"thinking":{"type":"enabled","budget_tokens":-0}'
+        for path, body, field, member in (
+            (COMPLETIONS, '"prompt":"x"', "n", '"n":-0'),
+            (COMPLETIONS, '"prompt":"x"', "best_of", '"best_of":-0'),
+            (COMPLETIONS, '"prompt":"x"', "max_tokens", '"max_tokens":-0'),
+            (COMPLETIONS, '"prompt":"x"', "truncate_prompt_tokens", '"truncate_prompt_tokens":-0'),
+            (CHAT, chat, "max_completion_tokens", '"max_completion_tokens":-0'),
+            ("/v1/messages", chat, "max_tokens", '"max_tokens":-0'),
+            ("/v1/messages", chat + ',"max_tokens":9', "thinking.budget_tokens", budget),
+            ("/v1/responses", '"input":"x"', "max_output_tokens", '"max_output_tokens":-0'),
+            ("/v1/embeddings", '"input":"x"', "dimensions", '"dimensions":-0')):
+            with self.subTest(path=path, field=field):
+                response = server.post(path, f'{{{body},{member}}}'.encode())
+                self.assertEqual(response.status, 400)
+                self.assertRegex(response.error["message"], rf"^{re.escape(field)} is -0; ")
+        for field in ("top_k", "min_tokens", "seed", "presence_penalty", "temperature"):
+            with self.subTest(taken=field):
+                body = f'{{"prompt":"x","max_tokens":1,"{field}":-0}}'.encode()
+                self.assertEqual(server.post(COMPLETIONS, body).status, 200)
 
     def test_the_last_of_repeated_members_counts(self):
         for first in ("5", "1e0", '"x"', '{"a":{"schema":{"b":1e0}}}', "[[1e0]]", "null"):

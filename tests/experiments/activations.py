@@ -2,12 +2,8 @@
 """Activations of the bundled pair, the Diff Transformer and its twin, by `diffserve inspect
 --activations`: how large attention logits and hidden states get (arXiv 2410.05258, table 5), how
 much attention an answer gets by its depth (table 3), and how far the subtraction amplifies errors
-of logits, by layer. Writes a section and a plot into README.md and the figures to activations.json
-beside this file.
-
-    activations.py          measures; needs a built server, run it with .venv/bin/python
-    activations.py --check  exits 1 if README.md or the plot says something else than the figures;
-                            runs nothing. Ends with `N passed, N failed`.
+of logits, by layer. A block of docs/results/experiments.md, a plot, and the figures in
+activations.json beside this file. Usage: experiment.py.
 
 The texts are conversations of other seeds than training's: NEEDLE_TEXTS documents of full context
 with a question and its answer, and TALK_TEXTS of small talk. For the depths, SAMPLES documents each
@@ -22,6 +18,7 @@ import tempfile
 
 import experiment  # first: from here on the other folders' modules are found
 import bar_charts
+import blocks
 import chat_samples
 import needle_samples
 import quality
@@ -133,8 +130,7 @@ def measure():
 
 
 def magnitudes_table(models):
-    lines = ["| model | magnitude of | top 1 | 2 | 3 | 10 | 100 | median |",
-             "|---|---|---|---|---|---|---|---|"]
+    rows = []
     for name, of in (("logits", "attention logits"), ("logits_1", "those of map 1"),
                      ("logits_2", "those of map 2"), ("hidden", "hidden states")):
         for model, title in quality.MODELS.items():
@@ -142,8 +138,8 @@ def magnitudes_table(models):
             if model == "twin" and name.startswith("logits_"):
                 continue
             cells = [f"{found[rank]:.1f}" for rank in RANKS[:-1]] + [f"{found[RANKS[-1]]:.2f}"]
-            lines.append(f"| {title} | {of} | " + " | ".join(cells) + " |")
-    return lines
+            rows.append([title, of, *cells])
+    return blocks.table(["model", "magnitude of", "top 1", 2, 3, 10, 100, "median"], rows)
 
 
 def answer_shares(figures, of, layer=None):
@@ -159,9 +155,7 @@ def attentive_layer(figures):
 
 
 def answer_table(models):
-    lines = ["| model | attention to the answer | " +
-             " | ".join(f"{depth} %" for depth in needle_samples.DEPTHS) + " |",
-             "|---|---|" + "---|" * len(needle_samples.DEPTHS)]
+    rows = []
     for model, title in quality.MODELS.items():
         best = attentive_layer(models[model])
         for layer, of_layer in ((None, "all layers"), (best, f"layer {best}")):
@@ -169,34 +163,37 @@ def answer_table(models):
                 else (("w", "its map"),)
             for of, name in maps:
                 shares = answer_shares(models[model], of, layer)
-                lines.append(f"| {title} | {name}, {of_layer} | " +
-                             " | ".join(f"{share:.3f}" for share in shares) + " |")
-    return lines
+                rows.append([title, f"{name}, {of_layer}",
+                             *(f"{share:.3f}" for share in shares)])
+    return blocks.table(["model", "attention to the answer",
+                         *(f"{depth} %" for depth in needle_samples.DEPTHS)], rows)
 
 
 def layers_table(models):
-    lines = ["| layer | lambda | kappa, mean (of the heads) and 90 % | entropy, map 1 and 2 | "
-             "twin's | largest logit, map 1 and 2 | twin's |", "|---|---|---|---|---|---|---|"]
+    rows = []
     for number, (diff, twin) in enumerate(zip(models["diff"]["layers"], models["twin"]["layers"])):
         heads = [head["kappa"] for head in diff["heads"]]
-        lines.append(
-            f"| {number} | {models['diff']['lambda'][number]:.3f} | {diff['kappa']:.3f} "
-            f"({min(heads):.3f} to {max(heads):.3f}) and {diff['kappa_90']:.2f} | "
-            f"{diff['entropy_1']:.2f} and {diff['entropy_2']:.2f} | {twin['entropy_1']:.2f} | "
-            f"{diff['logits_1']['top_1']:.1f} and {diff['logits_2']['top_1']:.1f} | "
-            f"{twin['logits']['top_1']:.1f} |")
-    return lines
+        rows.append([
+            number, f"{models['diff']['lambda'][number]:.3f}",
+            f"{diff['kappa']:.3f} ({min(heads):.3f} to {max(heads):.3f}) and "
+            f"{diff['kappa_90']:.2f}", f"{diff['entropy_1']:.2f} and {diff['entropy_2']:.2f}",
+            f"{twin['entropy_1']:.2f}",
+            f"{diff['logits_1']['top_1']:.1f} and {diff['logits_2']['top_1']:.1f}",
+            f"{twin['logits']['top_1']:.1f}"])
+    return blocks.table(["layer", "lambda", "kappa, mean (of the heads) and 90 %",
+                         "entropy, map 1 and 2", "twin's", "largest logit, map 1 and 2", "twin's"],
+                        rows)
 
 
 def section(result):
     models = result["models"]
     diff, depth = models["diff"], models["diff"]["depths"]["0"]
-    return "\n".join([
-        *magnitudes_table(models), "", *answer_table(models), "", *layers_table(models), "",
-        f"{diff['tokens']:,} tokens of {diff['texts']} held-out conversations; at each depth "
-        f"{depth['texts']} documents with {NEEDLES} needles, the shares by token and head. Made by "
-        f"`tests/experiments/activations.py` at commit {result['commit']}.", "",
-        experiment.image(__file__, "Attention to the answer by depth, and magnitudes, as bars")])
+    about = (f"{diff['tokens']:,} tokens of {diff['texts']} held-out conversations; at each depth "
+             f"{depth['texts']} documents with {NEEDLES} needles, the shares by token and head. "
+             f"{experiment.made_by(__file__, result)}")
+    return (magnitudes_table(models), answer_table(models), layers_table(models),
+            blocks.paragraph(about), experiment.image(
+                __file__, "Attention to the answer by depth, and magnitudes, as bars"))
 
 
 def answer_chart(models, title, layer_of):

@@ -1,9 +1,10 @@
 """What the experiments of this folder share: figures in a JSON beside the script, and what is made
-of them, a section of README.md between markers of the script's name and a plot beside the script.
+of them, a block of a page in docs (docs/blocks.py) named after the script, and a plot beside it.
 
-    SCRIPT [--OPTION N]...  measures; needs a built server, run it with .venv/bin/python
-    SCRIPT --check          exits 1 if README.md or the plot says something else than the figures;
-                            runs nothing. Ends with `N passed, N failed`.
+    SCRIPT measure [--OPTION N]...  measures; needs a built server, run it with .venv/bin/python
+    SCRIPT                          rewrites block and plot from the figures
+    SCRIPT --check                  exits 1 if block or plot differ from the figures; runs nothing.
+                                    Ends with `N passed, N failed`.
 """
 
 import argparse
@@ -14,11 +15,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of numpy: processes share the cores
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests/bench", "tests/e2e", "models/demo")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("docs", "tests/bench", "tests/e2e",
+                                                  "models/demo")]
 
-import line_charts  # noqa: E402
+import blocks  # noqa: E402
 
 
 def run(*command):
@@ -28,45 +29,38 @@ def run(*command):
 
 
 def image(script, alt):
-    """The plot of an experiment in README.md."""
-    path = Path(script).resolve().with_suffix(".svg").relative_to(ROOT)
-    return f'<img src="{path}" alt="{alt}" width="{line_charts.WIDTH}">'
+    """The plot of an experiment in its page."""
+    path = Path(script).resolve()
+    return blocks.image(path.stem, path.with_suffix(".svg"), alt)
+
+
+def made_by(script, result):
+    return f"Made by `{Path(script).resolve().relative_to(ROOT)}` at commit {result['commit']}."
 
 
 def outputs(script, section, plot, result):
     """The text of each file that follows from the figures."""
-    begin, end = (f"<!-- {slash}{script.stem} -->" for slash in ("", "/"))
-    before, rest = README.read_text().split(begin)
-    texts = {README: f"{before}{begin}\n{section(result)}\n{end}{rest.split(end)[1]}"}
+    texts = blocks.with_block(script.stem, *section(result))
     if plot is not None:
         texts[script.with_suffix(".svg")] = plot(result)
     return texts
 
 
-def check(texts, results):
-    wrong = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
-    for path in wrong:
-        print(f"{path.relative_to(ROOT)} is not what {results.name} says")
-    print(f"{len(texts) - len(wrong)} passed, {len(wrong)} failed")
-    return int(bool(wrong))
-
-
 def main(script, doc, options, measure, section, plot=None):
-    """An experiment's main: measure(**options) gives the figures; section and plot make texts of
-    them, of the options and of the commit."""
+    """An experiment's main: measure(**options) gives the figures; section and plot make the parts
+    of the block and the text of the plot from them, the options and the commit."""
     parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["measure"])
     for name, default in options.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--check", action="store_true")
     arguments = vars(parser.parse_args())
+    check = arguments.pop("check")
     script = Path(script).resolve()
     results = script.with_suffix(".json")
-    if arguments.pop("check"):
-        return check(outputs(script, section, plot, json.loads(results.read_text())), results)
-    commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
-    result = {"commit": commit, **arguments, **measure(**arguments)}
-    results.write_text(json.dumps(result, indent=1) + "\n")
-    for path, text in outputs(script, section, plot, json.loads(results.read_text())).items():
-        path.write_text(text)
-    return 0
+    if arguments.pop("command") == "measure":
+        commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
+        result = {"commit": commit, **arguments, **measure(**arguments)}
+        results.write_text(json.dumps(result, indent=1) + "\n")
+    return blocks.settle(outputs(script, section, plot, json.loads(results.read_text())), check)

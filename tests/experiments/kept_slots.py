@@ -1,12 +1,8 @@
 #!/usr/bin/env python3
 """A KV cache of fewer slots (future work that arXiv 2410.05258 names) with the bundled pair, the
-Diff Transformer and its twin: writes a table and a plot into README.md and the figures to
-kept_slots.json beside this file.
-
-    kept_slots.py [--samples 100]  computes by numpy_model.py; needs a built server, for tokens and
-                                   to check that forward pass; run it with .venv/bin/python
-    kept_slots.py --check          exits 1 if README.md or the plot says something else than the
-                                   figures; runs nothing. Ends with `N passed, N failed`.
+Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures in
+kept_slots.json beside this file. Usage: experiment.py; `measure` has --samples 100. It computes by
+numpy_model.py and needs a server for tokens and to check that forward pass.
 
 After a whole prompt of needles each layer and KV group keeps a share of its slots, the last 64
 among them, and the answer's tokens see only those and each other. Kept are the slots with the
@@ -27,6 +23,7 @@ writes it.
 import sys
 
 import experiment  # first: from here on the other folders' modules are found
+import blocks
 import line_charts
 import needle_samples
 import quality
@@ -125,18 +122,19 @@ def measure(samples):
 
 
 def section(result):
-    shares = ["all slots", *(f"1/{share}" for share in SHARES[1:])]
-    lines = ["| model | kept by | " + " | ".join(shares) + " |", "|---" * (2 + len(shares)) + "|"]
+    rows = []
     for model, title in quality.MODELS.items():
         for selection in selections(model):
             found = [result["models"][model][str(needles)][selection] for needles in NEEDLES]
             cells = [", ".join(f"{value:.2f}" for value in values) for values in zip(*found)]
-            lines.append(f"| {title} | {selection} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", "Each cell: accuracy of one needle alone and among four, "
-                      f"{result['samples']} samples each. In float32 by numpy, log-probabilities "
-                      f"within {result['difference']:.1e} of the server's. Made by "
-                      f"`tests/experiments/kept_slots.py` at commit {result['commit']}.", "",
-                      experiment.image(__file__, "Accuracy by share of slots")])
+            rows.append([title, selection, *cells])
+    about = ("Each cell: accuracy with one needle in the text and with four of which one is asked "
+             f"for, {result['samples']} samples each. In float32 by numpy, log-probabilities "
+             f"within {result['difference']:.1e} of the server's. "
+             f"{experiment.made_by(__file__, result)}")
+    heads = ["model", "kept by", "all slots", *(f"1/{share}" for share in SHARES[1:])]
+    return (blocks.table(heads, rows), blocks.paragraph(about),
+            experiment.image(__file__, "Accuracy by share of slots"))
 
 
 def plot(result):

@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """Accuracy against the bits of attention logits (arXiv 2410.05258, figure 8) for the bundled pair,
-the Diff Transformer and its twin: writes a table and a plot into README.md and the figures to
-logit_bits.json beside this file.
-
-    logit_bits.py [--samples 200]  measures; needs a built server, run it with .venv/bin/python
-    logit_bits.py --check          exits 1 if README.md or the plot says something else than the
-                                   figures; runs nothing. Ends with `N passed, N failed`.
+the Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures
+in logit_bits.json beside this file. Usage: experiment.py; `measure` has --samples 200.
 
 For each scale of --attention-logit-scale and number of bits: accuracy of one needle among four,
 over all five digits; accuracy of multiple choice by log-probabilities (choices.py); perplexity of
@@ -23,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import experiment  # first: from here on the other folders' modules are found
 import bar_charts
+import blocks
 import choices
 import needle_samples
 import quality
@@ -149,24 +146,21 @@ def cell(figures):
 
 
 def section(result):
-    lines = ["| model | scale | 16 bits | 8 bits | 6 bits | 4 bits |", "|---|---|---|---|---|---|"]
-    for model, title in quality.MODELS.items():
-        for scale in (*SCALES, "tensor"):
-            cells = [cell(result["models"][model][f"{scale} {bits}"]) for bits in (16, *BITS)]
-            lines.append(f"| {title} | {scale} | " + " | ".join(cells) + " |")
+    rows = [[title, scale, *(cell(result["models"][model][f"{scale} {bits}"])
+                             for bits in (16, *BITS))]
+            for model, title in quality.MODELS.items() for scale in (*SCALES, "tensor")]
     tokens = result["models"]["diff"]["row 16"]["tokens"]
     largest = "; ".join(
         f"{title}, " + ", ".join(" and ".join(f"{value:.0f}" for value in maps) for maps in layers)
         for title, layers in zip(quality.MODELS.values(), result["largest"].values()))
-    lines += ["", f"Each cell: accuracy of one needle among four ({result['samples']} samples), of "
-              f"a choice among {choices.CHOICES} replies ({ITEMS} questions), perplexity of "
-              f"{tokens:,} tokens of held-out replies, how often the most likely token is the "
-              "same; `tensor` in float32 by numpy, log-probabilities within "
-              f"{result['difference']:.1e} of the server's. The largest logits in {CHECKED} texts, "
-              f"by layer and map: {largest}. Made by "
-              f"`tests/experiments/logit_bits.py` at commit {result['commit']}.", "",
-              experiment.image(__file__, "The accuracies as bars")]
-    return "\n".join(lines)
+    about = (f"Each cell: accuracy of one needle among four ({result['samples']} samples), of a "
+             f"choice among {choices.CHOICES} replies ({ITEMS} questions), perplexity of "
+             f"{tokens:,} tokens of held-out replies, how often the most likely token is the same. "
+             "`tensor` is computed in float32 by numpy, log-probabilities within "
+             f"{result['difference']:.1e} of the server's. The largest logits in {CHECKED} texts, "
+             f"by layer and map: {largest}. {experiment.made_by(__file__, result)}")
+    return (blocks.table(["model", "scale", *(f"{bits} bits" for bits in (16, *BITS))], rows),
+            blocks.paragraph(about), experiment.image(__file__, "The accuracies as bars"))
 
 
 def plot(result):

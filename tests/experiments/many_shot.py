@@ -1,13 +1,7 @@
 #!/usr/bin/env python3
 """Many-shot classification (arXiv 2410.05258, section 3.5 and figure 7) by the bundled pair, the
-Diff Transformer and its twin: writes a table and a plot into README.md and the figures to
-many_shot.json beside this file.
-
-    many_shot.py [--tasks 20] [--orders 8]  measures; needs a built server, run it with
-                                            .venv/bin/python
-    many_shot.py --check                    exits 1 if README.md or the plot says something else
-                                            than the figures; runs nothing. Ends with `N passed, N
-                                            failed`.
+Diff Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures in
+many_shot.json beside this file. Usage: experiment.py; `measure` has --tasks 20 and --orders 8.
 
 The pair was trained to look up what a text says of a city, so the classes are magic numbers: a task
 gives 12 cities 6 classes, and an example is the sentence that gives a city its number; each city
@@ -25,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import experiment  # first: from here on the other folders' modules are found
+import blocks
 import line_charts
 import needle_samples
 import quality
@@ -39,7 +34,7 @@ EXAMPLES = {"right": "all right", "noisy": "4 of 10 wrong"}
 @dataclass
 class Task:
     classes: dict[str, str]  # of each city
-    examples: list[tuple[str, str]]  # city and class; the first so many are a task of fewer shots
+    examples: list[tuple[str, str]]  # city and class; the first N are a task of N shots
 
 
 def draw_task(seed, noise):
@@ -118,20 +113,19 @@ def measure(tasks, orders):
 
 
 def section(result):
-    lines = ["| shots | " + " | ".join(map(str, SHOTS)) + " |",
-             "|---" * (1 + len(SHOTS)) + "|"]
+    rows = []
     for name in NOISE:
         for model, title in quality.MODELS.items():
-            cells = [f"{found['accuracy']:.3f} ± {found['deviation']:.3f}"
-                     for found in result["models"][model][name]]
-            lines.append(f"| {EXAMPLES[name]}, {title} | " + " | ".join(cells) + " |")
-        lines.append(f"| {EXAMPLES[name]}, a vote of the city's | " +
-                     " | ".join(f"{share:.3f}" for share in result["vote"][name]) + " |")
-    return "\n".join([*lines, "", "Each cell: accuracy and its standard deviation over the order "
-                      f"of the examples, means of {result['tasks']} tasks of {CITIES} cities, "
-                      f"{result['orders']} orders each. Chance is {1 / CLASSES:.3f}. Made by "
-                      f"`tests/experiments/many_shot.py` at commit {result['commit']}.", "",
-                      experiment.image(__file__, "Accuracy and its spread by number of shots")])
+            rows.append([f"{EXAMPLES[name]}, {title}",
+                         *(f"{found['accuracy']:.3f} ± {found['deviation']:.3f}"
+                           for found in result["models"][model][name])])
+        rows.append([f"{EXAMPLES[name]}, a vote of the city's",
+                     *(f"{share:.3f}" for share in result["vote"][name])])
+    about = ("Each cell: accuracy and its standard deviation over the order of the examples, means "
+             f"of {result['tasks']} tasks of {CITIES} cities, {result['orders']} orders each. "
+             f"Chance is {1 / CLASSES:.3f}. {experiment.made_by(__file__, result)}")
+    return (blocks.table(["shots", *SHOTS], rows), blocks.paragraph(about),
+            experiment.image(__file__, "Accuracy and its spread by number of shots"))
 
 
 def plot(result):

@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """Several needles in a text (arXiv 2410.05258, table 2 and figure 5) for the bundled pair, the Diff
-Transformer and its twin: writes a table and a plot into README.md and the figures to needles.json
-beside this file.
-
-    needles.py [--samples 40]  measures; needs a built server, run it with .venv/bin/python
-    needles.py --check         exits 1 if README.md or the plot says something else than the
-                               figures; runs nothing. Ends with `N passed, N failed`.
+Transformer and its twin: a block of docs/results/experiments.md, a plot, and the figures in
+needles.json beside this file. Usage: experiment.py; `measure` has --samples 40.
 
 N cities have a magic number, R of them are asked for in one question; an answer is right if it has
 all digits of all R. The first city asked for lies at each of five depths, the others anywhere;
@@ -17,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import experiment  # first: from here on the other folders' modules are found
+import blocks
 import line_charts
 import needle_samples
 import quality
@@ -75,20 +72,20 @@ def mean(values):
 
 def section(result):
     titles = [f"{model}, {length:,}" for model in quality.MODELS for length in LENGTHS]
-    lines = ["| needles | asked | " + " | ".join(titles) + " | diff, digits | twin, digits |",
-             "|---" * (4 + len(titles)) + "|"]
+    rows = []
     for needles, asked in SETTINGS:
         name = f"{needles}, {asked}"
         cells = [f"{mean(by_depth):.3f}" for model in quality.MODELS
                  for by_depth in result["models"][model][name]]
         cells += [f"{mean(found[name]):.3f}" if name in found else ""
                   for found in result["digits"].values()]
-        lines.append(f"| {needles} | {asked} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", f"Each cell: {result['samples'] * len(DEPTHS)} samples of 300, "
-                      "600 or 1,200 tokens, depths 0 to 100 % in turn, greedy, all digits right; "
-                      "digits: at 1,200 tokens, the words of the answer given. Made by "
-                      f"`tests/experiments/needles.py` at commit {result['commit']}.", "",
-                      experiment.image(__file__, "Accuracy by number of needles and by depth")])
+        rows.append([needles, asked, *cells])
+    about = (f"Each cell: {result['samples'] * len(DEPTHS)} samples of 300, 600 or 1,200 tokens, "
+             "depths 0 to 100 % in turn, greedy, all digits right; digits: at 1,200 tokens, the "
+             f"words of the answer given. {experiment.made_by(__file__, result)}")
+    heads = ["needles", "asked", *titles, "diff, digits", "twin, digits"]
+    return (blocks.table(heads, rows), blocks.paragraph(about),
+            experiment.image(__file__, "Accuracy by number of needles and by depth"))
 
 
 def plot(result):

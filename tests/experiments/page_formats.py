@@ -1,14 +1,10 @@
 #!/usr/bin/env python3
 """What each format of KV pages costs the bundled pair, the Diff Transformer and its twin, in
-accuracy and takes in memory: writes a table and a plot into README.md and the figures to
-page_formats.json beside this file.
-
-    page_formats.py [--samples 200]  measures; needs a built server, run it with .venv/bin/python
-    page_formats.py --check          exits 1 if README.md or the plot says something else than the
-                                     figures; runs nothing. Ends with `N passed, N failed`.
+accuracy and takes in memory: a block of docs/results/kv-pages.md, a plot, and the figures in
+page_formats.json beside this file. Usage: experiment.py; `measure` has --samples 200.
 
 With bfloat16 weights, over held-out replies: the divergence KL(bfloat16 || format) of the next
-token, over the whole vocabulary and in nats, of all tokens and of those behind at least CONTEXT
+token, over the whole vocabulary and in nats, of all tokens and of those after at least CONTEXT
 others; how often the most likely token is that of bfloat16 pages; perplexity. And needles at full
 context: one of four and one of eight in the model's own words, two of eight with the words of the
 answer given.
@@ -22,6 +18,7 @@ from pathlib import Path
 
 import experiment  # first: from here on the other folders' modules are found
 import bar_charts
+import blocks
 import needles
 import quality
 from experiment import ROOT, run
@@ -118,24 +115,23 @@ def row(title, name, figures):
         told = [f"{figures['divergence']:.1e}", f"{figures['divergence_deep']:.1e}",
                 f"{100 * figures['agreement']:.2f} %"]
     accuracies = [f"{figures['needles'][title]:.3f}" for title in NEEDLES]
-    return "| " + " | ".join([title, name, f"{figures['bytes']:,}", *told,
-                              f"{figures['perplexity']:.4f}", *accuracies]) + " |"
+    return [title, name, f"{figures['bytes']:,}", *told, f"{figures['perplexity']:.4f}",
+            *accuracies]
 
 
 def section(result):
-    lines = [f"| model | pages | bytes a token | KL | KL behind {CONTEXT:,} tokens | same most "
-             f"likely token | perplexity | {' | '.join(NEEDLES)} |",
-             "|---|---|---|---|---|---|---|---|---|---|"]
-    for model, title in quality.MODELS.items():
-        lines += [row(title, name, figures) for name, figures in result["models"][model].items()]
+    heads = ["model", "pages", "bytes per token", "KL", f"KL after {CONTEXT:,} tokens",
+             "same most likely token", "perplexity", *NEEDLES]
+    rows = [row(title, name, figures) for model, title in quality.MODELS.items()
+            for name, figures in result["models"][model].items()]
     figures = result["models"]["diff"][FORMATS[1]]
-    lines += ["", f"KL(bfloat16 \\|\\| format) in nats a token over the whole vocabulary: mean of "
-              f"{figures['tokens']:,} tokens of held-out replies, and of the "
-              f"{figures['deep_tokens']:,} behind {CONTEXT:,} tokens or more. {result['samples']} "
-              "samples a needle setting at full context; of `2 of 8` both, the words of the answer "
-              f"given. Made by `tests/experiments/page_formats.py` at commit {result['commit']}.",
-              "", experiment.image(__file__, "Divergence and agreement of each format as bars")]
-    return "\n".join(lines)
+    about = (f"KL(bfloat16 \\|\\| format) in nats per token over the whole vocabulary: the mean of "
+             f"{figures['tokens']:,} tokens of held-out replies, and of the "
+             f"{figures['deep_tokens']:,} after {CONTEXT:,} tokens or more. {result['samples']} "
+             "samples per needle setting at full context; with `2 of 8` both numbers are asked for "
+             f"and the words of the answer are given. {experiment.made_by(__file__, result)}")
+    return (blocks.table(heads, rows), blocks.paragraph(about),
+            experiment.image(__file__, "Divergence and agreement of each format as bars"))
 
 
 def plot(result):
@@ -147,7 +143,7 @@ def plot(result):
     return bar_charts.svg(
         [bar_charts.Chart("KL beside bfloat16 pages, millionths of a nat",
                           bars(lambda figures: 1e6 * figures["divergence"])),
-         bar_charts.Chart(f"The same behind {CONTEXT:,} tokens",
+         bar_charts.Chart(f"The same after {CONTEXT:,} tokens",
                           bars(lambda figures: 1e6 * figures["divergence_deep"])),
          bar_charts.Chart("Same most likely token as with bfloat16 pages, %",
                           bars(lambda figures: 100 * figures["agreement"]))],

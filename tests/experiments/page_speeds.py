@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
-"""How fast LAYERS layers of the paper's 830M decode behind long contexts in each format of KV
-pages: writes a table and a plot into README.md and the figures to page_speeds.json beside this
-file. What a format costs in accuracy is page_formats.py's business.
-
-    page_speeds.py [--rounds 3]  measures, on an idle machine; needs a built server
-    page_speeds.py --check       exits 1 if README.md or the plot says something else than the
-                                 figures; runs nothing. Ends with `N passed, N failed`.
+"""How fast LAYERS layers of the paper's 830M decode after long contexts in each format of KV pages:
+a block of docs/results/kv-pages.md, a plot, and the figures in page_speeds.json beside this file.
+Usage: experiment.py; `measure`, on an idle machine, has --rounds 3. What a format costs in accuracy
+is page_formats.py's business.
 
 `diffserve bench` with random weights, linear layers of int4, one stream. The formats take turns;
 each figure is the median of the rounds.
@@ -19,6 +16,7 @@ from pathlib import Path
 
 import experiment  # first: from here on the other folders' modules are found
 import bar_charts
+import blocks
 from experiment import ROOT, run
 from page_formats import FORMATS
 
@@ -68,21 +66,21 @@ def gain(result, name, depth):
 
 
 def section(result):
-    heads = [f"after {depth:,} tokens" for depth in DEPTHS]
-    lines = [f"| pages | bytes a token | {' | '.join(heads)} |", "|---|---|---|---|---|"]
+    rows = []
     for name, figures in result["formats"].items():
         cells = []
         for depth in DEPTHS:
             speed = figures["depths"][str(depth)]
             times = "" if name == FORMATS[0] else f", {gain(result, name, depth):.2f}x"
             cells.append(f"{speed['tokens_per_s']:.1f}{times} ({speed['of_the_limit']:.2f})")
-        lines.append(f"| {name} | {figures['bytes']:,} | {' | '.join(cells)} |")
-    lines += ["", f"Decode of {LAYERS} layers of the paper's 830M and its head with int4 weights, "
-              "one stream, tokens/s and in brackets the share of the memory probe, medians of "
-              f"{result['rounds']} on the machine of the speed tables below. Made by "
-              f"`tests/experiments/page_speeds.py` at commit {result['commit']}.", "",
-              experiment.image(__file__, "Speed of each format at each depth as bars")]
-    return "\n".join(lines)
+        rows.append([name, f"{figures['bytes']:,}", *cells])
+    about = (f"Decode of {LAYERS} layers of the paper's 830M and its head with int4 weights, one "
+             "stream, tokens/s, the gain over bfloat16 pages and in brackets the share of the "
+             f"memory probe; medians of {result['rounds']} on the Zen 4 machine of the speed "
+             f"tables. {experiment.made_by(__file__, result)}")
+    heads = ["pages", "bytes per token", *(f"after {depth:,} tokens" for depth in DEPTHS)]
+    return (blocks.table(heads, rows), blocks.paragraph(about),
+            experiment.image(__file__, "Speed of each format at each depth as bars"))
 
 
 def plot(result):

@@ -182,7 +182,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     reader.Next();
   }
   if (reader.state() == HttpReader::State::kRefused) {
-    const HttpReply reply = routes.Refuse(reader.refusal().status, reader.refusal().reason);
+    const HttpReply reply = routes.Refuse(reader.refusal().status, reader.refusal().reason,
+                                          reader.HeadSoFar());
     CheckReply(reply, reply.body);
     ++requests;
   }

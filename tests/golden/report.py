@@ -1,27 +1,28 @@
-"""Measures how exactly the golden cases are reproduced and writes the table of it into README.md.
+"""How exactly the golden cases are reproduced: a block of docs/results/fidelity.md, and its figures
+in tests/golden/fidelity.json.
 
-    python3 tests/golden/report.py           runs build/release/tests/golden_fidelity and rewrites
-                                             the table
-    python3 tests/golden/report.py --check   runs nothing; exits 1 if the table is not about the
-                                             cases that are in the tree
-    python3 tests/golden/report.py --print   writes the table and the figures of lambda to standard
-                                             output instead
+    report.py measure  runs build/release/tests/golden_fidelity, rewrites figures and block, prints
+                       how far the originals' bfloat16 lambda is from ours
+    report.py          rewrites the block
+    report.py --check  exits 1 if the block differs from the figures, or the figures are of other
+                       cases than those in the tree; runs nothing. Ends with `N passed, N failed`.
 
-Only the standard library is needed. The table stands in README.md between <!-- fidelity --> and
-<!-- /fidelity -->.
+Only the standard library is needed.
 """
 import argparse
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "docs"))
+
+import blocks  # noqa: E402
+
 PROGRAM = ROOT / "build" / "release" / "tests" / "golden_fidelity"
-README = ROOT / "README.md"
 CASES_DIR = ROOT / "tests" / "golden" / "cases"
-BEGIN, END = "<!-- fidelity -->", "<!-- /fidelity -->"
+RESULTS = ROOT / "tests" / "golden" / "fidelity.json"
 FAMILIES = {
     "diff": "DiffLlama", "unilm_v1": "Diff Transformer (unilm V1)",
     "unilm_v2": "Diff Transformer V2 (unilm)", "motif": "Motif (2.6B's form)",
@@ -37,14 +38,27 @@ class Trouble(Exception):
 
 
 def measure():
-    """golden_fidelity's JSON."""
+    """golden_fidelity's JSON, of each run the worst schedule."""
     if not PROGRAM.exists():
         raise Trouble(
             f"{PROGRAM} is not there: build the target golden_fidelity of the preset release first")
     done = subprocess.run([PROGRAM], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise Trouble(f"{PROGRAM} ended with code {done.returncode}")
-    return json.loads(done.stdout)
+    measured = json.loads(done.stdout)
+    for case in measured["cases"]:
+        case["runs"] = [worst(case, name, isa) for name, level in COLUMNS if level == 0
+                        for isa in measured["isas"]]
+    return measured
+
+
+def worst(case, name, isa):
+    """The schedules of a format and a level as one."""
+    runs = [run for run in case["runs"][1:] if (run["format"], run["isa"]) == (name, isa)]
+    return {"format": name, "isa": isa, "error": max(run["error"] for run in runs),
+            "agreement": min((run["equal"] + run["ties"]) / run["steps"] for run in runs),
+            "ties": sum(run["ties"] for run in runs),
+            "same_bits": all(run["same_bits"] for run in runs)}
 
 
 def cases_in_tree():
@@ -68,94 +82,66 @@ def reference_code(cases):
     return " and ".join(names)
 
 
-def row(family, isas, cases):
-    """One line of the table: worst of the family's cases."""
-    cells = [f"{FAMILIES[family]}, {len(cases)} cases"]
+def rows_of(family, isas, cases):
+    """A row of the errors' table and one of the agreement's: the worst of the family's cases."""
+    errors, agreements = [f"{FAMILIES[family]}, {len(cases)} cases"], [FAMILIES[family]]
     for name, level in COLUMNS:
-        runs = [(run, case) for case in cases for run in case["runs"][1:]
+        runs = [(run, case) for case in cases for run in case["runs"]
                 if (run["format"], run["isa"]) == (name, isas[level])]
-        agreement = min((run["equal"] + run["ties"]) / run["steps"] for run, _ in runs)
-        cell = f"{max(run['error'] for run, _ in runs):.1e}, {percent(agreement)}"
+        error = f"{max(run['error'] for run, _ in runs):.1e}"
         if name == "bfloat16":
             share = max(run["error"] / case["reference_bfloat16_error"] for run, case in runs)
-            cell += f" ({share:.2f})"
-        cells.append(cell)
-    error = max(case["reference_bfloat16_error"] for case in cases)
-    agreement = min(case["reference_bfloat16_agreement"] for case in cases)
-    return "| " + " | ".join([*cells, f"{error:.1e}, {percent(agreement)}"]) + " |"
+            error += f" ({share:.2f})"
+        errors.append(error)
+        agreements.append(percent(min(run["agreement"] for run, _ in runs)))
+    errors.append(f"{max(case['reference_bfloat16_error'] for case in cases):.1e}")
+    agreements.append(percent(min(case["reference_bfloat16_agreement"] for case in cases)))
+    return errors, agreements
 
 
 def percent(share):
     return "100 %" if share == 1 else f"{100 * share:.1f} %"
 
 
-def table(measured):
+def section(measured):
     by_family = {}
     for case in measured["cases"]:
         by_family.setdefault(case["family"], []).append(case)
     families = [family for family in FAMILIES if family in by_family]
     isas = measured["isas"]
     titles = [name + (f", {isas[level]}" if name == "bfloat16" else "") for name, level in COLUMNS]
-    lines = ["| family | " + " | ".join(titles) + " | the reference's own in bfloat16 |",
-             "|---" * (len(COLUMNS) + 2) + "|"]
-    lines += [row(family, isas, by_family[family]) for family in families]
-    runs = [run for case in measured["cases"] for run in case["runs"][1:]]
+    runs = [run for case in measured["cases"] for run in case["runs"]]
     ties = sum(run["ties"] for run in runs if run["format"] == "float32")
     same = all(run["same_bits"] for run in runs)
-    references = "; ".join(f"{FAMILIES[family]}: {reference_code(by_family[family])}"
-                           for family in families)
-    lines += [
-        "",
-        "Each cell: worst logit error of the family's cases, max\\|a - b\\| / max\\|b\\| against "
-        "the reference in float32, and the least share of 256 tokens that are chosen as the "
-        "reference chooses, given its tokens before"
-        + (f" ({ties} ties among all float32 runs are counted as equal)" if ties else "") +
-        "; in brackets the most that a case's error is of the reference's own. Where no level is "
-        f"named it is {isas[0]}.",
-        "In one chunk, in chunks of 7, one by one, after a preemption and after a prefix hit: " +
-        ("the same bits" if same else "**different bits**") + " in each format and level.",
-        f"References: {references}."
+    heads = ["family", *titles, "reference in bfloat16"]
+    errors, agreements = zip(*(rows_of(family, isas, by_family[family]) for family in families))
+    return [
+        blocks.paragraph(
+            "The largest logit error of the family's cases, `max|a - b| / max|b|`, against the "
+            "reference in float32. In brackets: the largest error of a case divided by that of the "
+            f"reference's own bfloat16 run. Where no level is named it is {isas[0]}."),
+        blocks.table(heads, errors),
+        blocks.paragraph(
+            "The smallest share of 256 tokens that are chosen as the reference in float32 chooses, "
+            "given its tokens before"
+            + (f" ({ties} ties among all float32 runs are counted as equal)" if ties else "") +
+            ":"),
+        blocks.table(heads, agreements),
+        blocks.paragraph(
+            ("The same bits" if same else "**Different bits**") + " in each format and level: in "
+            "one chunk, in chunks of 7, one by one, after a preemption and after a prefix hit."),
+        "References:",
+        "\n".join(f"- {FAMILIES[family]}: {reference_code(by_family[family])}"
+                  for family in families)
     ]
-    return lines
 
 
-def marker(families):
-    """The invisible line by which --check knows what the table is about."""
-    return "<!-- cases: " + " ".join(name for family in sorted(families)
-                                     for name in families[family]) + " -->"
-
-
-def split_readme():
-    """README.md before the table, the table, and after it."""
-    text = README.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+def check_cases(measured):
+    there = {name for names in cases_in_tree().values() for name in names}
+    if differing := sorted({case["case"] for case in measured["cases"]} ^ there):
         raise Trouble(
-            f"{README} needs {BEGIN} and {END}, once each and in this order, around the place of "
-            f"the table"
-        )
-    head, rest = text.split(BEGIN)
-    old, tail = rest.split(END)
-    return head, old, tail
-
-
-def check():
-    families = cases_in_tree()
-    _, old, _ = split_readme()
-    claimed = re.search(r"<!-- cases: (.*?) -->", old)
-    claimed = set(claimed.group(1).split()) if claimed else set()
-    there = {name for names in families.values() for name in names}
-    if claimed != there:
-        differing = sorted(claimed ^ there)
-        raise Trouble(
-            f"README.md's fidelity table is about other cases than tests/golden/cases "
-            f"({len(differing)} differ, "
-            f"the first is {differing[0]}): run tests/golden/report.py")
-    for family, names in families.items():
-        if f"| {FAMILIES[family]}, {len(names)} cases |" not in old:
-            raise Trouble(
-                f"README.md's fidelity table has no row for the {len(names)} cases of "
-                f"{FAMILIES[family]}"
-            )
+            f"{RESULTS.name} is about other cases than tests/golden/cases ({len(differing)} "
+            f"differ, the first is {differing[0]}): run tests/golden/report.py measure")
 
 
 def lambda_lines(measured):
@@ -177,26 +163,22 @@ def lambda_lines(measured):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["measure"])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--print", action="store_true", dest="show")
     arguments = parser.parse_args()
     try:
-        if arguments.check:
-            check()
-            print("1 passed, 0 failed")
-            return 0
-        if not arguments.show:
-            head, _, tail = split_readme()
-        families = cases_in_tree()
-        measured = measure()
-        lines = table(measured)
-        print("\n".join((lines if arguments.show else []) + lambda_lines(measured)))
-        if not arguments.show:
-            README.write_text(head + "\n".join([BEGIN, marker(families), *lines, END]) + tail)
+        if arguments.command == "measure":
+            measured = measure()
+            cases = ",\n".join(json.dumps(case) for case in measured["cases"])
+            RESULTS.write_text(
+                f'{{"isas": {json.dumps(measured["isas"])}, "cases": [\n{cases}\n]}}\n')
+            print("\n".join(lambda_lines(measured)))
+        measured = json.loads(RESULTS.read_text())
+        check_cases(measured)
     except Trouble as trouble:
         print(f"report.py: {trouble}", file=sys.stderr)
         return 1
-    return 0
+    return blocks.settle(blocks.with_block("fidelity", *section(measured)), arguments.check)
 
 
 if __name__ == "__main__":

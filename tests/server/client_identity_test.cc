@@ -81,7 +81,7 @@ TEST(ClientIdentityTest, HttpTellsTheAddressWithEachRequest) {
     seen = request.peer;
     return HttpReply{};
   };
-  service.refuse = [](int, std::string_view) { return HttpReply{}; };
+  service.refuse = [](int, std::string_view, const HttpHead&) { return HttpReply{}; };
   service.draining = [] { return false; };
   HttpServerOptions options;
   options.port = 0;

@@ -25,7 +25,7 @@ HttpHead Preflight(const std::string& origin) {
 
 Fields FieldsFor(const std::string& flag, const std::string& origin) {
   HttpReply reply;
-  CrossOrigin::Parse(flag).value().AddFields(origin, &reply);
+  CrossOrigin::Parse({flag}).value().AddFields(origin, &reply);
   return reply.fields;
 }
 
@@ -36,7 +36,7 @@ TEST(CrossOriginTest, SaysNothingWithoutAnOrigin) {
 
 TEST(CrossOriginTest, AnswersAnAllowedOriginOnly) {
   const std::string flag = "https://a.example,http://localhost:3000";
-  const CrossOrigin cross_origin = CrossOrigin::Parse(flag).value();
+  const CrossOrigin cross_origin = CrossOrigin::Parse({flag}).value();
   for (const char* allowed : {"https://a.example", "http://localhost:3000"}) {
     EXPECT_TRUE(cross_origin.Preflight(Preflight(allowed))) << allowed;
     EXPECT_THAT(FieldsFor(flag, allowed), Contains(Pair("Access-Control-Allow-Origin", allowed)));
@@ -48,15 +48,25 @@ TEST(CrossOriginTest, AnswersAnAllowedOriginOnly) {
   }
 }
 
+TEST(CrossOriginTest, TheListsAddUp) {
+  const CrossOrigin cross_origin =
+      CrossOrigin::Parse({"https://a.example,https://b.example", "https://c.example"}).value();
+  for (const char* allowed : {"https://a.example", "https://b.example", "https://c.example"})
+    EXPECT_TRUE(cross_origin.Preflight(Preflight(allowed))) << allowed;
+  EXPECT_FALSE(cross_origin.Preflight(Preflight("https://d.example")));
+  EXPECT_EQ(CrossOrigin::Parse({"https://a.example", "a.example"}).status().param(),
+            "--cors-origin");
+}
+
 TEST(CrossOriginTest, AStarIsForAllOrigins) {
-  EXPECT_TRUE(CrossOrigin::Parse("*").value().Preflight(Preflight("https://b.example")));
+  EXPECT_TRUE(CrossOrigin::Parse({"*"}).value().Preflight(Preflight("https://b.example")));
   for (const char* origin : {"https://b.example", "null", ""})
     EXPECT_THAT(FieldsFor("https://a.example,*", origin),
                 Contains(Pair("Access-Control-Allow-Origin", "*")));
 }
 
 TEST(CrossOriginTest, OnlyAPreflightIsAnsweredAsOne) {
-  const CrossOrigin cross_origin = CrossOrigin::Parse("*").value();
+  const CrossOrigin cross_origin = CrossOrigin::Parse({"*"}).value();
   HttpHead head = Preflight("https://a.example");
   head.method = "POST";
   EXPECT_FALSE(cross_origin.Preflight(head));
@@ -69,7 +79,7 @@ TEST(CrossOriginTest, RefusesWhatNoBrowserSends) {
   for (const char* wrong :
        {"a.example", "https://a.example/", "HTTPS://a.example", "https://", "://a.example",
         "https://a.example, https://b.example", ",", "https://a b"})
-    EXPECT_EQ(CrossOrigin::Parse(wrong).status().param(), "--cors-origin") << wrong;
+    EXPECT_EQ(CrossOrigin::Parse({wrong}).status().param(), "--cors-origin") << wrong;
 }
 
 }  // namespace

@@ -305,8 +305,8 @@ TEST(FrontendTest, ATextThatCannotFitIsRefusedWithoutTextWork) {
   EXPECT_EQ(refused.status().param(), "prompt");
   EXPECT_EQ(refused.status().message(),
             "prompt is too long: 513 tokens > 512 maximum (" + std::to_string(512 * bound + 1) +
-                " bytes have at least that many); this model's maximum context length is 512 "
-                "tokens (context_length_exceeded)");
+                " bytes have at least that many); that exceeds the context window; this model's "
+                "maximum context length is 512 tokens (context_length_exceeded)");
   EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
   held.Release();
   request.prompts = {std::string(512 * bound, 'x')};
@@ -327,8 +327,9 @@ TEST(FrontendTest, ALongTextIsTokenizedOnlyUntilItDoesNotFit) {
   ASSERT_TRUE(server.frontend->Generate(request, client.stream).ok());
   const Status status = client.WaitForEnd();
   EXPECT_EQ(status.message(),
-            "prompt is too long: 8001 tokens > 8000 maximum (counting ended at that many); this "
-            "model's maximum context length is 8000 tokens (context_length_exceeded)");
+            "prompt is too long: 8001 tokens > 8000 maximum (counting ended at that many); that "
+            "exceeds the context window; this model's maximum context length is 8000 tokens "
+            "(context_length_exceeded)");
   EXPECT_EQ(status.param(), "prompt");
   EXPECT_EQ(server.Refused(RefusalReason::kTooLong), 1u);
 }

@@ -86,6 +86,40 @@ TEST(HttpReaderTest, RandomCutsGiveTheSameRequests) {
   }
 }
 
+TEST(HttpReaderTest, WhatCanBeReadOfARefusedHeadIsKept) {
+  const std::string origin = "Origin: https://a.example\r\n";
+  const std::string post = "POST /v1/messages?x HTTP/1.1\r\nHost: h\r\n" + origin;
+  const struct {
+    const char* name;
+    std::string bytes;
+    const char* path;
+    const char* origin;
+  } kCases[] = {
+      {"too large", post + "Content-Length: 99999999\r\n\r\n", "/v1/messages", "https://a.example"},
+      {"chunk too large", post + "Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", "/v1/messages",
+       "https://a.example"},
+      {"a NUL after it", post + std::string("X: \0\r\n\r\n", 8), "/v1/messages",
+       "https://a.example"},
+      {"a bare LF within it", "GET /a HTTP/1.1\r\nOrigin: https://a.example\nX: y\r\n\r\n", "/a",
+       ""},
+      {"a field without colon", "GET /a HTTP/1.1\r\nno\r\n" + origin + "\r\n", "/a",
+       "https://a.example"},
+      {"a bad request line", "GET  /a HTTP/1.1\r\n" + origin + "\r\n", "", "https://a.example"},
+      {"a bad name", "GET /a HTTP/1.1\r\nOrigin : https://a.example\r\n\r\n", "/a", ""},
+      {"no head", "\x16\x03\r\n", "", ""},
+  };
+  for (const auto& c : kCases) {
+    HttpReader reader{HttpLimits()};
+    reader.Feed(c.bytes);
+    ASSERT_EQ(reader.state(), HttpReader::State::kRefused) << c.name;
+    EXPECT_EQ(reader.HeadSoFar().path, c.path) << c.name;
+    EXPECT_EQ(reader.HeadSoFar().Field("origin"), c.origin) << c.name;
+  }
+  HttpReader slow{HttpLimits()};
+  slow.Feed(post);
+  EXPECT_EQ(slow.HeadSoFar().path, "/v1/messages") << "its end is yet to come";
+}
+
 TEST(HttpReaderTest, TrailersAreNeverMergedIntoTheFields) {
   HttpReader reader{HttpLimits()};
   reader.Feed(

@@ -184,6 +184,26 @@ TEST_F(ResponsesResponseTest, AnErrorEndsAStreamThatHasBegunAsFailed) {
   EXPECT_EQ(finished_->state, ResponseState::kFailed);
 }
 
+TEST_F(ResponsesResponseTest, AnInputThatIsTooLongBeginsAStreamAndFailsIt) {
+  const std::vector<ResponseEvent> events = Events(
+      {}, Status(StatusCode::kContextExceeded, "too long", "messages"));
+  const std::vector<std::string> lines = EventLines(Encoded(true, events));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0].find("response.created "), 0u);
+  EXPECT_EQ(lines[1].find("response.in_progress "), 0u);
+  EXPECT_EQ(lines[2],
+            R"(error {"type":"error","sequence_number":2,"error":{"message":"too long",)"
+            R"("type":"invalid_request_error","param":"input","code":"context_length_exceeded"}})");
+  const Json failed = Json::parse(lines[3].substr(lines[3].find(' ') + 1));
+  EXPECT_EQ(failed["type"], "response.failed");
+  EXPECT_EQ(failed["response"]["error"],
+            Json::parse(R"({"code":"context_length_exceeded","message":"too long"})"));
+  EXPECT_EQ(finished_->state, ResponseState::kFailed);
+  EXPECT_EQ(dropped_, 0);
+  EXPECT_EQ(Encoded(false, events), "") << "it is an HTTP status";
+  EXPECT_EQ(dropped_, 2) << "once each time that it was encoded";
+}
+
 TEST_F(ResponsesResponseTest, WhatEndsBeforeItBeginsIsDropped) {
   EXPECT_EQ(Encoded(true, Events({}, Status(StatusCode::kResourceExhausted, "full"))), "");
   EXPECT_EQ(finished_, nullptr);
