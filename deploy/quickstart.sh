@@ -18,7 +18,7 @@ echo "building (a few minutes the first time) ..."
 cmake --preset release >/dev/null
 cmake --build build/release --target diffserve
 
-# The first port from $1 on that nobody listens on.
+# The first free port from $1 on.
 free_port() {
   local port=$1
   while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done

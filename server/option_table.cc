@@ -107,7 +107,7 @@ std::vector<FlagSpec> ModelFlags() {
                "layers whose pages are as --dtype all the same; -1 is the last")
           .In(-1024, 1023),
       FlagSpec("--attention-logit-bits BITS", kAllCommands, &SetLogitBits,
-               "attention logits are rounded to so many bits before the softmax, the paper's "
+               "attention logits are rounded to this many bits before the softmax, the paper's "
                "experiment")
           .OneOf({"none", "8", "6", "4"})
           .Default("none"),
@@ -143,7 +143,7 @@ std::vector<FlagSpec> EngineFlags() {
                InEngine<&EngineOptions::max_num_seqs>(), "sequences running at once")
           .In(1, 4096),
       FlagSpec("--max-num-batched-tokens N", kAllCommands,
-               InEngine<&EngineOptions::max_num_batched_tokens>(), "tokens a step")
+               InEngine<&EngineOptions::max_num_batched_tokens>(), "tokens per step")
           .In(16, 1 << 20),
       FlagSpec("--kv-cache-memory SIZE", kAllCommands,
                At<&Options::session, &SessionOptions::kv_cache_memory>(),
@@ -167,7 +167,7 @@ std::vector<FlagSpec> EngineFlags() {
                "those at prompts' ends; 0: none, so it finds nothing")
           .In(0, 1 << 24),
       FlagSpec("--speculative METHOD", kServe | kGenerate | kChat, &SetSpeculative,
-               "prompt-lookup: where prompt and output repeat themselves, several tokens a step; "
+               "prompt-lookup: where prompt and output repeat themselves, several tokens per step; "
                "the same output; on the CPU")
           .OneOf({"off", "prompt-lookup"})
           .Default("off"),
@@ -206,7 +206,7 @@ std::vector<FlagSpec> ServerFlags() {
                "as clients call the model; several names: answers have the first")
           .Default("the directory's name"),
       FlagSpec("--api-key-file FILE", kServe, At<&Options::serve, &ServeOptions::api_key_file>(),
-               "keys, one a line; every route but health and the page then needs one")
+               "keys, one per line; every route but health and the page then needs one")
           .Default("none"),
       {"--strict", kServe, At<&Options::serve, &ServeOptions::strict>(),
        "refuse unknown request fields"},
@@ -252,7 +252,7 @@ std::vector<FlagSpec> ReportFlags() {
           .In(0, 1 << 30),
       FlagSpec("--stall-timeout SECONDS", kServe,
                At<&Options::serve, &ServeOptions::stall_timeout_s>(),
-               "a step that takes longer is told in the log, with where each thread stands")
+               "a step that takes longer is logged, with what each thread was doing")
           .In(1, 3600),
       {"--stall-exit", kServe, At<&Options::serve, &ServeOptions::stall_exit>(),
        "and then ends the process with exit code 1"},
@@ -283,7 +283,7 @@ std::vector<FlagSpec> ConversationFlags() {
           .OneOf(NamesOf(ToolFormats())),
       FlagSpec("--reasoning-parser NAME", kServe,
                At<&Options::serve, &ServeOptions::reasoning_parser>(),
-               "how the model marks its reasoning, which is told apart from its answer")
+               "how the model marks its reasoning, which is kept apart from its answer")
           .OneOf(NamesOf(ReasoningFormats())),
       {"--allow-special-tokens-in-content", kServe,
        At<&Options::serve, &ServeOptions::allow_special_tokens_in_content>(),
@@ -320,7 +320,7 @@ std::vector<FlagSpec> PromptFlags() {
       {"--output FILE", kLogits, At<&Options::logits, &LogitsOptions::output>(),
        ".npy file for the logits, float32 [T, vocab]"},
       FlagSpec("--chunk N", kLogits, At<&Options::logits, &LogitsOptions::chunk>(),
-               "tokens a step; 0: as the scheduler would")
+               "tokens per step; 0: as the scheduler would")
           .In(0, 1 << 20),
       {"--json", kGenerate | kBench | kInspect, At<&Options::json>(), "print one JSON object"},
       FlagSpec("--prompt N,N", kBench, At<&Options::bench, &BenchOptions::prompt>(),
@@ -388,7 +388,7 @@ std::vector<FlagSpec> ChatFlags() {
                "with --url: the file's first key is shown to the server")
           .Default("none"),
       FlagSpec("--system TEXT", kChat, At<&Options::chat, &ChatOptions::system>(),
-               "what the model is told before the conversation")
+               "instructions to the model before the conversation")
           .Default("none"),
   };
 }

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import documents
+import language
 from source_text import blank, functions, line_of
 
 CPP, HEADER, CUDA = (".h", ".cc", ".cu", ".cuh"), (".h", ".cuh"), (".cu", ".cuh", "_cuda.cc")
@@ -19,7 +21,7 @@ WEB = (".html", ".css", ".js")
 SIZED = CPP + WEB + (".py", ".rs", ".sh", ".proto", "CMakeLists.txt")
 TEXT = SIZED + (".md", ".cmake", ".toml", ".yaml", ".yml", ".ci/run")
 
-FILE_LINES, FUNCTION_LINES, KERNEL_LINES, MARKDOWN_LINES, COLUMNS = 500, 70, 150, 1500, 100
+FILE_LINES, FUNCTION_LINES, KERNEL_LINES, COLUMNS = 500, 70, 150, 100
 LAYERS = ["kernels/base/", "kernels/", "models/", "engine/", "server/"]  # each sees those before it
 
 # Library, what its includes look like, the files that may name it. A header among them is private:
@@ -72,6 +74,7 @@ class Tree:
         self.files = files  # path -> text
         self.includes = {}  # path -> [(line, name, angle)]
         self.looked = 0  # how many things the rule that runs has looked at
+        self.lines = 0  # and how many lines, where it counts them
         for path in self.select(CPP):
             found = re.finditer(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', files[path], re.M)
             self.includes[path] = [(line_of(files[path], m.start(1)), m.group(2), m.group(1) == "<")
@@ -241,12 +244,8 @@ def dead_files(tree):
 
 
 @rule
-def markdown(tree):
-    lengths = {path: tree.files[path].count("\n") for path in tree.look(tree.select((".md",)))}
-    if (total := sum(lengths.values())) >= MARKDOWN_LINES:
-        longest = max(lengths, key=lengths.get)
-        yield longest, 1, f"all Markdown has {total} lines, fewer than {MARKDOWN_LINES} allowed"
-    for path in tree.files:
+def diaries(tree):
+    for path in tree.look(tree.files):
         if DIARY.match(Path(path).name) and path != "CHANGELOG.md":
             yield path, 1, "plans, logs and notes do not belong into the tree"
 
@@ -289,8 +288,11 @@ def whitespace(tree):
                 yield path, number, f"{len(line)} columns, at most {COLUMNS}"
 
 
+RULES += documents.RULES + language.RULES
+
+
 def findings(check, tree):
-    tree.looked = 0
+    tree.looked = tree.lines = 0
     found = list(check(tree))
     return found if tree.looked else found + [("tests/tidy/tidy.py", 1, "looked at nothing")]
 
@@ -309,6 +311,8 @@ def main(root):
     for check in RULES:
         found = findings(check, tree)
         failed += bool(found)
+        lines = f", {tree.lines} lines" if tree.lines else ""
+        print(f"{check.__name__}: looked at {tree.looked}{lines}")
         for path, line, message in found:
             print(f"{path}:{line}: {check.__name__}: {message}")
     print(f"{len(RULES) - failed} passed, {failed} failed")

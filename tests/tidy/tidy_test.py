@@ -30,7 +30,8 @@ CLEAN = {
         '#include <gtest/gtest.h>\n#include "engine/scheduler.h"\nstatic_assert(true);\n',
     "server/ui/index.html": '<script type="module" src="ui/main.js"></script>\n',
     "server/ui/main.js": 'const svg = "http://www.w3.org/2000/svg";\n',
-    "README.md": "# diffserve\n",
+    "proto/a.proto": "// One message.\n",
+    "README.md": "# diffserve\n[the scheduler](engine/scheduler.h)\n",
     "models/demo/model.safetensors": "",
 } | {path: f'#include "engine/scheduler.h"\n#include <{library}>\n' for path, library in {
     "server/http/loop.cc": "boost/beast.hpp", "server/options.cc": "nlohmann/json.hpp",
@@ -163,11 +164,35 @@ class TidyTest(unittest.TestCase):
         self.extend("whitespace", "server/ui/main.js", "x" * 101 + "\n")
 
     def test_documents(self):
-        self.expect("markdown", "ARCHITECTURE.md", lines(1499, "text"))
         for name in ("PLAN.md", "docs/notes.txt", "server/build.log", "docs/CHANGELOG.md",
                      "CHANGELOG"):
-            self.expect("markdown", name, "text\n")
+            self.expect("diaries", name, "text\n")
         self.assertEqual(findings({"CHANGELOG.md": "text\n"}), set())
+        for page, limit in (("README.md", 180), ("ARCHITECTURE.md", 150), ("docs/a.md", 250)):
+            link = "[a](/x)\n".replace("/x", page.rsplit("/")[-1])
+            self.assertEqual(findings({page: link + lines(limit - 1, "text")}), set())
+            self.expect("page_size", page, link + lines(limit, "text"))
+        self.extend("page_size", "README.md", "x" * 121 + "\n")
+        self.extend("page_size", "README.md", "| " + "x" * 160 + "\n")
+        row = CLEAN["README.md"] + "| " + "x" * 140 + "\n"
+        self.assertEqual(findings({"README.md": row}), set())
+        for target in ("missing.md", "engine/engine.cc#a", "#nothing", "server/none/"):
+            self.extend("links", "README.md", f"[a]({target})\n")
+        good = {"docs/a.md": "# A page, `x`\n[up](../README.md) [here](#a-page-x) [b](https://b)\n",
+                "README.md": CLEAN["README.md"] + "[a](docs/a.md#a-page-x) [b](engine)\n"}
+        self.assertEqual(findings(good), set())
+
+    def test_language(self):
+        for text in ("// Of the rows that are left, the first.\n", "// Whoever reads it waits.\n",
+                     "// Read by nobody.\n", "// The client is told.\n", "// What befalls it.\n",
+                     "// It stands in the queue.\n", "// At most so many rows.\n",
+                     "// The same to the bit.\n", "// It is gone on with.\n",
+                     "// 16 bytes a token.\n", "void LetGo();\n", "struct ReadWish;\n",
+                     "void TellClient();\n", "int kLeastRows = 1;\n", "void IsToldOnce();\n"):
+            self.extend("phrases", "proto/a.proto", text)
+        for text in ("// Of course it waits.\n", "// The state stands for a page.\n",
+                     "// Reads 16 bytes per token.\n", "int kMinRows = 1;\n"):
+            self.assertEqual(findings({"proto/a.proto": CLEAN["proto/a.proto"] + text}), set())
 
     def test_stages(self):
         cpu, cuda = "kernels/attention/decode_cpu.cc", "kernels/attention/decode_cuda.cu"
@@ -188,7 +213,7 @@ class TidyTest(unittest.TestCase):
             self.extend("whitespace", "engine/engine.cc", text)
         self.expect("whitespace", "deploy/run.sh", "x" * 101 + "\n")
         self.assertEqual(findings({"deploy/run.sh": "x" * 100 + "\n"}), set())
-        self.assertEqual(findings({"README.md": "x" * 101 + "\n"}), set())
+        self.assertEqual(findings({"README.md": CLEAN["README.md"] + "x" * 101 + "\n"}), set())
 
     def test_a_rule_that_has_nothing_to_look_at_fails(self):
         for check in tidy.RULES:
