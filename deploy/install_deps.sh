@@ -3,8 +3,9 @@
 # nothing if all of it is there.
 #   deploy/install_deps.sh          to build and serve
 #   deploy/install_deps.sh --test   and what the tests use: promtool, Prometheus, libfaketime,
-#                                   Chromium, and a Python virtual environment in .venv, with
-#                                   JSON Schema's and Jinja2's own test suites beside it
+#                                   and a Python virtual environment in .venv, with JSON Schema's
+#                                   and Jinja2's own test suites beside it
+#   deploy/install_deps.sh --browser   and Chromium, for tests/ui
 #   deploy/install_deps.sh --fuzz   and what libFuzzer (the preset `fuzz`) needs: clang's runtime
 #                                   libraries
 set -euo pipefail
@@ -21,11 +22,11 @@ for option in "$@"; do
   case "$option" in
     --test)
       with_tests=true
-      packages+=(python3 python3-venv prometheus libfaketime chromium chromium-driver)
-      packages+=(fonts-dejavu-core)
+      packages+=(python3 python3-venv prometheus libfaketime)
       ;;
+    --browser) packages+=(chromium chromium-driver fonts-dejavu-core) ;;
     --fuzz) packages+=(libclang-rt-19-dev) ;;
-    *) echo "usage: deploy/install_deps.sh [--test] [--fuzz]" >&2; exit 2 ;;
+    *) echo "usage: deploy/install_deps.sh [--test] [--browser] [--fuzz]" >&2; exit 2 ;;
   esac
 done
 

@@ -1,178 +1,43 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds, and runs every test that needs no GPU. The last line is "N
-# passed, N failed".
-#   tests/run.sh               everything with the release build
+# Installs what is needed, builds, and runs the tests. The last line is "N passed, N failed".
+#   tests/run.sh               what finds most faults: minutes
+#   tests/run.sh --all         and everything else that needs no GPU: tests/long.sh --usual
 #   tests/run.sh --helm        and the Helm chart (tests/helm/run.sh)
 #   tests/run.sh --sanitizers  and the C++ tests again under ASan+UBSan, engine, text and server
 #                              tests under TSan
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-helm=false
-sanitizers=false
+more=()
 for option in "$@"; do
   case "$option" in
-    --helm) helm=true ;;
-    --sanitizers) sanitizers=true ;;
-    *) echo "usage: tests/run.sh [--helm] [--sanitizers]" >&2; exit 2 ;;
+    --all) more+=(--usual) ;;
+    --helm) more+=(helm) ;;
+    --sanitizers) more+=(asan tsan) ;;
+    *) echo "usage: tests/run.sh [--all | --helm | --sanitizers]" >&2; exit 2 ;;
   esac
 done
+. tests/suites.sh
 
+mapfile -t e2e < <(short_e2e)
+echo "tidy, tidy_test, format, docs; a release build; ${programs[*]};"
+echo "${#fuzz[@]} fuzz corpora; ${#e2e[@]} end-to-end files${more:+; then tests/long.sh ${more[*]}}"
 deploy/install_deps.sh --test || exit 1
-
-passed=0
-failed=0
-results=$(mktemp -d)
-trap 'rm -rf "$results"' EXIT
-
-# Nothing here takes this long on two cores: what does hangs, and fails alone.
-limit_s=1500
-limited() {  # limited COMMAND...
-  timeout --kill-after=10 $limit_s "$@"
-}
-
-# Adds up the last "N passed, N failed[, N skipped]" of a log; a program that died without one
-# counts as one failure.
-count() {  # count NAME LOG EXIT_CODE
-  local line
-  if [ "$3" -eq 124 ]; then
-    echo "$1 was ended after $limit_s s; its last lines:"
-    grep . "$2" | tail -n 3
-  fi
-  line=$(grep -oE '[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?' "$2" | tail -n 1)
-  local p=0 f=0 s=0
-  [ -n "$line" ] && read -r p f s <<<"$(echo "$line" | tr -dc '0-9 ')"
-  if [ "$3" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
-  if [ "$3" -eq 0 ] && [ "$p" -eq 0 ]; then f=1; echo "$1 ran no test"; fi
-  passed=$((passed + p))
-  failed=$((failed + f))
-  local skipped=""
-  if [ "${s:-0}" -gt 0 ]; then skipped=", $s skipped"; fi
-  echo "== $1: $p passed, $f failed$skipped (at $SECONDS s)"
-}
-
-declare -A started
-start() {  # start NAME COMMAND...: in the background, until `finish NAME`
-  local name=$1
-  shift
-  limited "$@" >"$results/$name.log" 2>&1 &
-  started[$name]=$!
-}
-
-finish() {  # finish NAME
-  local log="$results/$1.log" code
-  wait "${started[$1]}"
-  code=$?
-  [ $code -ne 0 ] && tail -n 60 "$log"
-  count "$1" "$log" $code
-}
-
-run() {  # run NAME COMMAND...
-  start "$@"
-  finish "$1"
-}
-
-# unittest reports "Ran N tests" and "OK" or "FAILED (failures=N, errors=N)".
-run_unittest() {  # run_unittest NAME FILE
-  local name=$1 log="$results/$1.log" code ran bad
-  limited python3 "$2" >"$log" 2>&1
-  code=$?
-  ran=$(grep -oE '^Ran [0-9]+' "$log" | grep -oE '[0-9]+')
-  bad=$(grep -E '^FAILED' "$log" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n }')
-  echo "$((${ran:-0} - ${bad:-0})) passed, ${bad:-0} failed" >>"$log"
-  [ $code -ne 0 ] && tail -n 60 "$log"
-  count "$name" "$log" $code
-}
-
-# Half of the tests at a time on each of two cores. gtest ends with "[  PASSED  ] N tests." and
-# "[  SKIPPED ] N tests"; each failure is a line "[  FAILED  ] NAME (N ms)".
-run_gtest() {  # run_gtest NAME PROGRAM
-  local name=$1 log="$results/$1.log" code=0 half p f s
-  for half in 0 1; do
-    start "$name.$half" env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$half "$2"
-  done
-  for half in 0 1; do wait "${started[$name.$half]}" || code=$?; done
-  cat "$results/$name".[01].log >"$log"
-  total() { grep -oE "^\\[  $1 \\] [0-9]+" "$log" | awk '{ n += $NF } END { print n }'; }
-  p=$(total 'PASSED ')
-  s=$(total 'SKIPPED')
-  f=$(grep -cE '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log")
-  [ $code -ne 0 ] && grep -vE '^\[( RUN      |       OK |-+)\]' "$log" | tail -n 80
-  echo "${p:-0} passed, ${f:-0} failed, ${s:-0} skipped" >>"$log"
-  count "$name" "$log" $code
-}
-
-replay() {  # replay PRESET PREFIX: the corpora of the fuzz targets
-  local target log
-  for target in "${fuzz[@]}"; do
-    log="$results/$2$target.log"
-    if limited "build/$1/tests/$target" "tests/fuzz/corpus/${target%_fuzz}" >"$log" 2>&1; then
-      echo "1 passed, 0 failed" >>"$log"
-      count "$2$target" "$log" 0
-    else
-      tail -n 40 "$log"
-      count "$2$target" "$log" 1
-    fi
-  done
-}
-
-build() {  # build PRESET TARGET...
-  local preset=$1
-  shift
-  cmake --preset "$preset" >"$results/configure-$preset.log" 2>&1 ||
-    { cat "$results/configure-$preset.log"; exit 1; }
-  if ! cmake --build "build/$preset" --target "$@" >"$results/build-$preset.log" 2>&1; then
-    grep -E 'error|FAILED|warning' "$results/build-$preset.log" | head -n 40
-    tail -n 20 "$results/build-$preset.log"
-    echo "build of preset $preset failed"
-    echo "$passed passed, $((failed + 1)) failed"
-    exit 1
-  fi
-}
-
-programs=(kernels_test models_test engine_test text_test server_test faults_test cuda_test)
-fuzz=(safetensors_fuzz model_config_fuzz tokenizer_file_fuzz tokenizer_text_fuzz grammar_fuzz
-  chat_template_fuzz request_json_fuzz http_reader_fuzz http_routes_fuzz grpc_message_fuzz
-  tool_messages_fuzz)
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
 run format tests/tidy/format.sh
-build release all
+run docs .venv/bin/python docs/build.py --check
+build release diffserve diffserve_gated "${programs[@]}" "${fuzz[@]}"
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 replay release ""
-run schema_suite .venv/bin/python tests/schema/run.py
-run template_suite .venv/bin/python tests/templates/run.py
-run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
-run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'
-run docs .venv/bin/python docs/build.py --check
-run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
-on_shim=$PWD/build/release/tests/diffserve_on_shim
-start e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
-  DIFFSERVE_GATED_BINARY="$on_shim" \
-  .venv/bin/python tests/e2e/run.py test_bit_exactness
-run e2e .venv/bin/python tests/e2e/run.py
-run ui .venv/bin/python tests/ui/run.py
-if $helm; then run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" \
-  tests/helm/run.sh; fi
-finish e2e_cuda_on_cpu
-grep -A 5 '^needles asked' "$results/e2e.log"
+run e2e .venv/bin/python tests/e2e/run.py "${e2e[@]}"
 grep -E " skipped '" "$results/e2e.log"
-grep -E '^[0-9]+ enforced, ' "$results/schema_suite.log"
-grep '^first contentful paint' "$results/ui.log"
 
-if $sanitizers; then
-  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
-  export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1
-  TSAN_OPTIONS+=:suppressions=$PWD/tests/tsan_suppressions.txt
-  build debug-asan "${programs[@]}" "${fuzz[@]}"
-  for program in "${programs[@]}"; do run_gtest "asan_$program" "build/debug-asan/tests/$program"; \
-    done
-  replay debug-asan asan_
-  build tsan engine_test text_test server_test
-  for program in engine_test text_test server_test; do run_gtest "tsan_$program" \
-    "build/tsan/tests/$program"; done
+if [ ${#more[@]} -gt 0 ]; then
+  run long tests/long.sh "${more[@]}"
+  cat "$results/long.log"
 fi
-
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+echo "left out, by the name that tests/long.sh knows:"
+tests/long.sh --list "${more[@]}" | sed 's/^/  /'
+end_of_suites

@@ -4,8 +4,8 @@ falling load, scraped by Prometheus.
 
     overview.py [--minutes 4] [--output deploy/grafana/overview.svg]
 
-Needs a built server and what `deploy/install_deps.sh --test` installs; run it with .venv/bin/python
-on a machine without other work.
+Needs a built server and what `deploy/install_deps.sh --test --browser` installs; run it with
+.venv/bin/python on a machine without other work.
 """
 
 import argparse

@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# Runs the checks that are too long for each run of tests/run.sh. Each installs and builds what it
+# needs. A check that this machine cannot run is named, not counted. The last line is "N passed, N
+# failed".
+#   tests/long.sh NAME...       those checks
+#   tests/long.sh --usual       those that need neither a container, a network nor much time
+#   tests/long.sh --all         all of them
+#   tests/long.sh --list [NAME...]   names, usual minutes on two cores, what they prove; without
+#                               those that are named
+#   tests/long.sh --turn MINUTES     as many as fit, from the one whose turn it is by the number of
+#                               commits
+# With RECORD=1 each result goes to docs/results/proofs.json with commit and date, and from there
+# (docs/make_guarantees.py) to docs/operate/guarantees.md.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+usual=(cuda cuda_gate schema templates e2e_long ui helm asan tsan)
+others=(image package fleet clients reliability soak fuzz loader)
+declare -A minutes about
+about_check() { minutes[$1]=$2 about[$1]=$3; }
+about_check cuda 6 "the CUDA backend on the CPU shim: its tests, its bench, one end-to-end file"
+about_check cuda_gate 6 "the CUDA compiler's report on each kernel"
+about_check schema 1 "JSON Schema's own test suite against masks"
+about_check templates 1 "Jinja2's own test suite against chat templates"
+about_check e2e_long 7 "the long end-to-end files"
+about_check ui 2 "the page in Chromium"
+about_check helm 4 "the Helm chart and the Kubernetes manifests"
+about_check asan 20 "the C++ tests and the fuzz corpora under ASan and UBSan"
+about_check tsan 10 "engine, text and server tests under TSan"
+about_check image 15 "the container image, built twice"
+about_check package 6 "the Debian package under systemd"
+about_check fleet 6 "replicas after routers"
+about_check clients 6 "real clients of the APIs"
+about_check reliability 12 "hostile clients, floods, full disk, little memory, clock jumps"
+about_check soak 10 "100,000 requests without growth of memory"
+about_check fuzz 20 "each fuzz target for a minute under libFuzzer"
+about_check loader 8 "every damage to a checkpoint of every family"
+
+names=()
+budget=""
+except=""
+case "${1:-}" in
+  --usual) names=("${usual[@]}"); shift; names+=("$@") ;;
+  --all) names=("${usual[@]}" "${others[@]}") ;;
+  --turn) budget=${2:?minutes} ;;
+  --list)
+    shift
+    [[ " $* " != *" --usual "* ]] || except="${usual[*]}"
+    for name in "${usual[@]}" "${others[@]}"; do
+      [[ " $except $* " == *" $name "* ]] ||
+        printf '%-12s %3d min  %s\n' "$name" "${minutes[$name]}" "${about[$name]}"
+    done
+    exit 0
+    ;;
+  "" | -*) sed -n '2,/^set /{/^#/p}' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) names=("$@") ;;
+esac
+for name in "${names[@]}"; do
+  if [ -z "${minutes[$name]:-}" ]; then
+    echo "no check is called $name; tests/long.sh --list has their names" >&2
+    exit 2
+  fi
+done
+. tests/suites.sh
+limit_s=3600
+
+# The reason why this machine cannot run a check, or nothing.
+obstacle() {  # obstacle NAME
+  case "$1" in
+    image | package)
+      [ "$(id -u)" -eq 0 ] || { echo "needs root"; return; }
+      unshare --mount --pid --net --fork true 2>/dev/null || echo "needs namespaces"
+      ;;
+    clients) command -v npm >/dev/null || echo "needs Node.js" ;;
+  esac
+}
+
+check_cuda() {
+  build release cuda_test cuda_bench diffserve diffserve_on_shim
+  run_gtest cuda_test build/release/tests/cuda_test
+  run cuda_bench bash -c 'build/release/tests/cuda_bench --smoke && echo "1 passed, 0 failed"'
+  local on_shim=$PWD/build/release/tests/diffserve_on_shim
+  run e2e_cuda_on_cpu env DIFFSERVE_DEVICE=cuda DIFFSERVE_BINARY="$on_shim" \
+    DIFFSERVE_GATED_BINARY="$on_shim" .venv/bin/python tests/e2e/run.py test_bit_exactness
+}
+check_cuda_gate() {
+  run_unittest cuda_gate_test tests/cuda/compile_gate_test.py
+  run cuda_gate bash -c 'deploy/install_cuda.sh && python3 tests/cuda/compile_gate.py'
+}
+check_schema() {
+  build release schema_suite
+  run schema_suite .venv/bin/python tests/schema/run.py
+  grep -E '^[0-9]+ enforced, ' "$results/schema_suite.log"
+}
+check_templates() {
+  build release template_suite
+  run template_suite .venv/bin/python tests/templates/run.py
+}
+check_e2e_long() {
+  build release diffserve diffserve_gated diffserve_on_shim
+  run e2e_long .venv/bin/python tests/e2e/run.py "${long_e2e[@]}"
+  grep -A 5 '^needles asked' "$results/e2e_long.log"
+}
+check_ui() {
+  deploy/install_deps.sh --browser || return 1
+  build release diffserve diffserve_gated
+  run ui .venv/bin/python tests/ui/run.py
+  grep '^first contentful paint' "$results/ui.log"
+}
+check_helm() {
+  build release diffserve
+  run helm env DIFFSERVE_BINARY="$PWD/build/release/server/diffserve" tests/helm/run.sh
+}
+check_asan() {
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+  build debug-asan "${programs[@]}" cuda_test "${fuzz[@]}"
+  local program
+  for program in "${programs[@]}" cuda_test; do
+    run_gtest "asan_$program" "build/debug-asan/tests/$program"
+  done
+  replay debug-asan asan_
+}
+check_tsan() {
+  export TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1
+  TSAN_OPTIONS+=:suppressions=$PWD/tests/tsan_suppressions.txt
+  build tsan engine_test text_test server_test
+  local program
+  for program in engine_test text_test server_test; do
+    run_gtest "tsan_$program" "build/tsan/tests/$program"
+  done
+}
+check_image() { run image deploy/image_check.sh; }
+check_package() { run package deploy/package_check.sh; }
+check_fleet() { run fleet tests/fleet/run.sh; }
+check_clients() {
+  build release diffserve
+  run clients tests/clients/run.sh
+}
+# A program of tests/reliability ends with exit code 0 if nothing that it looks at was broken.
+whole() {  # whole NAME COMMAND...
+  # shellcheck disable=SC2016
+  run "$1" bash -c '"$@" && echo "1 passed, 0 failed"' bash "${@:2}"
+}
+check_reliability() {
+  build release diffserve diffserve_gated
+  local program
+  for program in "hostile_clients --quick" "faults --quick" "grpc_floods --resets 10000 \
+    --messages 200000"; do
+    # shellcheck disable=SC2086
+    set -- $program
+    whole "$1" .venv/bin/python "tests/reliability/$1.py" "${@:2}"
+  done
+}
+check_soak() {
+  build release diffserve
+  whole soak .venv/bin/python tests/reliability/soak.py --requests 100000
+}
+check_fuzz() {
+  deploy/install_deps.sh --fuzz || return 1
+  whole fuzz tests/fuzz/run.sh 60
+}
+check_loader() {
+  build release diffserve loader_robustness
+  whole loader build/release/tests/loader_robustness
+}
+
+record() {  # record NAME PASSED FAILED SECONDS
+  python3 - "$@" "$(git -c safe.directory=* rev-parse --short=12 HEAD)" "$(date -u +%F)" <<'PYTHON'
+import json, pathlib, sys
+name, passed, failed, seconds, commit, date = sys.argv[1:]
+path = pathlib.Path("docs/results/proofs.json")
+proofs = json.loads(path.read_text()) if path.exists() else {}
+proofs[name] = {"passed": int(passed), "failed": int(failed), "seconds": int(seconds),
+                "commit": commit, "date": date}
+path.parent.mkdir(parents=True, exist_ok=True)
+path.write_text(json.dumps(proofs, indent=1, sort_keys=True) + "\n")
+PYTHON
+}
+
+if [ -n "$budget" ]; then
+  every=("${usual[@]}" "${others[@]}")
+  first=$(($(git -c safe.directory=* rev-list --count HEAD) % ${#every[@]}))
+  for ((i = 0; i < ${#every[@]}; i++)); do
+    name=${every[$(((first + i) % ${#every[@]}))]}
+    if [ "${minutes[$name]}" -le "$budget" ]; then
+      names+=("$name")
+      budget=$((budget - minutes[$name]))
+    else
+      echo "not this time: $name (${minutes[$name]} min)"
+    fi
+  done
+fi
+echo "checks: ${names[*]:-none}"
+[ ${#names[@]} -gt 0 ] || exit 0
+deploy/install_deps.sh --test || exit 1
+for name in "${names[@]}"; do
+  reason=$(obstacle "$name")
+  if [ -n "$reason" ]; then echo "-- $name cannot run here: $reason"; continue; fi
+  at=$SECONDS before=$passed before_failed=$failed
+  "check_$name" || failed=$((failed + 1))
+  [ -z "${RECORD:-}" ] ||
+    record "$name" $((passed - before)) $((failed - before_failed)) $((SECONDS - at))
+done
+end_of_suites
