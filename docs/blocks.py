@@ -25,6 +25,7 @@ BLOCKS = {  # name: (page, script)
     "hybrid": ("docs/results/hybrid.md", "tests/bench/hybrid.py"),
     "gpu": ("docs/gpu.md", "tests/bench/report_cuda.py"),
     "cli": ("docs/cli.md", "docs/make_cli.py"),
+    "proofs": ("docs/operate/guarantees.md", "docs/make_guarantees.py"),
 }
 COLUMNS = 120
 

@@ -2,46 +2,29 @@
 """Writes the table of proofs into docs/operate/guarantees.md from docs/results/proofs.json, which
 `RECORD=1 tests/long.sh NAME` fills, and prints how old each proof is.
 
-Usage: make_guarantees.py [--check]. --check: exit code 1 if the page says something else; it says
-what is written. The page has the block between `<!-- proofs -->` and `<!-- /proofs -->`.
+Usage: make_guarantees.py [--check]. --check writes nothing; exit code 1 if the page differs.
 """
 
 import datetime
 import json
-import re
 import sys
-from pathlib import Path
 
-DOCS = Path(__file__).parent
-PAGE, PROOFS = DOCS / "operate/guarantees.md", DOCS / "results/proofs.json"
-BLOCK = re.compile(r"(<!-- proofs -->\n).*?(<!-- /proofs -->)", re.S)
+from blocks import ROOT, settle, table, with_block
 
-
-def table(proofs: dict) -> str:
-    lines = ["| check (`tests/long.sh NAME`) | passed | failed | minutes | commit | date |",
-             "|---|---|---|---|---|---|"]
-    for name, proof in sorted(proofs.items()):
-        lines.append(f"| {name} | {proof['passed']} | {proof['failed']} "
-                     f"| {proof['seconds'] / 60:.1f} | {proof['commit']} | {proof['date']} |")
-    return "\n".join(lines) + "\n"
+PROOFS = ROOT / "docs/results/proofs.json"
+HEADS = ("check (`tests/long.sh NAME`)", "passed", "failed", "minutes", "commit", "date")
 
 
 def main() -> int:
-    proofs = json.loads(PROOFS.read_text())
-    page = PAGE.read_text()
-    if not BLOCK.search(page):
-        print(f"{PAGE}: no block <!-- proofs --> ... <!-- /proofs -->")
-        return 1
-    made = BLOCK.sub(lambda found: found[1] + table(proofs) + found[2], page)
-    if sys.argv[1:] == ["--check"]:
-        if made != page:
-            print(f"{PAGE} differs from {PROOFS}: run docs/make_guarantees.py")
-        return int(made != page)
-    PAGE.write_text(made)
-    for name, proof in sorted(proofs.items()):
+    proofs = sorted(json.loads(PROOFS.read_text()).items())
+    rows = [(name, proof["passed"], proof["failed"], f"{proof['seconds'] / 60:.1f}",
+             proof["commit"], proof["date"]) for name, proof in proofs]
+    check = sys.argv[1:] == ["--check"]
+    code = settle(with_block("proofs", "", table(HEADS, rows), ""), check)
+    for name, proof in proofs if not check else ():
         age = datetime.date.today() - datetime.date.fromisoformat(proof["date"])
         print(f"{name}: {age.days} days old, commit {proof['commit']}")
-    return 0
+    return code
 
 
 if __name__ == "__main__":

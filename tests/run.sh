@@ -20,15 +20,16 @@ done
 . tests/suites.sh
 
 mapfile -t e2e < <(short_e2e)
-echo "tidy, tidy_test, format, docs; a release build; ${programs[*]};"
+echo "tidy, tidy_test, format; a release build; docs, docs_commands; ${programs[*]};"
 echo "${#fuzz[@]} fuzz corpora; ${#e2e[@]} end-to-end files${more:+; then tests/long.sh ${more[*]}}"
 deploy/install_deps.sh --test || exit 1
 
 run tidy python3 tests/tidy/tidy.py
 run_unittest tidy_test tests/tidy/tidy_test.py
 run format tests/tidy/format.sh
-run docs .venv/bin/python docs/build.py --check
 build release diffserve diffserve_gated "${programs[@]}" "${fuzz[@]}"
+run docs .venv/bin/python docs/build.py --check
+run docs_commands .venv/bin/python docs/check_commands.py
 for program in "${programs[@]}"; do run_gtest "$program" "build/release/tests/$program"; done
 replay release ""
 run e2e .venv/bin/python tests/e2e/run.py "${e2e[@]}"
