@@ -22,11 +22,13 @@ FAULTS = []
 
 def routes():
     """(method, path) of each row of the route table; prefixes end in a parameter."""
-    text = (SERVER / "routes.cc").read_text()
+    text = (SERVER / "routes.cc").read_text() + (SERVER / "routes_impl.h").read_text()
     table = text[text.index("kRoutes[] = {"):]
-    rows = re.findall(r'\{\{"(\w+)", (?:"([^"]+)"|kModelPrefix)', table[:table.index("};")])
-    prefixes = {"": "/v1/models/{id}", "/ui/": "/ui/{file}"}
-    return [(method.lower(), prefixes.get(path, path)) for method, path in rows]
+    constants = dict(re.findall(r'string_view (k\w+) = ("[^"]*");', text))
+    rows = re.findall(r'\{\{"(\w+)", ("[^"]+"|k\w+)', table[:table.index("};")])
+    prefixes = {"/v1/models/": "/v1/models/{id}", "/ui/": "/ui/{file}"}
+    paths = [(method.lower(), constants.get(path, path).strip('"')) for method, path in rows]
+    return [(method, prefixes.get(path, path)) for method, path in paths]
 
 
 def names_in(source):

@@ -15,7 +15,7 @@ from schemathesis import GenerationMode, checks
 
 from server_process import DEMO_MODEL, REPOSITORY, ServerProcess
 
-EXAMPLES = 40  # requests per operation, half of them against their schema
+EXAMPLES = 20  # requests per operation, half of them against their schema
 CHECKS = [checks.not_a_server_error, checks.status_code_conformance,
           checks.content_type_conformance, checks.response_schema_conformance]
 METHODS = ("get", "post", "put", "delete", "patch")
