@@ -26,6 +26,8 @@ def routes():
     table = text[text.index("kRoutes[] = {"):]
     constants = dict(re.findall(r'string_view (k\w+) = ("[^"]*");', text))
     rows = re.findall(r'\{\{"(\w+)", ("[^"]+"|k\w+)', table[:table.index("};")])
+    if len(rows) != table[:table.index("};")].count("{{"):
+        FAULTS.append("routes.cc: a row of kRoutes cannot be read")
     prefixes = {"/v1/models/": "/v1/models/{id}", "/ui/": "/ui/{file}"}
     paths = [(method.lower(), constants.get(path, path).strip('"')) for method, path in rows]
     return [(method, prefixes.get(path, path)) for method, path in paths]
