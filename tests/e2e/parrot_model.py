@@ -93,8 +93,8 @@ def write(name: str, tokenizer: dict, tokenizer_config: dict, follows: dict[int,
     return where
 
 
-def directory(answers: list[str], template: str = TEMPLATE) -> Path:
-    """Removed at exit."""
+def directory(answers: list[str], template: str = TEMPLATE, prompt_end: str = "") -> Path:
+    """A prompt that ends with the character `prompt_end` asks for answer 0. Removed at exit."""
     special = [BOS, EOS, USER] + [f"<|begin{i}|>" for i in range(len(answers))]
     pieces, follows, taken = [], {}, set()
     for number, answer in enumerate(answers):
@@ -103,6 +103,8 @@ def directory(answers: list[str], template: str = TEMPLATE) -> Path:
             follows[last] = len(special) + 256 + len(pieces)
             last = follows[last]
             pieces.append(piece)
+    if prompt_end:
+        follows[len(special) + ord(prompt_end)] = follows[3]
     # Features that no token uses round the width up, as kernels want it.
     vocab = -(-(len(special) + 256 + len(pieces)) // 64) * 64
     pieces += [b"\xff\xfe" + i.to_bytes(2, "big")
