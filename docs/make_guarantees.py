@@ -20,7 +20,7 @@ def main() -> int:
     rows = [(name, proof["passed"], proof["failed"], f"{proof['seconds'] / 60:.1f}",
              proof["commit"], proof["date"]) for name, proof in proofs]
     check = sys.argv[1:] == ["--check"]
-    code = settle(with_block("proofs", "", table(HEADS, rows), ""), check)
+    code = settle(with_block("proofs", table(HEADS, rows)), check)
     for name, proof in proofs if not check else ():
         age = datetime.date.today() - datetime.date.fromisoformat(proof["date"])
         print(f"{name}: {age.days} days old, commit {proof['commit']}")
