@@ -1,5 +1,5 @@
 """Attention maps over HTTP and gRPC: those of a double-precision computation from the checkpoint,
-the same to the bit whatever else runs, refused by name where they are too many, and README's
+the same to the bit whatever else runs, refused by name where they are too many, and the page's
 example."""
 
 import base64
@@ -389,10 +389,10 @@ class CancelledMassTest(unittest.TestCase):
                 self.assertNotIn("diffserve_cancelled_mass", server.get("/metrics").body.decode())
 
 
-class ReadmeTest(unittest.TestCase):
+class ExampleInThePageTest(unittest.TestCase):
     def test_the_example_shows_where_the_last_token_looks(self):
-        examples = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(),
-                              re.DOTALL)
+        page = (REPOSITORY / "docs/api/attention.md").read_text()
+        examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         example, = [text for text in examples if PATH in text]
         self.assertLessEqual(example.count("\n"), 20)
         with ServerProcess(model=DEMO_MODEL) as server:

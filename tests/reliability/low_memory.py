@@ -107,7 +107,7 @@ def run(name: str, room_mib: int, arguments) -> dict:
         return asyncio.run(send(server, range(first, first + requests), arguments.at_once))
 
     few = max(1, arguments.requests // 10)
-    # A drain waits for calls that gRPC never ends (README, "What it promises").
+    # A drain waits for calls that gRPC never ends (docs/operate/limits.md).
     options = ("--log-level", "error", "--drain-timeout", "5")
     with ServerProcess(*options, model=DEMO_MODEL) as server:
         sent(0, few)

@@ -1,5 +1,5 @@
 // Every request member that clients of OpenAI, vLLM, SGLang and llama.cpp send, on both generating
-// routes: supported, refused by name, or taken without effect. The README's tables say the same.
+// routes: supported, refused by name, or taken without effect. docs/openapi.yaml lists the same.
 #include <gtest/gtest.h>
 
 #include <string>

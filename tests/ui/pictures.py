@@ -1,5 +1,5 @@
-"""Pictures of the page that the README shows. Each run takes them; tests/ui/run.py --write-pictures
-keeps them in the tree."""
+"""Pictures of the page that README and docs/page.md show. Each run takes them;
+tests/ui/run.py --write-pictures keeps them in the tree."""
 
 import os
 from pathlib import Path
