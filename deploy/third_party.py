@@ -79,7 +79,7 @@ def crates():
                   "x86_64-unknown-linux-gnu", "--prefix", "none", "--format", "{p}", folder=CRATES)
     linked = {tuple(line.split()[:2]) for line in tree.splitlines()}
     known = json.loads(output("cargo", "metadata", "--locked", "--format-version", "1",
-                              folder=CRATES))
+                              "--filter-platform", "x86_64-unknown-linux-gnu", folder=CRATES))
     for crate in sorted(known["packages"], key=lambda crate: crate["name"].lower()):
         name, version = crate["name"], crate["version"]
         if (name, f"v{version}") in linked and not name.startswith("diffserve-"):

@@ -6,7 +6,8 @@
     docs/build.py --check  exits 1 if a block differs from its figures, is missing, or has no script
 
 The last line of --check is `N passed, N failed`: the scripts, and one for the markers of all pages.
-docs/make_cli.py asks the program in build/diffserve for its help; the others need no build.
+docs/make_cli.py and deploy/third_party.py ask the built program. docs/make_openapi.py needs the
+Python of .venv, so run this with it.
 """
 
 import re
@@ -15,6 +16,7 @@ import sys
 
 from blocks import BLOCKS, ROOT
 
+PAGES = ["deploy/third_party.py", "docs/make_openapi.py"]  # make whole files, in the same form
 MARKER = re.compile(r"^<!-- (/?)(\w+) -->$", re.M)
 
 
@@ -49,7 +51,7 @@ def main():
     if sys.argv[1:] not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 2
-    scripts = dict.fromkeys(script for _, script in BLOCKS.values())
+    scripts = dict.fromkeys([*(script for _, script in BLOCKS.values()), *PAGES])
     # Where a script is missing, its block in a page is the failure.
     results = [run(script, *sys.argv[1:]) for script in scripts if (ROOT / script).exists()]
     wrong = list(wrong_markers())

@@ -5,7 +5,7 @@ failed=0
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
-# Nothing here takes this long on two cores: what does hangs, and fails alone.
+# Nothing here takes this long on two cores. A command that does hangs: it fails, the rest runs.
 limit_s=1500
 limited() {  # limited COMMAND...
   timeout --kill-after=10 $limit_s "$@"

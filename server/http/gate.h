@@ -28,12 +28,11 @@ struct HttpRefusal {
 // `head` runs from the request line through the empty line.
 std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view head, const HttpLimits& limits);
 
-// Of a head that is not complete or was refused, what can be read of it all the same: method, path
-// and query, and each field whose line is well formed. So its refusal can have the form that the
-// client knows.
+// The readable parts of a head that is incomplete or was refused: method, path and query, and each
+// field whose line is well formed. With them the refusal can have the form that the client knows.
 HttpHead ReadableHead(std::string_view bytes);
 
-// What can be refused before the head is complete, so that nobody waits for a timeout: bare CR or
+// What can be refused before the head is complete, so that a client waits for no timeout: bare CR or
 // LF, NUL, no method in front. The bytes before `begin` have been checked already.
 std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
                                             const HttpLimits& limits);

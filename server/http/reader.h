@@ -60,7 +60,7 @@ class HttpReader {
   void Next();
   // Drops everything; what comes later is dropped too.
   void Discard();
-  // Of the request that is being read or was refused, as much as could be read.
+  // The readable part of the head of the request that is being read or was refused.
   HttpHead HeadSoFar() const;
 
   size_t body_bytes_received() const { return body_bytes_received_; }

@@ -285,7 +285,7 @@ void ResponsesResponse::OnDone(ResponseDone event) {
   const bool cancelled = status_.code() == StatusCode::kCancelled;
   const bool cut = finish_ == FinishReason::kLength;
   // OpenAI's service begins the stream of a prompt that is too long, and some clients know the
-  // overflow by its events alone. Any other failure before the first token is an HTTP status.
+  // overflow only by its events. Any other failure before the first token is an HTTP status.
   if (stream_ && status_.code() == StatusCode::kContextExceeded) {
     Begin();
     AddEvent("error");

@@ -116,7 +116,7 @@ def context_overflow(provider):
 
 @check
 def context_overflow_of_a_responses_stream():
-    # Of a model that it does not know litellm asks for no stream, and makes one itself.
+    # litellm asks an unknown model for no stream, and makes one itself.
     for knows in (False, True):
         litellm.register_model({"diff": {"litellm_provider": "openai",
                                          "supports_native_streaming": knows}})

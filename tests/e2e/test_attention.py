@@ -1,5 +1,5 @@
 """Attention maps over HTTP and gRPC: those of a double-precision computation from the checkpoint,
-the same to the bit whatever else runs, refused by name where they are too many, and the page's
+bitwise the same whatever else runs, refused by name where they are too many, and the page's
 example."""
 
 import base64

@@ -168,7 +168,7 @@ TEST_F(GrammarLimitsTest, NumbersOfASchemaEndWhereverItsJsonIs) {
 }
 
 // A limit of tokens holds its numbers, and what is no JSON of a schema is as the client wrote it. A
-// grammar within a grammar has the client's own rules alone.
+// grammar within a grammar has only the client's own rules.
 TEST_F(GrammarLimitsTest, DigitsThatAClientAsksForAreTaken) {
   const std::string n30(30, '7');
   EXPECT_TRUE(Accepts(Kind::kRegex, "[0-9]{30}", n30));
