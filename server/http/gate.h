@@ -32,8 +32,8 @@ std::variant<HttpHead, HttpRefusal> CheckHead(std::string_view head, const HttpL
 // field whose line is well formed. With them the refusal can have the form that the client knows.
 HttpHead ReadableHead(std::string_view bytes);
 
-// What can be refused before the head is complete, so that a client waits for no timeout: bare CR or
-// LF, NUL, no method in front. The bytes before `begin` have been checked already.
+// What can be refused before the head is complete, so that a client waits for no timeout: bare CR
+// or LF, NUL, no method in front. The bytes before `begin` have been checked already.
 std::optional<HttpRefusal> CheckPartialHead(std::string_view bytes, size_t begin,
                                             const HttpLimits& limits);
 
