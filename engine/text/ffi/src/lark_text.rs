@@ -61,8 +61,8 @@ fn check_word(word: &str, rest: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a schema behind `text` can be a rule of its own: not where its rule has a limit of
-/// tokens, which is for a schema and nothing more, nor in a grammar within the grammar.
+/// Whether a schema that follows `text` can be a rule of its own. It cannot in a rule with
+/// `max_tokens`, where the library takes nothing but a schema, nor in a grammar within the grammar.
 fn can_be_a_rule(text: &str) -> bool {
     let line = text.rsplit('\n').next().unwrap_or("");
     !line.contains("max_tokens") && !text.contains("%lark")
